@@ -1,0 +1,716 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# ruff: noqa: N818 (an error is named after what happened: NotFound, Conflict)
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The API server, as this collection uses it. The only file that knows kubernetes.core and the kubernetes library.
+
+kubernetes.core reads the credentials (module options, ``K8S_AUTH_*``, kubeconfig, in-cluster); requests are then made
+on plain REST paths, because its dynamic client asks the server for its API on every cold start, keeps the answer in a
+file that goes stale, never pages its lists, does not retry, and builds slow objects where plain dicts will do.
+
+Every failure is a ClusterError: one sentence that says what was asked, of which object, what the server said and what
+to do. Credentials never appear in one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+import typing as t
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, objects
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import (
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_REVIEW,
+    Kind,
+)
+
+if t.TYPE_CHECKING:
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
+
+try:
+    import kubernetes
+    import urllib3
+    from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
+    from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client as kubernetes_core
+except ImportError as _error:
+    AUTH_ARG_SPEC = {}
+    _MISSING: str | None = str(_error)
+else:
+    _MISSING = None
+
+AUTH_ARGUMENTS: dict[str, t.Any] = copy.deepcopy(AUTH_ARG_SPEC)
+"""kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
+
+RETRY_SECONDS = 60.0
+"""How long a request is repeated before it fails. An API server that restarts is back within this time."""
+
+READ_TIMEOUT_SECONDS = 30.0
+
+WRITE_TIMEOUT_SECONDS = 15.0
+"""How long one attempt of a write may take, here and (through the query parameter ``timeout``) in the server. A write
+may start up to 10 s after the Lease was renewed; it must have ended when the Lease can be taken over, after 30 s."""
+
+_CONNECT_TIMEOUT_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 5.0
+_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_MOST_LISTINGS = 3
+_MOST_EDITS = 5
+_MOST_MESSAGE = 1000
+
+_JSON = "application/json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
+
+JsonPatch = t.Sequence[t.Mapping[str, t.Any]]
+Propagation = t.Literal["Background", "Foreground"]
+"""What a deletion does with dependents. Never Orphan: the primary DaemonSet adopts orphaned handler pods."""
+
+
+# Errors -------------------------------------------------------------------------------------------------------------
+
+
+class ClusterError(Exception):
+    """The cluster did not do what was asked. The message is one sentence for a person.
+
+    ``maybe_applied``: an earlier attempt of this very request got no answer and may have been carried out; with a
+    Conflict, what is in the way may be the write itself.
+    """
+
+    def __init__(self, message: str, *, maybe_applied: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_applied = maybe_applied
+
+
+class Unreachable(ClusterError):
+    """No answer, or none but failures of the server, for the whole retry time; or no way to talk to it at all."""
+
+
+class Forbidden(ClusterError):
+    """The credentials are not accepted, or do not allow what was asked."""
+
+
+class NotFound(ClusterError):
+    """The object, or its whole API, is not there."""
+
+
+class Invalid(ClusterError):
+    """The server refused the content of the request."""
+
+
+class Conflict(ClusterError):
+    """The object is not in the state the write was made for: read it again."""
+
+
+class AlreadyExists(Conflict):
+    """There is an object of that name."""
+
+
+class _Expired(ClusterError):
+    """The server has forgotten the listing that a continue token belongs to."""
+
+
+# HTTP ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request; ``body`` is any JSON value, None for no body."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: t.Any = None
+    content_type: str = _JSON
+    timeout_seconds: float = READ_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True)
+class Response:
+    """One HTTP answer; names of headers are in lower case."""
+
+    status: int
+    body: bytes
+    headers: t.Mapping[str, str] = field(default_factory=dict)
+
+
+class NoAnswer(Exception):
+    """A request got no answer. ``sent`` is false when the server certainly never saw it."""
+
+    def __init__(self, problem: str, sent: bool) -> None:
+        super().__init__(problem)
+        self.sent = sent
+
+
+class Transport(t.Protocol):
+    """What carries requests to the API server; tests have their own."""
+
+    @property
+    def server(self) -> str:
+        """Where the API server is, for messages."""
+
+    def send(self, request: Request) -> Response:
+        """One attempt. Raises NoAnswer where another attempt makes sense, Unreachable where none does."""
+
+
+class _KubernetesTransport:
+    """Requests over the connection pool and with the credentials of the kubernetes library's ApiClient."""
+
+    def __init__(self, api_client: t.Any) -> None:
+        self._configuration = api_client.configuration
+        self._pool = api_client.rest_client.pool_manager
+        self._headers = api_client.default_headers
+
+    @property
+    def server(self) -> str:
+        return str(self._configuration.host).rstrip("/")
+
+    def send(self, request: Request) -> Response:
+        url = self.server + request.path
+        if request.query:
+            url += "?" + urlencode(request.query)
+        try:
+            response = self._pool.request(
+                request.method,
+                url,
+                body=None if request.body is None else json.dumps(request.body).encode(),
+                headers=self._request_headers(request),
+                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=request.timeout_seconds),
+                retries=False,  # urllib3 would repeat without limit of time, and never say so
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise self._failure(error, request) from error
+        return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
+
+    def _request_headers(self, request: Request) -> t.Any:
+        headers = urllib3._collections.HTTPHeaderDict()  # noqa: SLF001 (urllib3.HTTPHeaderDict, but 1.26 has it here only)
+        for name, value in self._headers.items():  # kubernetes.core keeps several impersonated groups here
+            headers.add(str(name), str(value))
+        headers["User-Agent"] = "virtpools.kubevirt"
+        headers["Accept"] = _JSON
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        for setting in self._configuration.auth_settings().values():  # refreshes a token that expires
+            if setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        return headers
+
+    def _failure(self, error: Exception, request: Request) -> Exception:
+        cause = _innermost(error)
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return Unreachable(
+                f"The certificate of the API server at {self.server} is not trusted ({_problem(cause)}): give the "
+                "authority that signed it as ca_cert, or in the kubeconfig."
+            )
+        if isinstance(cause, (FileNotFoundError, PermissionError)):
+            return Unreachable(
+                f"Cannot talk to the API server at {self.server}: its CA file or the client certificate or key cannot "
+                f"be read ({_problem(cause)})."
+            )
+        if isinstance(error, urllib3.exceptions.LocationValueError):
+            return Unreachable(f"The address of the API server, {self.server!r}, is not a URL: correct host.")
+        if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+            return NoAnswer(f"no answer within {request.timeout_seconds:.0f} s", sent=True)
+        never_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+        return NoAnswer(_problem(cause), sent=not isinstance(error, never_connected))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first cause: urllib3 wraps what the socket said, as the cause or as an argument."""
+    while True:
+        inner = error.__cause__ or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        if inner is None or inner is error:
+            return error
+        error = inner
+
+
+def _problem(error: BaseException) -> str:
+    """A few words about a low-level error."""
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def _api_client(params: t.Mapping[str, t.Any]) -> t.Any:
+    """The kubernetes library's ApiClient for these options, without a request to the server if possible.
+
+    ``get_api_client`` is what kubernetes.core offers to others, but it cannot do without discovery: up to 10 requests
+    that we need no answer to. Its parts are private; where one is missing, a newer release, we use it after all.
+    """
+    given = {name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None}
+    parts = ("_create_auth_spec", "_create_configuration", "_create_headers", "_set_header")
+    if not all(hasattr(kubernetes_core, part) for part in parts):
+        return kubernetes_core.get_api_client(**given).client.client
+    create_auth_spec, create_configuration, create_headers, set_header = (getattr(kubernetes_core, p) for p in parts)
+    api_client = kubernetes.client.ApiClient(create_configuration(create_auth_spec(None, **given)))
+    for name, value in create_headers(None, **given).items():
+        set_header(api_client, name, value)
+    return api_client
+
+
+# The cluster --------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """Reads and writes objects as plain dicts, as the API serves them.
+
+    All methods raise ClusterError or one of its subclasses; Unreachable and Forbidden can come from any of them.
+    A request without an answer, or answered with 429 or a failure of the server, is repeated for ``retry_seconds``.
+    Writes with ``dry_run`` are complete (admission, validation, the answer) but store nothing.
+
+    ``before_write`` is called before every attempt of a write that stores something; what it raises stops the write.
+    """
+
+    before_write: t.Callable[[], None] | None = None
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        clock: t.Callable[[], float] = time.monotonic,
+        sleep: t.Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._transport = transport
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._sleep = sleep
+
+    @classmethod
+    def connect(cls, params: t.Mapping[str, t.Any], *, retry_seconds: float = RETRY_SECONDS) -> Cluster:
+        """The cluster that a module's options (AUTH_ARGUMENTS) name. Sends no request.
+
+        Raises Unreachable when a library is missing or the options, environment and kubeconfig name no cluster.
+        """
+        if _MISSING is not None:
+            raise Unreachable(
+                f"The Python that runs this module lacks what talks to Kubernetes ({_MISSING}): install the Python "
+                "package kubernetes and the collection kubernetes.core for it."
+            )
+        try:
+            return cls(_KubernetesTransport(_api_client(params)), retry_seconds=retry_seconds)
+        except kubernetes.config.ConfigException as error:
+            # Its messages name files, contexts and keys of the kubeconfig, never their values.
+            problem = _clipped(str(error))
+        except OSError as error:
+            problem = _problem(error)
+        except Exception as error:  # noqa: BLE001 (a parser's for one: its message would quote the kubeconfig)
+            problem = f"it cannot be read, {type(error).__name__}"
+        raise Unreachable(
+            f"No way to reach a cluster was found ({problem}): give kubeconfig, or host and api_key, as options or in "
+            "K8S_AUTH_* variables."
+        ) from None
+
+    @property
+    def server(self) -> str:
+        """Where the API server is, for messages."""
+        return self._transport.server
+
+    def unguarded(self) -> Cluster:
+        """The same cluster without ``before_write``: for the Lease, whose renewal is what ``before_write`` does."""
+        other = copy.copy(self)
+        other.before_write = None
+        return other
+
+    # Reads
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        """The object; None when it, or its API, is not there."""
+        try:
+            return self.existing(kind, name, namespace)
+        except NotFound:
+            return None
+
+    def existing(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+        """The object. Raises NotFound when it, or its API, is not there."""
+        path = kind.path(namespace, name)
+        return self._answer(Request("GET", path), f"read {_what(kind, name, namespace)}", kind)
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        page: int = 500,
+        missing_ok: bool = False,
+    ) -> t.Iterator[Object]:
+        """Every object of ``kind`` in ``namespace`` (None: in all), read in pages as the iteration goes on.
+
+        Each object comes once and says its apiVersion and kind. When the server forgets the listing half-way (410,
+        after some minutes), it begins anew, and objects that were changed meanwhile may be their older or newer self.
+        Raises NotFound when the API is not served; with ``missing_ok`` there are then just no objects.
+        """
+        query = [("limit", str(page))]
+        if label_selector:
+            query.append(("labelSelector", label_selector))
+        if field_selector:
+            query.append(("fieldSelector", field_selector))
+        seen: set[str] = set()
+        for item in self._items(kind, namespace, tuple(query), missing_ok):
+            uid = item["metadata"].get("uid")
+            if uid not in seen:
+                seen.add(uid)
+                yield {"apiVersion": kind.api_version, "kind": kind.name, **item}
+
+    def _items(
+        self, kind: Kind, namespace: str | None, query: tuple[tuple[str, str], ...], missing_ok: bool
+    ) -> t.Iterator[Object]:
+        """The items of a paged listing, begun anew when it expires: then with those items again that were given."""
+        path = kind.path(namespace)
+        asked = f"list {kind.plural}" + (f" in namespace {namespace}" if namespace else "")
+        token = ""
+        listings = 1
+        while True:
+            request = Request("GET", path, (*query, ("continue", token)) if token else query)
+            try:
+                answer = self._answer(request, asked, kind)
+            except NotFound:
+                if missing_ok:
+                    return
+                raise
+            except _Expired:
+                listings += 1
+                if listings > _MOST_LISTINGS:
+                    raise
+                token = ""
+                continue
+            yield from answer.get("items") or ()
+            token = answer.get("metadata", {}).get("continue", "")
+            if not token:
+                return
+
+    def exists_api(self, kind: Kind) -> bool:
+        """Whether the server serves this kind in this version: is its CRD installed?"""
+        try:
+            served = self._answer(Request("GET", kind.base_path), f"ask for the API {kind.api_version}", kind)
+        except NotFound:
+            return False
+        return any(resource.get("name") == kind.plural for resource in served.get("resources") or ())
+
+    def first_served(self, *kinds: Kind) -> Kind | None:
+        """The first of these (versions of one kind) that the server serves."""
+        return next((kind for kind in kinds if self.exists_api(kind)), None)
+
+    # Writes
+
+    def apply(self, kind: Kind, obj: Object, *, dry_run: bool, force: bool = True) -> Object:
+        """Server-side apply ``obj`` as our field manager: create it, or make what it says so and keep the rest.
+
+        With ``force`` fields that other managers own become ours, without it they raise Conflict. Unknown fields
+        raise Invalid. Returns the object as stored.
+        """
+        query = (("force", "true" if force else "false"), ("fieldValidation", "Strict"))
+        name, namespace = _address(obj)
+        return self._write("PATCH", "apply", kind, name, namespace, obj, dry_run, content_type=_APPLY, query=query)
+
+    def create(self, kind: Kind, obj: Object, *, dry_run: bool) -> Object:
+        """Create ``obj``; unknown fields raise Invalid, an object of that name raises AlreadyExists.
+
+        When an attempt got no answer and the next finds an object of that name which has all that ``obj`` says, that
+        is ours, and returned; any other raises AlreadyExists with ``maybe_applied``.
+        """
+        name, namespace = _address(obj)
+        try:
+            return self._write(
+                "POST", "create", kind, name, namespace, obj, dry_run, query=(("fieldValidation", "Strict"),)
+            )
+        except AlreadyExists as error:
+            live = self.get(kind, name, namespace) if error.maybe_applied else None
+            if live is not None and objects.contains(live, obj):
+                return live
+            raise
+
+    def replace(self, kind: Kind, obj: Object, *, dry_run: bool) -> Object:
+        """Write the whole object. Raises Conflict when it is no longer at the resourceVersion inside ``obj``."""
+        name, namespace = _address(obj)
+        return self._write("PUT", "replace", kind, name, namespace, obj, dry_run)
+
+    def json_patch(
+        self, kind: Kind, name: str, ops: JsonPatch, namespace: str | None = None, *, dry_run: bool
+    ) -> Object:
+        """Apply a JSON patch (RFC 6902). A failed ``test``, or a path that is not there, raises Conflict."""
+        return self._write("PATCH", "patch", kind, name, namespace, [*ops], dry_run, content_type=_JSON_PATCH)
+
+    def merge_patch(
+        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, *, dry_run: bool
+    ) -> Object:
+        """Apply a JSON merge patch (RFC 7386): lists are replaced, null removes."""
+        return self._write("PATCH", "patch", kind, name, namespace, patch, dry_run, content_type=_MERGE_PATCH)
+
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        dry_run: bool,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation = "Background",
+        grace_seconds: int | None = None,
+    ) -> bool:
+        """Have the object deleted; finalizers and grace periods may keep it for a while.
+
+        False when there was nothing to delete: no such object or, with ``uid``, another one of that name. Raises
+        Conflict when it is not at ``resource_version``.
+        """
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
+        try:
+            self._write("DELETE", "delete", kind, name, namespace, options, dry_run)
+        except NotFound as error:
+            return error.maybe_applied
+        except Conflict:
+            live = self.get(kind, name, namespace)
+            if live is not None and uid in (None, live["metadata"]["uid"]):
+                raise
+            return False
+        return True
+
+    def edit(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None,
+        change: t.Callable[[Object], Object | None],
+        *,
+        dry_run: bool,
+    ) -> tuple[Object, Object]:
+        """Read the object, write what ``change`` makes of it, and nothing else: for lists that others write, too.
+
+        ``change`` gets a copy of the object and returns the new one, or None (or an equal one) for no change. It is
+        called again with the object read anew when somebody else was faster, a bounded number of times, then Conflict.
+        Returns the object as it was before our write and as stored; twice the same for no change.
+        """
+        ours: Object | None = None  # what an attempt without an answer was made from: it may have been carried out
+        for attempt in range(1, _MOST_EDITS + 1):
+            live = self.existing(kind, name, namespace)
+            wanted = change(copy.deepcopy(live))
+            if wanted is None or wanted == live:
+                return ours or live, live
+            wanted["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+            try:
+                return live, self.replace(kind, wanted, dry_run=dry_run)
+            except Conflict as error:
+                if attempt == _MOST_EDITS:
+                    raise
+                if error.maybe_applied:
+                    ours = live
+        raise AssertionError("the last attempt returns or raises")
+
+    # Who we are
+
+    def can(self, permissions: t.Iterable[Permission]) -> tuple[Permission, ...]:
+        """Those of ``permissions`` that the server would not allow us, in the same order. Stores nothing."""
+        return tuple(permission for permission in permissions if not self._allowed(permission))
+
+    def _allowed(self, permission: Permission) -> bool:
+        attributes = {
+            "verb": permission.verb,
+            "group": permission.group,
+            "resource": permission.resource,
+            "subresource": permission.subresource,
+            "namespace": permission.namespace,
+            "name": permission.name,
+        }
+        review = self._review(SELF_SUBJECT_ACCESS_REVIEW, {"resourceAttributes": attributes}, "ask for our permissions")
+        return bool(review["status"].get("allowed"))
+
+    def user(self) -> str:
+        """The name the server knows us by."""
+        review = self._review(SELF_SUBJECT_REVIEW, {}, "ask for our user name")
+        return str(review["status"]["userInfo"]["username"])
+
+    def _review(self, kind: Kind, spec: Object, asked: str) -> Object:
+        """Reviews are created, but never stored: they are no writes."""
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec}
+        return self._answer(Request("POST", kind.path(), body=body), asked, kind)
+
+    # Requests
+
+    def _write(
+        self,
+        method: str,
+        verb: str,
+        kind: Kind,
+        name: str,
+        namespace: str | None,
+        body: t.Any,
+        dry_run: bool,
+        *,
+        content_type: str = _JSON,
+        query: tuple[tuple[str, str], ...] = (),
+    ) -> Object:
+        common = [("fieldManager", names.FIELD_MANAGER)] if method != "DELETE" else []
+        common.append(("timeout", f"{WRITE_TIMEOUT_SECONDS:.0f}s"))
+        if dry_run:
+            common.append(("dryRun", "All"))
+        request = Request(
+            method,
+            kind.path(namespace, None if method == "POST" else name),
+            (*query, *common),
+            body,
+            content_type,
+            WRITE_TIMEOUT_SECONDS,
+        )
+        before = None if dry_run else self.before_write
+        return self._answer(request, f"{verb} {_what(kind, name, namespace)}", kind, before)
+
+    def _answer(
+        self, request: Request, asked: str, kind: Kind, before_attempt: t.Callable[[], None] | None = None
+    ) -> Object:
+        """The JSON object the server answers with. ``asked`` completes the sentence "Could not …"."""
+        response, maybe_applied = self._repeated(request, asked, before_attempt)
+        answer = _json_object(response.body)
+        if not 200 <= response.status < 300:
+            raise _refusal(request, response.status, answer, asked, kind, self.server, maybe_applied)
+        if answer is None:
+            raise ClusterError(
+                f"Could not {asked}: {self.server} did not answer in JSON; is it the address of an API server, and not "
+                "of a proxy or a login page?"
+            )
+        return answer
+
+    def _repeated(
+        self, request: Request, asked: str, before_attempt: t.Callable[[], None] | None
+    ) -> tuple[Response, bool]:
+        """The first answer worth having, and whether an attempt before it may have been carried out.
+
+        The pauses double, with a random part so that many clients do not come back at once.
+        """
+        give_up = self._clock() + self._retry_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        maybe_applied = False
+        while True:
+            if before_attempt is not None:
+                before_attempt()
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
+            try:
+                response = self._transport.send(request)
+            except NoAnswer as error:
+                problem = str(error)
+                maybe_applied |= error.sent
+            else:
+                if response.status not in _RETRIED_STATUS:
+                    return response, maybe_applied
+                problem = _status_text(response.status, _json_object(response.body))
+                maybe_applied |= response.status != 429
+                wait = max(wait, _retry_after(response))
+            if self._clock() + wait > give_up:
+                raise Unreachable(
+                    f"Could not {asked}: the API server at {self.server} gave no useful answer for "
+                    f"{self._retry_seconds:.0f} s, last: {problem}; see that it works and can be reached from here, "
+                    "then run again.",
+                    maybe_applied=maybe_applied,
+                )
+            self._sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+# Sentences ----------------------------------------------------------------------------------------------------------
+
+
+def _refusal(
+    request: Request, status: int, answer: Object | None, asked: str, kind: Kind, server: str, maybe_applied: bool
+) -> ClusterError:
+    """The error for an answer that is none of success and to be repeated."""
+    said = _said(answer)
+    if status == 401:
+        return Forbidden(
+            f"Could not {asked}: the API server at {server} does not accept the credentials; check the token or the "
+            "client certificate, it may have expired."
+        )
+    if status == 403:
+        return Forbidden(
+            f"Not allowed to {asked}: {said}. Grant this right (the collection's ClusterRoles have all that is needed) "
+            "or use other credentials."
+        )
+    if status == 404:
+        return NotFound(f"Could not {asked}: {_not_there(answer, kind)}.", maybe_applied=maybe_applied)
+    if status == 410:
+        return _Expired(f"Could not {asked}: the listing expired every time, the API server is too slow; run again.")
+    if status == 409 and _reason(answer) == "AlreadyExists":
+        return AlreadyExists(f"Could not {asked}: there is one of that name already.", maybe_applied=maybe_applied)
+    if status == 409 or (status == 422 and _patch_does_not_fit(request, answer)):
+        return Conflict(
+            f"Could not {asked}: it was changed by someone else in the meantime ({said}); run again.",
+            maybe_applied=maybe_applied,
+        )
+    if status in (400, 422):
+        return Invalid(f"Could not {asked}: the API server refuses its content: {said}.")
+    return ClusterError(f"Could not {asked}: the API server at {server} answered {_status_text(status, answer)}.")
+
+
+def _not_there(answer: Object | None, kind: Kind) -> str:
+    """Names what is not there. For an object the server names its kind; for an unknown API it knows no kind."""
+    if answer is not None and (answer.get("details") or {}).get("name"):
+        return "it does not exist"
+    return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what brings them"
+
+
+def _patch_does_not_fit(request: Request, answer: Object | None) -> bool:
+    """Whether a 422 says that a JSON patch does not fit the object, and not that its result is invalid.
+
+    The API server hands the patch library's error on as the one cause, and names no object
+    (applyJSPatch in its endpoints/handlers/patch.go).
+    """
+    causes = ((answer or {}).get("details") or {}).get("causes") or ()
+    return request.content_type == _JSON_PATCH and any(c.get("reason") == "UnexpectedServerResponse" for c in causes)
+
+
+def _what(kind: Kind, name: str, namespace: str | None) -> str:
+    return f"{kind.name} {name}" + (f" in namespace {namespace}" if namespace else "")
+
+
+def _said(answer: Object | None) -> str:
+    """What the server said, without a full stop; a generic message is replaced by its cause."""
+    if answer is None:
+        return "without a reason"
+    causes = (answer.get("details") or {}).get("causes") or ()
+    generic = [str(c["message"]) for c in causes if c.get("reason") == "UnexpectedServerResponse" and c.get("message")]
+    return _clipped("; ".join(generic) or str(answer.get("message") or "without a reason"))
+
+
+def _status_text(status: int, answer: Object | None) -> str:
+    return f"{status} {_reason(answer)}".rstrip() + (f", {_said(answer)}" if answer is not None else "")
+
+
+def _reason(answer: Object | None) -> str:
+    return str((answer or {}).get("reason") or "")
+
+
+def _clipped(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= _MOST_MESSAGE else f"{text[:_MOST_MESSAGE]}…"
+
+
+def _json_object(body: bytes) -> Object | None:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _retry_after(response: Response) -> float:
+    """Seconds the server asks us to wait; 0 without a number (the API server sends no dates)."""
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdigit() else 0.0
+
+
+def _address(obj: Object) -> tuple[str, str | None]:
+    """Name and namespace of an object."""
+    return obj["metadata"]["name"], obj["metadata"].get("namespace")

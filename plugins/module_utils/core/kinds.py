@@ -1,0 +1,93 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kinds of objects we read and write, with their place in the API, so that nobody has to ask the server for it."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of object as one API version serves it."""
+
+    api_version: str
+    name: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def base_path(self) -> str:
+        """Path of the API version, where the server lists the resources it serves."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """REST path of one object, or of the collection without ``name`` (all namespaces without ``namespace``).
+
+        Raises ValueError when the two do not fit the kind: that is a mistake in our code.
+        """
+        if namespace is not None and not self.namespaced:
+            raise ValueError(f"{self.name} objects are in no namespace, {namespace!r} was given")
+        if namespace is None and name is not None and self.namespaced:
+            raise ValueError(f"{self.name} {name!r} needs a namespace")
+        parts = [self.base_path]
+        if namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=""))
+        return "/".join(parts)
+
+    def object(self, name: str, namespace: str | None = None, **fields: t.Any) -> dict[str, t.Any]:
+        """A new object of this kind: apiVersion, kind, name and namespace, and ``fields`` beside them."""
+        metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+        return {"apiVersion": self.api_version, "kind": self.name, "metadata": metadata, **fields}
+
+    def __str__(self) -> str:
+        return self.name
+
+
+NODE = Kind("v1", "Node", "nodes", namespaced=False)
+POD = Kind("v1", "Pod", "pods")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+CUSTOM_RESOURCE_DEFINITION = Kind(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+SELF_SUBJECT_ACCESS_REVIEW = Kind(
+    "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
+SELF_SUBJECT_REVIEW = Kind("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
+
+KUBEVIRT = Kind("kubevirt.io/v1", "KubeVirt", "kubevirts")
+VIRTUAL_MACHINE = Kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines")
+VIRTUAL_MACHINE_INSTANCE = Kind("kubevirt.io/v1", "VirtualMachineInstance", "virtualmachineinstances")
+VIRTUAL_MACHINE_INSTANCE_MIGRATION = Kind(
+    "kubevirt.io/v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
+)
+WORKER_POOL = Kind("worker.kubevirt.io/v1alpha1", "WorkerPool", "workerpools", namespaced=False)
+
+HYPER_CONVERGED = Kind("hco.kubevirt.io/v1", "HyperConverged", "hyperconvergeds")
+HYPER_CONVERGED_V1BETA1 = Kind("hco.kubevirt.io/v1beta1", "HyperConverged", "hyperconvergeds")
+"""What most installed versions of HCO serve; ask ``Cluster.first_served`` which of the two to use."""
+
+MUTATING_ADMISSION_POLICY = Kind(
+    "admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False
+)
+MUTATING_ADMISSION_POLICY_BINDING = Kind(
+    "admissionregistration.k8s.io/v1",
+    "MutatingAdmissionPolicyBinding",
+    "mutatingadmissionpolicybindings",
+    namespaced=False,
+)

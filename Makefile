@@ -5,13 +5,25 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# The gates share .build; a machine of two cores is busy enough with one.
+.NOTPARALLEL:
 
 PYTHON ?= python3
 VENV := .venv/.stamp
+BIN := $(CURDIR)/.venv/bin
+# Tools find their helpers here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
+export PATH := $(BIN):$(PATH)
+
+GO := cd tests/control_plane && go
+COLLECTIONS := .build/collection
+COPY := $(COLLECTIONS)/ansible_collections/virtpools/kubevirt
 
 .PHONY: help
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+
+##### Tools
 
 .PHONY: venv
 venv: $(VENV) ## The tools, pinned, in .venv
@@ -25,8 +37,101 @@ lock: ## After a change in requirements/dev.txt: resolve everything else anew
 	rm -rf .build/lock && $(PYTHON) -m venv .build/lock
 	.build/lock/bin/pip install --disable-pip-version-check --progress-bar off -r requirements.txt -r requirements/dev.txt
 	{ sed '/^$$/,$$d' requirements/dev.txt; printf '\n# Made by make lock.\n'; \
-	    .build/lock/bin/pip freeze -r requirements/dev.txt | sed '1,/added by pip freeze/d'; } > requirements/constraints.txt
+	    .build/lock/bin/pip freeze -r requirements/dev.txt | sed '1,/added by pip freeze/d'; } > .build/constraints.txt
+	mv .build/constraints.txt requirements/constraints.txt
 	rm -rf .build/lock
 
-# cluster, cluster-down, kubeconfig, demo
+.PHONY: clean
+clean: ## Remove the tools and all that was built in this checkout
+	rm -rf .build .venv
+
+
+##### Tests
+
+.PHONY: test
+test: lint sanity test-unit units molecule test-control-plane ## Everything, from nothing
+	@echo; tail -qn 1 .build/test-unit.log .build/test-control-plane.log
+
+.PHONY: test-unit
+test-unit: $(VENV) ## The pure core, the modules and the KubeVirt stand-in, without a cluster
+	@mkdir -p .build
+	$(GO) test ./standin/...
+	pytest tests/unit | tee .build/test-unit.log
+
+.PHONY: test-control-plane
+test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with the KubeVirt stand-in
+	@mkdir -p .build
+	pytest tests/control_plane | tee .build/test-control-plane.log
+
+.PHONY: molecule
+molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
+	cd extensions && molecule test --scenario-name default
+
+
+##### Gates
+
+.PHONY: lint
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-changelog lint-docs lint-ansible lint-galaxy ## All gates but sanity
+
+.PHONY: copy
+copy: $(VENV)
+	@ci/copy.sh
+
+.PHONY: lint-headers
+lint-headers: copy
+	ci/check_headers.py $(COPY)
+
+.PHONY: lint-python
+lint-python: $(VENV)
+	ruff check
+	ruff format --check
+
+.PHONY: lint-types
+lint-types: copy
+	cd $(COLLECTIONS) && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir ../mypy \
+	    $(addprefix ansible_collections/virtpools/kubevirt/,plugins)
+	cd $(COPY)/tests/control_plane && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy local_cluster
+
+.PHONY: lint-yaml
+lint-yaml: copy
+	cd $(COPY) && yamllint --strict .
+
+.PHONY: lint-shell
+lint-shell: copy
+	cd $(COPY) && grep -rlE --exclude-dir=.git '^#!.*\b(ba)?sh$$' . | xargs shellcheck
+
+.PHONY: lint-go
+lint-go: $(VENV)
+	@unformatted=$$(cd tests/control_plane && gofmt -l standin) && \
+	    if [[ -n $$unformatted ]]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
+	$(GO) vet ./standin/...
+
+.PHONY: lint-changelog
+lint-changelog: copy
+	cd $(COPY) && antsibull-changelog lint
+
+.PHONY: lint-docs
+lint-docs: copy
+	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs dependent --disallow-unknown-collection-refs \
+	    $(COPY)
+
+.PHONY: lint-ansible
+lint-ansible: copy
+	cd $(COPY) && ansible-lint
+
+.PHONY: lint-galaxy
+lint-galaxy: copy
+	ci/import_as_galaxy.sh
+
+.PHONY: sanity
+sanity: copy ## ansible-test sanity, with its own tools from PyPI
+	ci/ansible_test.sh sanity
+
+.PHONY: units
+units: copy ## The unit tests once more as ansible-test runs them: modules without the controller's code
+	ci/ansible_test.sh units
+
+
+##### The local cluster: cluster, cluster-down, kubeconfig, demo
+
 -include tests/control_plane/*.mk

@@ -2,14 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# ruff: noqa: N818 (an error is named after what happened: NotFound, Conflict)
-
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""The API server, as this collection uses it. The only file that knows kubernetes.core and the kubernetes library.
-
-kubernetes.core reads the credentials (module options, ``K8S_AUTH_*``, kubeconfig, in-cluster); requests are then made
-on plain REST paths, because its dynamic client asks the server for its API on every cold start, keeps the answer in a
-file that goes stale, never pages its lists, does not retry, and builds slow objects where plain dicts will do.
+"""The API server, as this collection uses it: plain objects in and out, pages, retries, guarded writes.
 
 Every failure is a ClusterError: one sentence that says what was asked, of which object, what the server said and what
 to do. Credentials never appear in one.
@@ -18,13 +12,15 @@ to do. Credentials never appear in one.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import random
 import time
 import typing as t
-from dataclasses import dataclass, field
-from urllib.parse import urlencode
+from dataclasses import dataclass
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _transport
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import JSON, Request
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import (
     SELF_SUBJECT_ACCESS_REVIEW,
@@ -36,18 +32,7 @@ if t.TYPE_CHECKING:
     from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object
     from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
 
-try:
-    import kubernetes
-    import urllib3
-    from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
-    from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client as kubernetes_core
-except ImportError as _error:
-    AUTH_ARG_SPEC = {}
-    _MISSING: str | None = str(_error)
-else:
-    _MISSING = None
-
-AUTH_ARGUMENTS: dict[str, t.Any] = copy.deepcopy(AUTH_ARG_SPEC)
+AUTH_ARGUMENTS = _transport.AUTH_ARGUMENTS
 """kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
 
 RETRY_SECONDS = 60.0
@@ -59,15 +44,18 @@ WRITE_TIMEOUT_SECONDS = 15.0
 """How long one attempt of a write may take, here and (through the query parameter ``timeout``) in the server. A write
 may start up to 10 s after the Lease was renewed; it must have ended when the Lease can be taken over, after 30 s."""
 
-_CONNECT_TIMEOUT_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
-_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_FAILURES = frozenset({429, 500, 502, 503, 504})
+_REFUSALS = frozenset({401, 403})
+_REFUSAL_SECONDS = 1.0
+"""How long a refusal must last to be believed: a restarted API server answers for a moment (30 ms on Kubernetes 1.36)
+before it has read its RBAC rules, and forbids what is allowed."""
+
 _MOST_LISTINGS = 3
 _MOST_EDITS = 5
 _MOST_MESSAGE = 1000
 
-_JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -120,142 +108,6 @@ class _Expired(ClusterError):
     """The server has forgotten the listing that a continue token belongs to."""
 
 
-# HTTP ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Request:
-    """One HTTP request; ``body`` is any JSON value, None for no body."""
-
-    method: str
-    path: str
-    query: tuple[tuple[str, str], ...] = ()
-    body: t.Any = None
-    content_type: str = _JSON
-    timeout_seconds: float = READ_TIMEOUT_SECONDS
-
-
-@dataclass(frozen=True)
-class Response:
-    """One HTTP answer; names of headers are in lower case."""
-
-    status: int
-    body: bytes
-    headers: t.Mapping[str, str] = field(default_factory=dict)
-
-
-class NoAnswer(Exception):
-    """A request got no answer. ``sent`` is false when the server certainly never saw it."""
-
-    def __init__(self, problem: str, sent: bool) -> None:
-        super().__init__(problem)
-        self.sent = sent
-
-
-class Transport(t.Protocol):
-    """What carries requests to the API server; tests have their own."""
-
-    @property
-    def server(self) -> str:
-        """Where the API server is, for messages."""
-
-    def send(self, request: Request) -> Response:
-        """One attempt. Raises NoAnswer where another attempt makes sense, Unreachable where none does."""
-
-
-class _KubernetesTransport:
-    """Requests over the connection pool and with the credentials of the kubernetes library's ApiClient."""
-
-    def __init__(self, api_client: t.Any) -> None:
-        self._configuration = api_client.configuration
-        self._pool = api_client.rest_client.pool_manager
-        self._headers = api_client.default_headers
-
-    @property
-    def server(self) -> str:
-        return str(self._configuration.host).rstrip("/")
-
-    def send(self, request: Request) -> Response:
-        url = self.server + request.path
-        if request.query:
-            url += "?" + urlencode(request.query)
-        try:
-            response = self._pool.request(
-                request.method,
-                url,
-                body=None if request.body is None else json.dumps(request.body).encode(),
-                headers=self._request_headers(request),
-                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=request.timeout_seconds),
-                retries=False,  # urllib3 would repeat without limit of time, and never say so
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise self._failure(error, request) from error
-        return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
-
-    def _request_headers(self, request: Request) -> t.Any:
-        headers = urllib3._collections.HTTPHeaderDict()  # noqa: SLF001 (urllib3.HTTPHeaderDict, but 1.26 has it here only)
-        for name, value in self._headers.items():  # kubernetes.core keeps several impersonated groups here
-            headers.add(str(name), str(value))
-        headers["User-Agent"] = "virtpools.kubevirt"
-        headers["Accept"] = _JSON
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        for setting in self._configuration.auth_settings().values():  # refreshes a token that expires
-            if setting["in"] == "header" and setting["value"]:
-                headers[setting["key"]] = setting["value"]
-        return headers
-
-    def _failure(self, error: Exception, request: Request) -> Exception:
-        cause = _innermost(error)
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return Unreachable(
-                f"The certificate of the API server at {self.server} is not trusted ({_problem(cause)}): give the "
-                "authority that signed it as ca_cert, or in the kubeconfig."
-            )
-        if isinstance(cause, (FileNotFoundError, PermissionError)):
-            return Unreachable(
-                f"Cannot talk to the API server at {self.server}: its CA file or the client certificate or key cannot "
-                f"be read ({_problem(cause)})."
-            )
-        if isinstance(error, urllib3.exceptions.LocationValueError):
-            return Unreachable(f"The address of the API server, {self.server!r}, is not a URL: correct host.")
-        if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-            return NoAnswer(f"no answer within {request.timeout_seconds:.0f} s", sent=True)
-        never_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-        return NoAnswer(_problem(cause), sent=not isinstance(error, never_connected))
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """The first cause: urllib3 wraps what the socket said, as the cause or as an argument."""
-    while True:
-        inner = error.__cause__ or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
-        if inner is None or inner is error:
-            return error
-        error = inner
-
-
-def _problem(error: BaseException) -> str:
-    """A few words about a low-level error."""
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
-
-
-def _api_client(params: t.Mapping[str, t.Any]) -> t.Any:
-    """The kubernetes library's ApiClient for these options, without a request to the server if possible.
-
-    ``get_api_client`` is what kubernetes.core offers to others, but it cannot do without discovery: up to 10 requests
-    that we need no answer to. Its parts are private; where one is missing, a newer release, we use it after all.
-    """
-    given = {name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None}
-    parts = ("_create_auth_spec", "_create_configuration", "_create_headers", "_set_header")
-    if not all(hasattr(kubernetes_core, part) for part in parts):
-        return kubernetes_core.get_api_client(**given).client.client
-    create_auth_spec, create_configuration, create_headers, set_header = (getattr(kubernetes_core, p) for p in parts)
-    api_client = kubernetes.client.ApiClient(create_configuration(create_auth_spec(None, **given)))
-    for name, value in create_headers(None, **given).items():
-        set_header(api_client, name, value)
-    return api_client
-
-
 # The cluster --------------------------------------------------------------------------------------------------------
 
 
@@ -263,7 +115,8 @@ class Cluster:
     """Reads and writes objects as plain dicts, as the API serves them.
 
     All methods raise ClusterError or one of its subclasses; Unreachable and Forbidden can come from any of them.
-    A request without an answer, or answered with 429 or a failure of the server, is repeated for ``retry_seconds``.
+    A request without an answer, or answered with 429 or a failure of the server, is repeated for ``retry_seconds``
+    (a failing write is safe to repeat: see the methods).
     Writes with ``dry_run`` are complete (admission, validation, the answer) but store nothing.
 
     ``before_write`` is called before every attempt of a write that stores something; what it raises stops the write.
@@ -273,7 +126,7 @@ class Cluster:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: _transport.Transport,
         *,
         retry_seconds: float = RETRY_SECONDS,
         clock: t.Callable[[], float] = time.monotonic,
@@ -288,26 +141,12 @@ class Cluster:
     def connect(cls, params: t.Mapping[str, t.Any], *, retry_seconds: float = RETRY_SECONDS) -> Cluster:
         """The cluster that a module's options (AUTH_ARGUMENTS) name. Sends no request.
 
-        Raises Unreachable when a library is missing or the options, environment and kubeconfig name no cluster.
+        Raises Unreachable when a library is missing, or the options, environment and kubeconfig name no cluster.
         """
-        if _MISSING is not None:
-            raise Unreachable(
-                f"The Python that runs this module lacks what talks to Kubernetes ({_MISSING}): install the Python "
-                "package kubernetes and the collection kubernetes.core for it."
-            )
         try:
-            return cls(_KubernetesTransport(_api_client(params)), retry_seconds=retry_seconds)
-        except kubernetes.config.ConfigException as error:
-            # Its messages name files, contexts and keys of the kubeconfig, never their values.
-            problem = _clipped(str(error))
-        except OSError as error:
-            problem = _problem(error)
-        except Exception as error:  # noqa: BLE001 (a parser's for one: its message would quote the kubeconfig)
-            problem = f"it cannot be read, {type(error).__name__}"
-        raise Unreachable(
-            f"No way to reach a cluster was found ({problem}): give kubeconfig, or host and api_key, as options or in "
-            "K8S_AUTH_* variables."
-        ) from None
+            return cls(_transport.connect(params), retry_seconds=retry_seconds)
+        except _transport.CannotConnect as error:
+            raise Unreachable(str(error)) from error
 
     @property
     def server(self) -> str:
@@ -469,6 +308,8 @@ class Cluster:
             options["gracePeriodSeconds"] = grace_seconds
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
+        if dry_run:  # as a query parameter it is ignored when there is a body: the object would be gone
+            options["dryRun"] = ["All"]
         try:
             self._write("DELETE", "delete", kind, name, namespace, options, dry_run)
         except NotFound as error:
@@ -551,13 +392,14 @@ class Cluster:
         body: t.Any,
         dry_run: bool,
         *,
-        content_type: str = _JSON,
+        content_type: str = JSON,
         query: tuple[tuple[str, str], ...] = (),
     ) -> Object:
-        common = [("fieldManager", names.FIELD_MANAGER)] if method != "DELETE" else []
-        common.append(("timeout", f"{WRITE_TIMEOUT_SECONDS:.0f}s"))
-        if dry_run:
-            common.append(("dryRun", "All"))
+        common = [("timeout", f"{WRITE_TIMEOUT_SECONDS:.0f}s")]
+        if method != "DELETE":
+            common.append(("fieldManager", names.FIELD_MANAGER))
+            if dry_run:
+                common.append(("dryRun", "All"))
         request = Request(
             method,
             kind.path(namespace, None if method == "POST" else name),
@@ -573,25 +415,25 @@ class Cluster:
         self, request: Request, asked: str, kind: Kind, before_attempt: t.Callable[[], None] | None = None
     ) -> Object:
         """The JSON object the server answers with. ``asked`` completes the sentence "Could not …"."""
-        response, maybe_applied = self._repeated(request, asked, before_attempt)
-        answer = _json_object(response.body)
-        if not 200 <= response.status < 300:
-            raise _refusal(request, response.status, answer, asked, kind, self.server, maybe_applied)
-        if answer is None:
+        answer, maybe_applied = self._repeated(request, asked, before_attempt)
+        if not 200 <= answer.status < 300:
+            raise _refusal(request, answer, asked, kind, self.server, maybe_applied)
+        if answer.object is None:
             raise ClusterError(
                 f"Could not {asked}: {self.server} did not answer in JSON; is it the address of an API server, and not "
                 "of a proxy or a login page?"
             )
-        return answer
+        return answer.object
 
     def _repeated(
         self, request: Request, asked: str, before_attempt: t.Callable[[], None] | None
-    ) -> tuple[Response, bool]:
+    ) -> tuple[_Answer, bool]:
         """The first answer worth having, and whether an attempt before it may have been carried out.
 
         The pauses double, with a random part so that many clients do not come back at once.
         """
         give_up = self._clock() + self._retry_seconds
+        refused_at: float | None = None
         pause = _FIRST_PAUSE_SECONDS
         maybe_applied = False
         while True:
@@ -599,16 +441,18 @@ class Cluster:
                 before_attempt()
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
             try:
-                response = self._transport.send(request)
-            except NoAnswer as error:
+                answer = self._attempt(request)
+            except _transport.NoAnswer as error:
                 problem = str(error)
                 maybe_applied |= error.sent
             else:
-                if response.status not in _RETRIED_STATUS:
-                    return response, maybe_applied
-                problem = _status_text(response.status, _json_object(response.body))
-                maybe_applied |= response.status != 429
-                wait = max(wait, _retry_after(response))
+                if answer.status in _REFUSALS and refused_at is None:
+                    refused_at = self._clock()
+                if not _worth_repeating(request, answer, refused_at, self._clock()):
+                    return answer, maybe_applied
+                problem = answer.summary
+                maybe_applied |= answer.status >= 500
+                wait = max(wait, answer.retry_after_seconds)
             if self._clock() + wait > give_up:
                 raise Unreachable(
                     f"Could not {asked}: the API server at {self.server} gave no useful answer for "
@@ -619,15 +463,92 @@ class Cluster:
             self._sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
+    def _attempt(self, request: Request) -> _Answer:
+        try:
+            response = self._transport.send(request)
+        except _transport.CannotConnect as error:
+            raise Unreachable(str(error)) from error
+        return _Answer(response.status, response.headers, response.body)
 
-# Sentences ----------------------------------------------------------------------------------------------------------
+
+# Answers and sentences ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What the server said, success or not; a Status object if it is an API server's failure."""
+
+    status: int
+    headers: t.Mapping[str, str]
+    body: bytes
+
+    @functools.cached_property
+    def object(self) -> Object | None:
+        """The JSON object it answered with, if it did."""
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+    @property
+    def reason(self) -> str:
+        """Of a Status: a word for machines."""
+        return str((self.object or {}).get("reason") or "")
+
+    @property
+    def details(self) -> Object:
+        """Of a Status: which object it is about."""
+        return (self.object or {}).get("details") or {}
+
+    @property
+    def said(self) -> str:
+        """The message for people, without a full stop."""
+        if self.object is not None:
+            return _clipped(str(self.object.get("message") or "it did not say why"))
+        text = self.body.decode(errors="replace")
+        return _clipped(text) if text and not text.lstrip().startswith("<") else "it did not say why"
+
+    @property
+    def summary(self) -> str:
+        return f"{self.status} {self.reason}".rstrip() + f", {self.said}"
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """How long the server asks us to wait; 0 without a number (an API server sends no dates)."""
+        value = self.headers.get("retry-after", "")
+        return float(value) if value.isdigit() else 0.0
+
+
+def _worth_repeating(request: Request, answer: _Answer, refused_at: float | None, now: float) -> bool:
+    if answer.status in _REFUSALS and refused_at is not None:
+        return now - refused_at < _REFUSAL_SECONDS
+    return answer.status in _FAILURES and not _unknown_field(request, answer)
+
+
+def _unknown_field(request: Request, answer: _Answer) -> bool:
+    """Whether a failure of the server says that an applied object has a field the kind has not.
+
+    Server-side apply answers 500 to that (apiserver's managedfields/internal/structuredmerge.go); seen on 1.36.
+    """
+    return request.content_type == _APPLY and "failed to create typed patch object" in answer.said
+
+
+def _patch_does_not_fit(request: Request, answer: _Answer) -> bool:
+    """Whether a 422 says that a JSON patch does not fit the object, and not that its result is invalid.
+
+    The API server then names no object and keeps the patch library's error to itself (applyJSPatch in apiserver's
+    endpoints/handlers/patch.go); seen on 1.36. An admission webhook's 422 may name no object either, but has a message.
+    """
+    generic = "the server rejected our request due to an error in our request"
+    return request.content_type == _JSON_PATCH and not answer.details and answer.said == generic
 
 
 def _refusal(
-    request: Request, status: int, answer: Object | None, asked: str, kind: Kind, server: str, maybe_applied: bool
+    request: Request, answer: _Answer, asked: str, kind: Kind, server: str, maybe_applied: bool
 ) -> ClusterError:
-    """The error for an answer that is none of success and to be repeated."""
-    said = _said(answer)
+    """The error for an answer that is neither success nor worth repeating."""
+    status, said = answer.status, answer.said
     if status == 401:
         return Forbidden(
             f"Could not {asked}: the API server at {server} does not accept the credentials; check the token or the "
@@ -642,73 +563,39 @@ def _refusal(
         return NotFound(f"Could not {asked}: {_not_there(answer, kind)}.", maybe_applied=maybe_applied)
     if status == 410:
         return _Expired(f"Could not {asked}: the listing expired every time, the API server is too slow; run again.")
-    if status == 409 and _reason(answer) == "AlreadyExists":
+    if answer.reason == "AlreadyExists":
         return AlreadyExists(f"Could not {asked}: there is one of that name already.", maybe_applied=maybe_applied)
-    if status == 409 or (status == 422 and _patch_does_not_fit(request, answer)):
+    if status == 409 and request.content_type == _APPLY:
+        return Conflict(f"Could not {asked}: others own fields of it ({said}); they must leave them to us.")
+    if status == 422 and _patch_does_not_fit(request, answer):
+        return Conflict(
+            f"Could not {asked}: it is not as it was when the change was planned; run again.",
+            maybe_applied=maybe_applied,
+        )
+    if status == 409:
         return Conflict(
             f"Could not {asked}: it was changed by someone else in the meantime ({said}); run again.",
             maybe_applied=maybe_applied,
         )
-    if status in (400, 422):
+    if status in (400, 422) or _unknown_field(request, answer):
         return Invalid(f"Could not {asked}: the API server refuses its content: {said}.")
-    return ClusterError(f"Could not {asked}: the API server at {server} answered {_status_text(status, answer)}.")
+    return ClusterError(f"Could not {asked}: the API server at {server} answered {answer.summary}.")
 
 
-def _not_there(answer: Object | None, kind: Kind) -> str:
-    """Names what is not there. For an object the server names its kind; for an unknown API it knows no kind."""
-    if answer is not None and (answer.get("details") or {}).get("name"):
-        return "it does not exist"
+def _not_there(answer: _Answer, kind: Kind) -> str:
+    """Names what is not there. The server names a missing object (or its namespace), but no kind it does not know."""
+    if "name" in answer.details:
+        return answer.said
     return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what brings them"
-
-
-def _patch_does_not_fit(request: Request, answer: Object | None) -> bool:
-    """Whether a 422 says that a JSON patch does not fit the object, and not that its result is invalid.
-
-    The API server hands the patch library's error on as the one cause, and names no object
-    (applyJSPatch in its endpoints/handlers/patch.go).
-    """
-    causes = ((answer or {}).get("details") or {}).get("causes") or ()
-    return request.content_type == _JSON_PATCH and any(c.get("reason") == "UnexpectedServerResponse" for c in causes)
 
 
 def _what(kind: Kind, name: str, namespace: str | None) -> str:
     return f"{kind.name} {name}" + (f" in namespace {namespace}" if namespace else "")
 
 
-def _said(answer: Object | None) -> str:
-    """What the server said, without a full stop; a generic message is replaced by its cause."""
-    if answer is None:
-        return "without a reason"
-    causes = (answer.get("details") or {}).get("causes") or ()
-    generic = [str(c["message"]) for c in causes if c.get("reason") == "UnexpectedServerResponse" and c.get("message")]
-    return _clipped("; ".join(generic) or str(answer.get("message") or "without a reason"))
-
-
-def _status_text(status: int, answer: Object | None) -> str:
-    return f"{status} {_reason(answer)}".rstrip() + (f", {_said(answer)}" if answer is not None else "")
-
-
-def _reason(answer: Object | None) -> str:
-    return str((answer or {}).get("reason") or "")
-
-
 def _clipped(text: str) -> str:
     text = " ".join(text.split()).rstrip(".")
     return text if len(text) <= _MOST_MESSAGE else f"{text[:_MOST_MESSAGE]}…"
-
-
-def _json_object(body: bytes) -> Object | None:
-    try:
-        value = json.loads(body)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _retry_after(response: Response) -> float:
-    """Seconds the server asks us to wait; 0 without a number (the API server sends no dates)."""
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.isdigit() else 0.0
 
 
 def _address(obj: Object) -> tuple[str, str | None]:

@@ -117,6 +117,46 @@ def contains(live: t.Any, desired: t.Any) -> bool:
     return bool(live == desired)
 
 
+def metadata_patch(
+    obj: Object,
+    labels: t.Mapping[str, str | None] | None = None,
+    annotations: t.Mapping[str, str | None] | None = None,
+) -> list[Object]:
+    """A JSON patch (RFC 6902) that gives ``obj`` these labels and annotations; None removes one.
+
+    It first tests that each key is as in ``obj``, absent or its value, so that the API server refuses it when somebody
+    changed one of them since ``obj`` was read, and lets other changes pass. A key that is so already is only tested.
+    """
+    tests: list[Object] = []
+    changes: list[Object] = []
+    for field, wanted in (("labels", labels or {}), ("annotations", annotations or {})):
+        _add_field_patch(tests, changes, f"/metadata/{field}", obj["metadata"].get(field), wanted)
+    return tests + changes
+
+
+def _add_field_patch(
+    tests: list[Object],
+    changes: list[Object],
+    path: str,
+    live: t.Mapping[str, str] | None,
+    wanted: t.Mapping[str, str | None],
+) -> None:
+    new = {key: value for key, value in wanted.items() if value is not None}
+    if not live:  # no pointer leads into an absent mapping, not even for a test; an empty one is served as absent
+        if wanted:
+            tests.append({"op": "test", "path": path, "value": None})
+        if new:
+            changes.append({"op": "add", "path": path, "value": new})
+        return
+    for key, value in wanted.items():
+        pointer = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+        tests.append({"op": "test", "path": pointer, "value": live.get(key)})  # null: it must be absent
+        if key in new and live.get(key) != value:
+            changes.append({"op": "add", "path": pointer, "value": value})
+        elif value is None and key in live:
+            changes.append({"op": "remove", "path": pointer})
+
+
 # Server-set fields, Secrets ---------------------------------------------------------------------------------------
 
 

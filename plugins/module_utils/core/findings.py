@@ -49,9 +49,9 @@ class InputErrors(ValueError):
         super().__init__("; ".join(self.messages))
 
 
-def names(items: t.Iterable[str], most: int = 5) -> str:
+def listed(items: t.Iterable[str], most: int = 5) -> str:
     """``a, b, c and 7 more``: a list of names short enough for a message."""
-    listed = sorted(items)
-    if len(listed) <= most:
-        return ", ".join(listed)
-    return f"{', '.join(listed[:most])} and {len(listed) - most} more"
+    found = sorted(items)
+    if len(found) <= most:
+        return ", ".join(found)
+    return f"{', '.join(found[:most])} and {len(found) - most} more"

@@ -17,6 +17,9 @@ FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
 TEMPLATE_ANNOTATION = "virtpools.io/template"
 """On a pool DaemonSet's pod template: digest of the template, so that a pod tells which template it was made from."""
 
+POOL_ANNOTATION = "virtpools.io/pool-spec"
+"""On a pool DaemonSet: the pool it was derived for, in our form as canonical JSON."""
+
 PULL_LABEL = "virtpools.io/pull"
 """On the short-lived pods that pull a pool's images to a node."""
 

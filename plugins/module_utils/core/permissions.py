@@ -27,3 +27,47 @@ class Permission:
         name = f" {self.name}" if self.name else ""
         namespace = f" in namespace {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{subresource}{name}{namespace}"
+
+
+def _all(verbs: str, resource: str, group: str = "", subresource: str = "") -> tuple[Permission, ...]:
+    return tuple(Permission(verb, resource, group, subresource=subresource) for verb in verbs.split())
+
+
+READER: tuple[Permission, ...] = (
+    *_all("get list", "nodes"),
+    *_all("list", "pods"),
+    *_all("get list", "daemonsets", "apps"),
+    *_all("get", "leases", "coordination.k8s.io"),
+    *_all("get", "customresourcedefinitions", "apiextensions.k8s.io"),
+    *_all("get list", "kubevirts", "kubevirt.io"),
+    *_all("get", "virtualmachineinstances", "kubevirt.io"),
+    *_all("list", "virtualmachineinstancemigrations", "kubevirt.io"),
+    *_all("list", "hyperconvergeds", "hco.kubevirt.io"),
+)
+"""What reading modules ask of the API: ``plan_info`` and ``pool_info``."""
+
+_POOLS_FROM_CLUSTER: tuple[Permission, ...] = (
+    *_all("get", "configmaps"),
+    *_all("list", "workerpools", "worker.kubevirt.io"),
+)
+"""Only where the pool list itself is read from the cluster."""
+
+WRITER: tuple[Permission, ...] = (
+    *READER,
+    *_all("patch", "nodes"),
+    *_all("get create delete", "pods"),
+    *_all("create patch update delete", "daemonsets", "apps"),
+    *_all("create update delete", "leases", "coordination.k8s.io"),
+    *_all("update", "kubevirts", "kubevirt.io"),
+)
+"""What a run needs on a stock KubeVirt. Pods and DaemonSets: whoever may create them is as good as root on the nodes."""
+
+WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.kubevirt.io")
+"""What a run needs besides on a cluster that HCO manages."""
+
+
+def shipped(role: str) -> tuple[Permission, ...]:
+    """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
+    extra = WRITER_HCO if role == "writer" else ()
+    rights = WRITER if role == "writer" else READER
+    return tuple(sorted({*rights, *extra, *_POOLS_FROM_CLUSTER}))

@@ -1,0 +1,116 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading a cluster's state. Objects are reduced to what a Snapshot keeps while the pages come in."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+
+Object = dict[str, t.Any]
+
+HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
+
+_MOST_SINGLE_READS = 40
+"""Up to so many nodes are read one by one; more are cheaper as a list of all."""
+
+
+def take_snapshot(
+    cluster: Cluster,
+    namespace: str | None = None,
+    name: str | None = None,
+    nodes: t.Collection[str] | None = None,
+) -> Snapshot:
+    """The state of the cluster.
+
+    :param namespace: of the KubeVirt object; None for the only one there is.
+    :param nodes: read only these nodes and their handler pods; a node that does not exist is left out.
+    :raises InputErrors: when there is not exactly one KubeVirt that fits.
+    :raises ClusterError: when the API server refuses or does not answer.
+    """
+    kubevirt = find_kubevirt(cluster, namespace, name)
+    home = kubevirt["metadata"]["namespace"]
+    migrations, vmis = _migrations(cluster)
+    pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
+    return snapshot.build(
+        kubevirts=[kubevirt],
+        hyperconvergeds=_hyperconvergeds(cluster, home),
+        daemonsets=cluster.list(kinds.DAEMON_SET, home),
+        nodes=_nodes(cluster, nodes),
+        pods=_chained(pods, handler_pods(cluster, home, nodes)),
+        migrations=migrations,
+        vmis=vmis,
+        complete=nodes is None,
+    )
+
+
+def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> Object:
+    """The one KubeVirt object that fits.
+
+    :raises InputErrors: when there is none, or several.
+    """
+    if not cluster.exists_api(kinds.KUBEVIRT):
+        raise InputErrors(
+            [
+                f"The cluster at {cluster.server} has no KubeVirt: it does not serve {kinds.KUBEVIRT.api_version}; install KubeVirt first."
+            ]
+        )
+    found = list(cluster.list(kinds.KUBEVIRT, namespace))
+    return t.cast(Object, snapshot.choose_kubevirt(found, namespace, name))
+
+
+def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
+    """Handler pods, of all nodes or of some."""
+    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
+        for pod in cluster.list(kinds.POD, namespace, label_selector=HANDLER_PODS):
+            if nodes is None or pod["spec"].get("nodeName") in nodes:
+                yield pod
+        return
+    for node in sorted(nodes):
+        yield from cluster.list(
+            kinds.POD, namespace, label_selector=HANDLER_PODS, field_selector=f"spec.nodeName={node}"
+        )
+
+
+def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Object]:
+    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
+        for node in cluster.list(kinds.NODE):
+            if nodes is None or node["metadata"]["name"] in nodes:
+                yield node
+        return
+    for name in sorted(nodes):
+        found = cluster.get(kinds.NODE, name)
+        if found is not None:
+            yield found
+
+
+def _hyperconvergeds(cluster: Cluster, namespace: str) -> list[Object]:
+    kind = cluster.first_served(kinds.HYPER_CONVERGED, kinds.HYPER_CONVERGED_V1BETA1)
+    return [] if kind is None else list(cluster.list(kind, namespace, missing_ok=True))
+
+
+def _migrations(cluster: Cluster) -> tuple[list[Object], list[Object]]:
+    """The migrations that have not ended, and the VMIs that they move."""
+    kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+    active = [m for m in cluster.list(kind, missing_ok=True) if snapshot.is_active(m)]
+    vmis = []
+    for namespace, vmi in sorted({(m["metadata"]["namespace"], m["spec"].get("vmiName", "")) for m in active}):
+        found = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, vmi, namespace) if vmi else None
+        if found is not None:
+            vmis.append(found)
+    return active, vmis
+
+
+def migrations(cluster: Cluster) -> tuple[snapshot.Migration, ...]:
+    """The live migrations that are running now."""
+    return snapshot.active_migrations(*_migrations(cluster))
+
+
+def _chained(*parts: t.Iterable[Object]) -> t.Iterator[Object]:
+    for part in parts:
+        yield from part

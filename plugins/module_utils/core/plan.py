@@ -1,0 +1,433 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a snapshot and pools to everything a run will do, in order, and everything its user must know first."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    assignment,
+    daemonsets,
+    exclusion,
+    health,
+    names,
+    preflight,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
+    Finding,
+    InputErrors,
+    in_order,
+    listed,
+    note,
+    warning,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool, parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot
+
+Action = t.Literal["move", "finish", "replace"]
+ObjectAction = t.Literal["create", "update", "delete"]
+
+_PERCENT = re.compile(r"([1-9][0-9]?|100)%")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may say beside the pools.
+
+    ``max_unavailable``: nodes per pool without a Ready handler at once because of us, a number from 1 or a percentage
+    (``10%``, rounded down, at least 1) of the pool's nodes.
+    """
+
+    overlap: assignment.Overlap = "error"
+    prune: bool = False
+    max_unavailable: int | str = 1
+    allow_skew: bool = False
+    prepull: bool = True
+
+    def __post_init__(self) -> None:
+        value = self.max_unavailable
+        if isinstance(value, str) and value.isdigit():
+            object.__setattr__(self, "max_unavailable", int(value))
+        if isinstance(value, bool) or (self._number() < 1 and not _PERCENT.fullmatch(str(value))):
+            raise InputErrors(
+                [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
+            )
+
+    def at_once(self, nodes: int) -> int:
+        """How many of a pool's ``nodes`` may be without a handler at once."""
+        number = self._number()
+        return number if number else max(1, nodes * int(str(self.max_unavailable)[:-1]) // 100)
+
+    def _number(self) -> int:
+        return self.max_unavailable if isinstance(self.max_unavailable, int) else 0
+
+
+@dataclass(frozen=True)
+class Move:
+    """What happens on one node.
+
+    ``move``: another owner, by handover. ``finish``: a handover that an earlier run did not prove.
+    ``replace``: same owner, its handler pod is made from an old template.
+    """
+
+    node: str
+    source: str
+    target: str
+    action: Action
+
+    def __str__(self) -> str:
+        if self.action == "move":
+            return f"Node {self.node}: {self.source} -> {self.target}"
+        if self.action == "finish":
+            return f"Node {self.node}: finish the handover to {self.target}"
+        return f"Node {self.node}: replace the handler of {self.target}"
+
+    def to_dict(self) -> dict[str, str]:
+        return {"node": self.node, "from": self.source, "to": self.target, "action": self.action}
+
+
+@dataclass(frozen=True)
+class DaemonSetChange:
+    """A pool DaemonSet to create, update or delete; ``differences`` says what an update changes."""
+
+    pool: str
+    action: ObjectAction
+    namespace: str
+    desired: KubeObject | None = None
+    live: KubeObject | None = None
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return names.pool_daemonset_name(self.pool)
+
+    def __str__(self) -> str:
+        return f"DaemonSet {self.namespace}/{self.name}: {self.action}"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What an approved plan is approved for: desired objects, owner of every node, options that change writes.
+
+    Never what is left to do, nor anything that changes by itself: an approved plan holds after an interruption.
+    """
+
+    objects: str
+    owners: str
+    options: str
+
+    def __str__(self) -> str:
+        return f"{self.objects}-{self.owners}-{self.options}"
+
+    def mismatch(self, expected: str) -> str | None:
+        """What changed since ``expected``, as words for a message; None when nothing did.
+
+        :raises InputErrors: when ``expected`` is no digest of a plan.
+        """
+        parts = expected.strip().split("-")
+        if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+            raise InputErrors(
+                [f"expected_plan is {expected[:80]!r}, which is no plan digest; copy it from the output of the plan playbook."]
+            )
+        meanings = (
+            ("the desired objects (pools, images, or the primary DaemonSet they derive from)", self.objects, parts[0]),
+            ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
+            ("the options (overlap, prune, max_unavailable, prepull)", self.options, parts[2]),
+        )
+        changed = [meaning for meaning, now, then in meanings if now != then]
+        return " and ".join(changed) or None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``."""
+
+    snapshot: Snapshot
+    exclusion: exclusion.Edit
+    settling: bool
+    """The primary does not run what the KubeVirt object asks for yet; the run waits for it."""
+    daemonsets: tuple[DaemonSetChange, ...]
+    moves: tuple[Move, ...]
+    batches: tuple[tuple[Move, ...], ...]
+    retired: tuple[DaemonSetChange, ...]
+    wanted: t.Mapping[str, str]
+    desired: t.Mapping[str, KubeObject]
+    """DaemonSet of every pool that is there after the run, by pool; for a pool kept as it is the live one."""
+    findings: tuple[Finding, ...]
+    digest: Digest
+    pools: tuple[str, ...] = field(default=())
+
+    @property
+    def changed(self) -> bool:
+        """Whether a run would write anything."""
+        return bool(self.exclusion.changed or self.daemonsets or self.moves or self.retired or self.leftovers)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a run has anything to do, waiting included."""
+        return self.changed or self.settling
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        return self.snapshot.leftover_pulls
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "error")
+
+    def changes(self) -> tuple[str, ...]:
+        """Every change, one line each, in the order of the run."""
+        lines = []
+        if self.exclusion.changed:
+            lines.append(str(self.exclusion))
+        lines += [str(change) for change in self.daemonsets]
+        lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
+        lines += [str(move) for batch in self.batches for move in batch]
+        lines += [str(change) for change in self.retired]
+        return tuple(lines)
+
+
+def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
+    """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
+    edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    if snapshot.primary is None:
+        return _nothing(snapshot, edit, pools, options)
+    kept = [] if options.prune else [pool for pool in snapshot.pools if pool not in {p.name for p in pools}]
+    desired, trouble = _desired(snapshot, snapshot.primary, pools, kept)
+    templates = {pool: ds["spec"]["template"] for pool, ds in desired.items()}
+    templates[names.PRIMARY] = _plain_template(snapshot.primary)
+    assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap)
+    changes = _daemonset_changes(snapshot, desired, kept)
+    moves, held_back = _moves(snapshot, assigned, desired)
+    retired, staying = _retired(snapshot, pools, assigned, options)
+    settling = health.explained_by_us(snapshot.kubevirt, snapshot.primary) or not exclusion.exclusion_in(snapshot.primary)
+    findings = [
+        *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
+        *assigned.findings,
+        *trouble,
+        *held_back,
+        *staying,
+        *_kept(kept),
+        *_consequences(snapshot, edit, moves),
+    ]
+    return Plan(
+        snapshot=snapshot,
+        exclusion=edit,
+        settling=settling,
+        daemonsets=changes,
+        moves=moves,
+        batches=_batches(moves, assigned, snapshot, options),
+        retired=retired,
+        wanted=assigned.wanted,
+        desired=desired,
+        findings=in_order(findings),
+        digest=_digest(edit, desired, assigned, options),
+        pools=tuple(pool.name for pool in pools),
+    )
+
+
+def _nothing(snapshot: Snapshot, edit: exclusion.Edit, pools: t.Sequence[Pool], options: Options) -> Plan:
+    """The plan for a KubeVirt that has no virt-handler DaemonSet yet: only reasons why not."""
+    return Plan(
+        snapshot=snapshot,
+        exclusion=edit,
+        settling=False,
+        daemonsets=(),
+        moves=(),
+        batches=(),
+        retired=(),
+        wanted={},
+        desired={},
+        findings=in_order(preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew)),
+        digest=Digest("0" * 12, "0" * 12, "0" * 12),
+    )
+
+
+def _desired(
+    snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], kept: t.Sequence[str]
+) -> tuple[dict[str, KubeObject], list[Finding]]:
+    """The DaemonSet of every pool; pools kept follow the primary too, as far as their DaemonSet says what they are."""
+    desired: dict[str, KubeObject] = {pool.name: daemonsets.derive(primary, pool) for pool in pools}
+    findings = []
+    for name in kept:
+        live = snapshot.pools[name]
+        try:
+            (pool,) = parse_pools([daemonsets.pool_of(live)])
+            desired[name] = daemonsets.derive(primary, pool)
+        except InputErrors:
+            desired[name] = live
+            findings.append(
+                warning(
+                    "kept_pool_unreadable",
+                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not say what it "
+                    f"was made for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
+                    "upgrades.",
+                )
+            )
+    return desired, findings
+
+
+def _plain_template(primary: KubeObject) -> KubeObject:
+    return {"spec": exclusion.without_exclusion_terms(primary["spec"]["template"]["spec"])}
+
+
+def _daemonset_changes(
+    snapshot: Snapshot, desired: t.Mapping[str, KubeObject], kept: t.Collection[str]
+) -> tuple[DaemonSetChange, ...]:
+    changes = []
+    for pool, wanted in desired.items():
+        live = snapshot.pools.get(pool)
+        if live is None:
+            changes.append(DaemonSetChange(pool, "create", snapshot.namespace, desired=wanted))
+        elif live is not wanted:
+            found = daemonsets.drift(wanted, live)
+            if found:
+                changes.append(DaemonSetChange(pool, "update", snapshot.namespace, wanted, live, found))
+    return tuple(changes)
+
+
+def _moves(
+    snapshot: Snapshot, assigned: assignment.Assignment, desired: t.Mapping[str, KubeObject]
+) -> tuple[tuple[Move, ...], list[Finding]]:
+    templates = {pool: daemonsets.template_of(ds) for pool, ds in desired.items()}
+    moves = []
+    waiting = []
+    for node in sorted(snapshot.nodes.values(), key=lambda n: natural(n.name)):
+        owner = assigned.wanted[node.name]
+        if node.name in assigned.blocked:
+            continue
+        if owner != node.owner:
+            source = node.former_owner or names.PRIMARY if node.owner == names.IN_TRANSIT else node.owner
+            moves.append(Move(node.name, source, owner, "move"))
+        elif node.former_owner is not None and node.ready:
+            moves.append(Move(node.name, node.former_owner, owner, "finish"))
+        elif _outdated(snapshot, node.name, owner, templates.get(owner)):
+            if node.ready:
+                moves.append(Move(node.name, owner, owner, "replace"))
+            else:
+                waiting.append(node.name)
+    findings = []
+    if waiting:
+        findings.append(
+            warning(
+                "replacement_held_back",
+                f"{len(waiting)} node(s) run a handler made from an old template but are not Ready, so it stays: "
+                f"{listed(waiting)}.",
+            )
+        )
+    order: dict[str, int] = {"finish": 0, "move": 1, "replace": 2}
+    return tuple(sorted(moves, key=lambda m: order[m.action])), findings
+
+
+def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -> bool:
+    if template is None:
+        return False
+    daemonset = names.pool_daemonset_name(owner)
+    pods = [p for p in snapshot.handlers.get(node, ()) if p.daemonset == daemonset and not p.terminating]
+    return any(pod.template != template for pod in pods)
+
+
+def _batches(
+    moves: t.Sequence[Move], assigned: assignment.Assignment, snapshot: Snapshot, options: Options
+) -> tuple[tuple[Move, ...], ...]:
+    """Moves in groups that run side by side: of every pool as many nodes as max_unavailable allows."""
+    queues: dict[str, list[Move]] = {}
+    for move in moves:
+        queues.setdefault(_pool_of(move), []).append(move)
+    limits = {pool: options.at_once(_size(pool, assigned, snapshot)) for pool in queues}
+    batches = []
+    while any(queues.values()):
+        batch = []
+        for pool, queue in queues.items():
+            batch += queue[: limits[pool]]
+            del queue[: limits[pool]]
+        batches.append(tuple(batch))
+    return tuple(batches)
+
+
+def _pool_of(move: Move) -> str:
+    """The pool whose availability a move costs: the one it goes to, or leaves for the primary."""
+    return move.target if move.target != names.PRIMARY else move.source
+
+
+def _size(pool: str, assigned: assignment.Assignment, snapshot: Snapshot) -> int:
+    owned = sum(1 for node in snapshot.nodes.values() if node.owner == pool)
+    return max(len(assigned.nodes_of(pool)), owned)
+
+
+def _retired(
+    snapshot: Snapshot, pools: t.Sequence[Pool], assigned: assignment.Assignment, options: Options
+) -> tuple[tuple[DaemonSetChange, ...], list[Finding]]:
+    """DaemonSets of pools that are gone from the list; one whose nodes cannot leave it now stays."""
+    if not options.prune:
+        return (), []
+    changes = []
+    findings = []
+    for name, live in snapshot.pools.items():
+        if name in {pool.name for pool in pools}:
+            continue
+        stuck = [n for n in assigned.blocked if snapshot.nodes[n].owner == name]
+        if stuck:
+            findings.append(
+                warning(
+                    "pool_not_removed",
+                    f"Pool {name} is gone from the list but its DaemonSet stays, because {listed(stuck)} cannot leave it now.",
+                )
+            )
+        else:
+            changes.append(DaemonSetChange(name, "delete", snapshot.namespace, live=live))
+    return tuple(changes), findings
+
+
+def _kept(kept: t.Sequence[str]) -> t.Iterator[Finding]:
+    for name in kept:
+        yield warning(
+            "pool_not_listed",
+            f"Pool {name} exists but is not in the list: it is kept with the nodes it has; set virtpools_prune: true to "
+            "give its nodes back and delete its DaemonSet.",
+        )
+
+
+def _consequences(snapshot: Snapshot, edit: exclusion.Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
+    if edit.changed:
+        running = sum(
+            1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods)
+        )
+        yield note(
+            "primary_restarts",
+            f"Installing the exclusion changes the primary's pod template: virt-operator restarts its {running} handler(s) "
+            "once, one first and then 10% at a time; running VMs go on.",
+        )
+    if snapshot.migrations and (edit.changed or moves):
+        yield note(
+            "migrations_running",
+            f"{len(snapshot.migrations)} live migration(s) are running; a restarting handler would break them, so the run "
+            "waits for those that it would touch.",
+        )
+
+
+def _digest(
+    edit: exclusion.Edit,
+    desired: t.Mapping[str, KubeObject],
+    assigned: assignment.Assignment,
+    options: Options,
+) -> Digest:
+    objects = {
+        "exclusion": [edit.kind, edit.placement],
+        "daemonsets": {pool: {k: ds[k] for k in ("metadata", "spec")} for pool, ds in desired.items()},
+    }
+    return Digest(
+        objects=digest(objects)[:12],
+        owners=digest(dict(assigned.wanted))[:12],
+        options=digest([options.overlap, options.prune, options.max_unavailable, options.prepull])[:12],
+    )
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Sort key that puts node-9 before node-10."""
+    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))

@@ -208,4 +208,4 @@ def _innermost(error: BaseException) -> BaseException:
 
 def _words(error: BaseException) -> str:
     """What a low-level error has to say."""
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

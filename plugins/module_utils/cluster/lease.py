@@ -1,0 +1,277 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""One run at a time: a Lease in KubeVirt's namespace, held by the run's id.
+
+A run acquires it, and every module of the run (a process of its own) attaches to it and renews it before it writes.
+What is safe rests on three numbers: a write starts at most RENEW_SECONDS after a renewal and takes at most
+``_client.WRITE_TIMEOUT_SECONDS``, and nobody takes the Lease over before DURATION_SECONDS have passed since then.
+Times of different machines are never compared; the timestamps in the Lease are for people.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import typing as t
+from datetime import datetime, timezone
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    NotFound,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import LEASE
+
+if t.TYPE_CHECKING:
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object
+
+DURATION_SECONDS = 30
+"""A Lease whose record has not changed for so long belongs to a dead run."""
+
+RENEW_SECONDS = 10.0
+"""A run may write only if it renewed its Lease less than this ago."""
+
+RUN_ANNOTATION = "virtpools.io/run"
+"""On the Lease: who holds it, for people."""
+
+_POLL_SECONDS = 2.0
+_LONG_ANSWER_SECONDS = 5.0
+_MOST_TRIES = 5
+_MOST_DESCRIPTION = 300
+
+
+class LeaseHeld(ClusterError):
+    """Another run holds the Lease, and held it for as long as we could wait."""
+
+
+class LeaseLost(ClusterError):
+    """The Lease is not ours, or no longer: this run must change nothing more."""
+
+
+class RunLease:
+    """The Lease of one run, as seen by one process of it.
+
+    ``holder`` is the run's id, the same in all its processes. ``description`` tells people about the run (who, where,
+    when); it is stored in the cluster, so it must hold no secret. Set ``cluster.before_write = lease.ensure_fresh`` to
+    have every write checked.
+
+    All methods raise ClusterError when the API server fails them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        holder: str,
+        *,
+        description: str = "",
+        duration_seconds: int = DURATION_SECONDS,
+        clock: t.Callable[[], float] = time.monotonic,
+        sleep: t.Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster = cluster.unguarded()
+        self._namespace = namespace
+        self._holder = holder
+        self._description = " ".join(description.split())[:_MOST_DESCRIPTION]
+        self._duration = duration_seconds
+        self._clock = clock
+        self._sleep = sleep
+        self._stored: Object | None = None  # the Lease as we last wrote it
+        self._renewed_at = -math.inf
+
+    def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> None:
+        """Take the Lease, when it is free, ours already, or its holder dead: else wait for that.
+
+        ``on_wait`` is told once per holder whom we wait for. A dead holder is one whose record has not changed for the
+        duration it names, by our clock and while the API server answered, since a holder can renew only then.
+        Raises LeaseHeld when ``wait_seconds`` were not enough; 0 does not wait at all.
+        """
+        give_up = self._clock() + wait_seconds
+        watched, since = "", 0.0
+        told = ""
+        while True:
+            asked = self._clock()
+            live = self._read()
+            now = self._clock()
+            if live is None or _holder(live) in ("", self._holder):
+                if self._take(live):
+                    return
+                continue
+            version = live["metadata"]["resourceVersion"]
+            if version != watched or now - asked > _LONG_ANSWER_SECONDS:
+                watched, since = version, now
+            expires = since + self._duration_of(live)
+            if now >= expires:
+                if self._take(live):
+                    return
+                continue
+            if now >= give_up:
+                raise LeaseHeld(self._held_by(live))
+            if on_wait is not None and _holder(live) != told:
+                told = _holder(live)
+                on_wait(f"Waiting for {_person(live)}, which holds the Lease {self._where()}.")
+            self._sleep(min(_POLL_SECONDS, expires - now, give_up - now))
+
+    def attach(self) -> None:
+        """Join the run that holds the Lease, as another of its processes, and renew it.
+
+        A Lease that has expired, but that nobody took, is still ours. Raises LeaseLost when it is not ours.
+        """
+        self._stored = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Tell the others that this run lives. Raises LeaseLost when the Lease is not ours (any more)."""
+        for _ in range(_MOST_TRIES):
+            ours = self._ours(self._stored if self._stored is not None else self._read())
+            started = self._clock()
+            try:
+                self._stored = self._cluster.replace(LEASE, self._renewed(ours), dry_run=False)
+            except NotFound:
+                self._stored = None
+                self._ours(None)
+            except Conflict:  # taken over; or another process of this run, or our own write whose answer was lost
+                self._stored = None
+            else:
+                self._renewed_at = started
+                return
+        raise ClusterError(
+            f"Could not renew the Lease {self._where()}: it keeps being changed; see by whom, then run again."
+        )
+
+    def ensure_fresh(self) -> None:
+        """Renew the Lease unless that was done less than RENEW_SECONDS ago. Call it before each write and in waits.
+
+        Raises LeaseLost when the Lease is not ours (any more).
+        """
+        for _ in range(2):
+            if self._clock() - self._renewed_at < RENEW_SECONDS:
+                return
+            self.renew()
+        if self._clock() - self._renewed_at >= RENEW_SECONDS:
+            raise ClusterError(
+                f"The API server takes more than {RENEW_SECONDS:.0f} s to renew the Lease {self._where()}: too slow to "
+                "change anything safely; run again when it has recovered."
+            )
+
+    def release(self) -> bool:
+        """Delete the Lease, so that nothing stays behind and the next run need not wait. False when it is not ours."""
+        self._stored, self._renewed_at = None, -math.inf
+        for _ in range(_MOST_TRIES):
+            live = self._read()
+            if live is None or _holder(live) != self._holder:
+                return False
+            metadata = live["metadata"]
+            try:
+                return self._cluster.delete(
+                    LEASE,
+                    names.LEASE_NAME,
+                    self._namespace,
+                    uid=metadata["uid"],
+                    resource_version=metadata["resourceVersion"],
+                    dry_run=False,
+                )
+            except Conflict:  # somebody was faster: look again whether it is ours
+                continue
+        raise ClusterError(
+            f"Could not release the Lease {self._where()}: it keeps being changed; it expires by itself."
+        )
+
+    # Records
+
+    def _read(self) -> Object | None:
+        return self._cluster.get(LEASE, names.LEASE_NAME, self._namespace)
+
+    def _take(self, live: Object | None) -> bool:
+        """Make the Lease ours if it still is as in ``live``; False when somebody was faster."""
+        started = self._clock()
+        try:
+            if live is None:
+                self._stored = self._cluster.create(LEASE, self._new(), dry_run=False)
+            else:
+                self._stored = self._cluster.replace(LEASE, self._taken(live), dry_run=False)
+        except (AlreadyExists, Conflict, NotFound):
+            return False
+        self._renewed_at = started
+        return True
+
+    def _new(self) -> Object:
+        now = _timestamp()
+        lease = LEASE.object(names.LEASE_NAME, self._namespace)
+        lease["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        lease["metadata"]["annotations"] = {RUN_ANNOTATION: self._description}
+        lease["spec"] = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._duration,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        }
+        return lease
+
+    def _taken(self, live: Object) -> Object:
+        """``live`` with us as its holder."""
+        if _holder(live) == self._holder:
+            return self._renewed(live)
+        lease = self._new()
+        lease["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+        lease["spec"]["leaseTransitions"] = _spec(live).get("leaseTransitions", 0) + 1
+        return lease
+
+    def _renewed(self, ours: Object) -> Object:
+        lease = copy.deepcopy(ours)
+        lease["spec"]["renewTime"] = _timestamp()
+        return lease
+
+    def _ours(self, live: Object | None) -> Object:
+        """``live``. Raises LeaseLost unless it is ours."""
+        if live is not None and _holder(live) == self._holder:
+            return live
+        gone = "is gone" if live is None else f"is held by {_person(live)}"
+        raise LeaseLost(
+            f"The run {self._holder} has lost its Lease: {self._where()} {gone}. Nothing more was changed; run again."
+        )
+
+    # Sentences
+
+    def _where(self) -> str:
+        return f"{names.LEASE_NAME} in namespace {self._namespace}"
+
+    def _held_by(self, live: Object) -> str:
+        acquired, renewed = (_spec(live).get(key, "an unknown time") for key in ("acquireTime", "renewTime"))
+        return (
+            f"Only one run may change the cluster at a time, and {_person(live)} holds the Lease {self._where()} since "
+            f"{acquired}, renewed at {renewed}. Wait until it has ended, then run again. A run that died delays the "
+            f"next one by {self._duration_of(live)} s at most."
+        )
+
+    def _duration_of(self, live: Object) -> int:
+        """Seconds after which its holder is dead if it has not renewed it."""
+        return int(_spec(live).get("leaseDurationSeconds") or self._duration)
+
+
+def _spec(lease: Object) -> Object:
+    return lease.get("spec") or {}
+
+
+def _holder(lease: Object) -> str:
+    """The id of the run that holds it; empty when nobody does."""
+    return str(_spec(lease).get("holderIdentity") or "")
+
+
+def _person(lease: Object) -> str:
+    """The run that holds it, as people know it."""
+    description = (lease["metadata"].get("annotations") or {}).get(RUN_ANNOTATION)
+    return f"the run {_holder(lease)}" + (f" ({description})" if description else "")
+
+
+def _timestamp() -> str:
+    """Now, as a Kubernetes MicroTime."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

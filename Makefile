@@ -71,7 +71,7 @@ molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, t
 ##### Gates
 
 .PHONY: lint
-lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-changelog lint-docs lint-ansible lint-galaxy ## All gates but sanity
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-ansible lint-galaxy ## All gates but sanity
 
 .PHONY: copy
 copy: $(VENV)
@@ -105,6 +105,10 @@ lint-go: $(VENV)
 	@unformatted=$$(cd tests/control_plane && gofmt -l standin) && \
 	    if [[ -n $$unformatted ]]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) vet ./standin/...
+
+.PHONY: lint-meta
+lint-meta: copy
+	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) ci/check_meta.py $(COPY)
 
 .PHONY: lint-changelog
 lint-changelog: copy

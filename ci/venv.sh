@@ -16,9 +16,9 @@ die() {
     exit 1
 }
 
-command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or later, or name one with PYTHON=."
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    die "$("$python" --version) is too old: ansible 12 needs 3.11 or later, name one with PYTHON=."
+command -v "$python" >/dev/null || die "$python not found: install Python 3.11, 3.12 or 3.13, or name one: make venv PYTHON=..."
+"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' ||
+    die "ansible-core 2.19 runs on Python 3.11 to 3.13, $python is $("$python" --version): make venv PYTHON=python3.12"
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)."
 
@@ -29,7 +29,8 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || ! "$venv/bin/pip" --
 fi
 
 "$venv/bin/pip" install --disable-pip-version-check --progress-bar off \
-    -r requirements.txt -r requirements/dev.txt -c requirements/constraints.txt
+    -r requirements.txt -r requirements/dev.txt -c requirements/constraints.txt |
+    sed -u '/^Requirement already satisfied/d'
 
 site_packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$site_packages/ansible_collections/virtpools"

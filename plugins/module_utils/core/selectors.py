@@ -267,7 +267,7 @@ def subdomain_problem(text: str) -> str | None:
     if len(text) > _MAX_SUBDOMAIN:
         return f"has {len(text)} characters, at most {_MAX_SUBDOMAIN} are allowed"
     if not all(_SUBDOMAIN_LABEL.fullmatch(label) for label in text.split(".")):
-        return "is not a DNS name (lower case letters, digits, '-' and '.', a letter or digit at both ends and around '.')"
+        return "is not a DNS name (lower case letters, digits and '-' between dots, no '-' beside a dot or at an end)"
     return None
 
 
@@ -278,7 +278,7 @@ def dns_label_problem(text: str) -> str | None:
     if len(text) > _MAX_NAME:
         return f"has {len(text)} characters, at most {_MAX_NAME} are allowed"
     if not _SUBDOMAIN_LABEL.fullmatch(text):
-        return "may only have lower case letters, digits and '-', and a letter or digit at both ends"
+        return "is not made of lower case letters, digits and '-' with a letter or digit at both ends"
     return None
 
 
@@ -304,5 +304,5 @@ def _name_problem(name: str) -> str | None:
     if len(name) > _MAX_NAME:
         return f"has {len(name)} characters, at most {_MAX_NAME} are allowed"
     if not _NAME.fullmatch(name):
-        return "may only have letters, digits, '-', '_' and '.', and a letter or digit at both ends"
+        return "is not made of letters, digits, '-', '_' and '.' with a letter or digit at both ends"
     return None

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kubernetes quantities (``apimachinery/pkg/api/resource``), so that what we want equals what the API server serves.
+
+The server does not keep the spelling: ``1000m`` comes back as ``1``, ``1024Mi`` as ``1Gi``, ``0.5`` as ``500m``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing as t
+from dataclasses import dataclass
+from fractions import Fraction
+
+_GRAMMAR = re.compile(
+    r"""\+?(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?
+        (?: (?P<binary>[KMGTPE])i | [eE](?P<exponent>[+-]?[0-9]{1,2}) | (?P<decimal>[numkMGTPE]?) )""",
+    re.ASCII | re.VERBOSE,
+)
+_LONGEST = 64
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_EXPONENTS = {suffix: exponent for exponent, suffix in _DECIMAL.items()}
+_MAX = 2**63 - 1
+
+Notation = t.Literal["binary", "decimal", "exponent"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An amount of a resource, in thousandths: the server rounds the resources of containers up to them."""
+
+    thousandths: int
+    notation: Notation
+
+    @classmethod
+    def parse(cls, text: str) -> Quantity | None:
+        """A quantity that is not negative, as a container's resources must be; None when ``text`` is none."""
+        found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
+        if found is None or not (found["whole"] or found["part"]):
+            return None
+        part = found["part"] or ""
+        notation, factor = _unit(found)
+        amount = Fraction(int(found["whole"] + part), 10 ** len(part)) * factor
+        return cls(math.ceil(min(amount, Fraction(_MAX)) * 1000), notation)
+
+    def __str__(self) -> str:
+        """``Quantity.CanonicalizeBytes``: the shortest number without a fraction, in the notation it was written in."""
+        if self.thousandths == 0:
+            return "0"
+        whole, rest = divmod(self.thousandths, 1000)
+        if self.notation == "binary" and whole >= 1024 and not rest:
+            number, power = _without_factor(whole, 1024)
+            return f"{number}{_BINARY[power]}"
+        number, power = _without_factor(self.thousandths, 10)
+        power -= 3
+        number *= 10 ** (power % 3)
+        power -= power % 3
+        if self.notation == "exponent":
+            return f"{number}e{power}" if power else str(number)
+        return f"{number}{_DECIMAL[power]}"
+
+
+def _unit(found: re.Match[str]) -> tuple[Notation, Fraction]:
+    if found["binary"]:
+        return "binary", Fraction(1024 ** _BINARY.index(found["binary"] + "i"))
+    if found["exponent"]:
+        return "exponent", Fraction(10) ** int(found["exponent"])
+    return "decimal", Fraction(10) ** _EXPONENTS[found["decimal"] or ""]
+
+
+def _without_factor(number: int, factor: int) -> tuple[int, int]:
+    """``number`` without the ``factor`` as often as it is in it, and how often that was."""
+    times = 0
+    while number % factor == 0:
+        number //= factor
+        times += 1
+    return number, times

@@ -104,7 +104,7 @@ def connect(params: t.Mapping[str, t.Any]) -> Transport:
     except OSError as error:
         problem = _words(error)
     except Exception as error:  # noqa: BLE001 (a parser's for one: its message would quote the kubeconfig)
-        problem = f"it cannot be read, {type(error).__name__}"
+        problem = f"{type(error).__name__} while reading what is given"
     else:
         return _checked(_KubernetesTransport(api_client))
     raise CannotConnect(

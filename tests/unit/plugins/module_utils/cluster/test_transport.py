@@ -1,0 +1,209 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way to the server: options, kubeconfig, headers and failures, against a small HTTP server."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+import types
+
+import pytest
+
+pytest.importorskip("kubernetes")
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _transport
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster, Unreachable
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import (
+    CannotConnect,
+    NoAnswer,
+    Request,
+    connect,
+)
+
+TOKEN = "very-secret-token"
+
+
+class Server:
+    """Answers every request with an empty object, or as told, and keeps what came."""
+
+    def __init__(self, answer=None):
+        self.requests = []
+        answer = answer or self.empty_object
+        kept = self.requests
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                kept.append((self.command, self.path, self.headers, body))
+                answer(self)
+
+            do_PATCH = do_GET  # noqa: N815 (the base class's name)
+
+            def log_message(self, *args):
+                """Keep quiet."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @staticmethod
+    def empty_object(handler):
+        handler.send_response(200)
+        handler.send_header("X-Test", "Yes")
+        handler.end_headers()
+        handler.wfile.write(b"{}")
+
+    @staticmethod
+    def hang_up(handler):
+        handler.close_connection = True
+        handler.connection.close()
+
+    @contextlib.contextmanager
+    def running(self):
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch, tmp_path):
+    """No cluster is to be found in the environment of the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def server():
+    with Server().running() as running:
+        yield running
+
+
+def test_one_request_with_the_credentials_and_no_discovery(server):
+    transport = connect({"host": f"{server.url}/", "api_key": TOKEN, "unknown": "ignored"})
+    assert transport.server == server.url
+    response = transport.send(
+        Request("PATCH", "/api/v1/nodes/n1", (("a", "b c"),), [{"op": "x"}], "application/json-patch+json")
+    )
+    assert (response.status, response.body, response.headers["x-test"]) == (200, b"{}", "Yes")
+    ((method, path, headers, body),) = server.requests
+    assert (method, path, json.loads(body)) == ("PATCH", "/api/v1/nodes/n1?a=b+c", [{"op": "x"}])
+    assert headers["Authorization"] == f"Bearer {TOKEN}"
+    assert headers["Content-Type"] == "application/json-patch+json"
+    assert headers["Accept"] == "application/json"
+
+
+def test_every_impersonated_group_is_sent(server):
+    transport = connect(
+        {"host": server.url, "api_key": "x", "impersonate_user": "jane", "impersonate_groups": ["a", "b"]}
+    )
+    transport.send(Request("GET", "/"))
+    headers = server.requests[0][2]
+    assert headers.get_all("Impersonate-User") == ["jane"]
+    assert ", ".join(headers.get_all("Impersonate-Group")) in ("a, b", "b, a")
+
+
+def test_a_newer_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tmp_path):
+    def discovery(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(json.dumps({"kind": "APIGroupList", "groups": [], "resources": []}).encode())
+
+    newer = types.SimpleNamespace(get_api_client=_transport.kubernetes_core.get_api_client)
+    monkeypatch.setattr(_transport, "kubernetes_core", newer)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # its discovery cache
+    with Server(discovery).running() as server:
+        connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/mine"))
+    _, path, headers, _ = server.requests[-1]
+    assert (path, headers["Authorization"]) == ("/mine", f"Bearer {TOKEN}")
+
+
+def test_a_broken_connection_is_not_repeated_behind_our_back():
+    with Server(Server.hang_up).running() as server:
+        with pytest.raises(NoAnswer) as caught:
+            connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/"))
+        assert caught.value.sent
+        assert len(server.requests) == 1
+
+
+def test_a_refused_connection_was_never_sent():
+    with Server().running() as server:
+        url = server.url
+    with pytest.raises(NoAnswer, match=r"^Connection refused$") as caught:
+        connect({"host": url, "api_key": TOKEN}).send(Request("GET", "/"))
+    assert not caught.value.sent
+
+
+def test_a_server_that_does_not_answer_in_time():
+    done = threading.Event()
+    with Server(lambda handler: done.wait(5)).running() as server:
+        try:
+            with pytest.raises(NoAnswer, match=r"^no answer within 0 s$") as caught:
+                connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/", timeout_seconds=0.1))
+            assert caught.value.sent
+        finally:
+            done.set()
+
+
+def test_an_answer_cut_short():
+    def half(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100")
+        handler.end_headers()
+        handler.wfile.write(b"{")
+        handler.close_connection = True
+
+    with Server(half).running() as server, pytest.raises(NoAnswer) as caught:
+        connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/"))
+    assert caught.value.sent
+
+
+def test_no_cluster_is_named():
+    with pytest.raises(CannotConnect, match="give kubeconfig, or host and api_key"):
+        connect({})
+
+
+def test_an_address_without_scheme():
+    with pytest.raises(CannotConnect, match=r"'api.example:6443', should be like https://HOST:6443"):
+        connect({"host": "api.example:6443", "api_key": TOKEN})
+
+
+def test_a_certificate_that_cannot_be_read(server, tmp_path):
+    url = server.url.replace("http://", "https://")
+    transport = connect({"host": url, "api_key": TOKEN, "ca_cert": str(tmp_path / "missing")})
+    with pytest.raises(CannotConnect, match="the CA file, or the client's certificate or key, cannot be read"):
+        transport.send(Request("GET", "/"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"users: [{{user: {{token: {TOKEN}}}}}]\n - broken",
+        f"users: [{{name: a, user: {{token: {TOKEN}}}}}]",
+        f"current-context: {{token: {TOKEN}}}",
+        TOKEN,
+        f"[{TOKEN}]",
+    ],
+)
+def test_a_broken_kubeconfig_is_not_quoted(tmp_path, content):
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(content)
+    with pytest.raises(CannotConnect) as caught:
+        connect({"kubeconfig": str(kubeconfig)})
+    assert TOKEN not in str(caught.value)
+    assert "give kubeconfig" in str(caught.value)
+
+
+def test_missing_libraries_are_named(monkeypatch):
+    monkeypatch.setattr(_transport, "_MISSING", "No module named 'kubernetes'")
+    with pytest.raises(Unreachable, match=r"lacks what talks to Kubernetes \(No module named 'kubernetes'\): install"):
+        Cluster.connect({})

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Which writes a cluster has seen, from the API server's audit log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MUTATING = ("create", "update", "patch", "delete", "deletecollection")
+# Requests that ask a question by creating an object which is never stored.
+REVIEWS = ("authentication.k8s.io", "authorization.k8s.io")
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        # The heartbeats of a few hundred nodes would bury everything else.
+        {"level": "None", "users": ["kwok"]},
+        # A dry-run delete may say so in its body only.
+        {"level": "Request", "verbs": ["delete", "deletecollection"]},
+        {"level": "Metadata", "verbs": [verb for verb in MUTATING if not verb.startswith("delete")]},
+        {"level": "None"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One successful mutating request that was not a dry run."""
+
+    user: str
+    verb: str
+    resource: str
+    """As in nodes, pods/binding, daemonsets.apps."""
+    namespace: str
+    name: str
+    entry: dict[str, Any]
+    """The audit log's whole entry."""
+
+    def __str__(self) -> str:
+        """Return it as one line for messages of failed tests."""
+        return f"{self.user}: {self.verb} {self.resource} {self.namespace}/{self.name}".replace(" /", " ")
+
+
+def read(log: Path, offset: int) -> list[dict[str, Any]]:
+    """Return the audit entries from a byte offset on, leaving out a line that is still being written."""
+    with log.open("rb") as file:
+        file.seek(offset)
+        return [json.loads(line) for line in file if line.endswith(b"\n")]
+
+
+def writes(entries: list[dict[str, Any]]) -> list[Write]:
+    """Pick the writes out of audit entries."""
+    return [_write(entry) for entry in entries if _is_write(entry)]
+
+
+def _is_write(entry: dict[str, Any]) -> bool:
+    return (
+        entry["verb"] in MUTATING
+        and 200 <= entry.get("responseStatus", {}).get("code", 0) < 300
+        and entry.get("objectRef", {}).get("apiGroup") not in REVIEWS
+        and not _is_dry_run(entry)
+    )
+
+
+def _is_dry_run(entry: dict[str, Any]) -> bool:
+    body = entry.get("requestObject") or {}
+    return bool(parse_qs(urlsplit(entry["requestURI"]).query).get("dryRun") or body.get("dryRun"))
+
+
+def _write(entry: dict[str, Any]) -> Write:
+    target = entry.get("objectRef", {})
+    resource = "/".join(part for part in (target.get("resource", ""), target.get("subresource", "")) if part)
+    return Write(
+        user=(entry.get("impersonatedUser") or entry["user"])["username"],
+        verb=entry["verb"],
+        resource=".".join(part for part in (resource, target.get("apiGroup", "")) if part),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        entry=entry,
+    )

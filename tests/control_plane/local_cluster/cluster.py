@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Run local clusters: start, stop, restart parts of them, and look at what happened."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kubernetes import client, config, dynamic
+
+from . import audit, credentials, paths, processes, programs
+from . import instance as instances
+from .errors import ClusterError
+from .fleet import Fleet
+from .instance import Instance, Options
+from .programs import STANDIN, Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+SYSTEM_NAMESPACE = "virtpools-system"
+KUBELET_ANNOTATION = "standin.virtpools.io/kubelet"
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+T = TypeVar("T")
+
+
+class LocalCluster:
+    """A cluster that runs on this machine; also a context manager that stops it."""
+
+    def __init__(self, instance: Instance) -> None:
+        """Use start or attach instead."""
+        self._instance = instance
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        fleet: Fleet | Path | None = None,
+        *,
+        hco: bool = False,
+        kubevirt: bool = True,
+        log: Log = print,
+    ) -> LocalCluster:
+        """Start a cluster, or return the one that runs already with the same options."""
+        _check(name)
+        if not isinstance(fleet, Fleet):
+            fleet = Fleet.load(fleet) if fleet else Fleet.plain(3)
+        nodes = fleet.objects()
+        digest = hashlib.sha256(json.dumps(nodes, sort_keys=True).encode()).hexdigest()[:16]
+        options = Options(digest, hco, kubevirt)
+        with paths.locked(paths.clusters() / f".{name}.lock"):
+            running = cls._running(name)
+            if running and running.options == options:
+                return cls(running)
+            if running:
+                raise ClusterError(f"Cluster {name} runs with another fleet or other options: stop it first.")
+            _remove(name)
+            cluster = cls(instances.create(name, options, programs.build(log, standin=kubevirt)))
+            cluster._bring_up(nodes, log)
+        return cluster
+
+    @classmethod
+    def attach(cls, name: str) -> LocalCluster:
+        """Return a cluster that runs already."""
+        _check(name)
+        running = cls._running(name)
+        if running is None:
+            raise ClusterError(f"Cluster {name} does not run.")
+        return cls(running)
+
+    @staticmethod
+    def _running(name: str) -> Instance | None:
+        instance = instances.load(name)
+        if instance is None or not (instance.dir / "complete").exists():
+            return None
+        return instance if all(state(instance).values()) else None
+
+    def __enter__(self) -> LocalCluster:
+        """Return the cluster itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the cluster."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all components and remove the cluster's folder."""
+        stop(self.name)
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """Return the cluster's name."""
+        return self._instance.name
+
+    @property
+    def dir(self) -> Path:
+        """Return the folder of everything that belongs to the cluster."""
+        return self._instance.dir
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the components' logs."""
+        return self.dir / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the administrator's kubeconfig."""
+        return self._instance.kubeconfig("admin")
+
+    @cached_property
+    def api_client(self) -> client.ApiClient:
+        """Return the administrator's API client."""
+        configuration = client.Configuration()
+        config.load_kube_config(str(self.kubeconfig), client_configuration=configuration)
+        # A proxy in the environment has no way to this machine's loopback.
+        configuration.proxy = None
+        configuration.connection_pool_maxsize = 16
+        return client.ApiClient(configuration)
+
+    @cached_property
+    def admin(self) -> dynamic.DynamicClient:
+        """Return the administrator's dynamic client."""
+        return dynamic.DynamicClient(self.api_client)
+
+    @property
+    def _core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.api_client)
+
+    # Use it
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """Run kubectl, by default as the administrator, and return its output."""
+        command = [
+            str(Path(self._instance.kubernetes) / "kubectl"),
+            f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            f"--cache-dir={self.dir / 'kubectl-cache'}",
+            *arguments,
+        ]
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise ClusterError(f"kubectl {' '.join(arguments)} failed: {result.stderr.strip()}")
+        return result.stdout
+
+    def kubeconfig_for(self, name: str, cluster_roles: Iterable[str] = ()) -> Path:
+        """Make a ServiceAccount with these ClusterRoles, if need be, and return a kubeconfig to act as it for a day."""
+        account = {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
+        _unless_exists(lambda: self._core.create_namespace({"metadata": {"name": SYSTEM_NAMESPACE}}))
+        _unless_exists(lambda: self._core.create_namespaced_service_account(SYSTEM_NAMESPACE, account))
+        for role in cluster_roles:
+            self._bind(name, role)
+        request = {"spec": {"expirationSeconds": 24 * 3600, "audiences": []}}
+        token = self._core.create_namespaced_service_account_token(name, SYSTEM_NAMESPACE, request).status.token
+        file = self._instance.kubeconfig(f"{SYSTEM_NAMESPACE}:{name}")
+        here = self._instance
+        credentials.write_kubeconfig(file, self.name, here.server, here.authority, name, token)
+        return file
+
+    def _bind(self, name: str, role: str) -> None:
+        binding = {
+            "metadata": {"name": f"{SYSTEM_NAMESPACE}-{name}-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}],
+        }
+        rbac = client.RbacAuthorizationV1Api(self.api_client)
+        _unless_exists(lambda: rbac.create_cluster_role_binding(binding))
+
+    def add_nodes(self, fleet: Fleet, timeout: float = 120) -> None:
+        """Add nodes and wait until they are ready."""
+        self._create_nodes(fleet.objects())
+        self._wait_for_nodes({name for group in fleet.groups for name in group.names()}, timeout)
+
+    def set_node_annotation(self, node: str, key: str, value: str | None) -> None:
+        """Set an annotation of a node; None removes it."""
+        self._core.patch_node(node, {"metadata": {"annotations": {key: value}}})
+
+    def set_kubelet(self, node: str, *, up: bool) -> None:
+        """Take a node's kubelet down, or bring it back, and wait until the node says so."""
+        self.set_node_annotation(node, KUBELET_ANNOTATION, None if up else "down")
+        self.wait(lambda: (node in self._ready_nodes()) == up, 30, f"node {node} to be {'ready' if up else 'lost'}")
+
+    # See what was written
+
+    def audit_marker(self) -> int:
+        """Return a marker for this moment, to ask later for the writes since."""
+        self._flush_audit_log()
+        return self._instance.audit_log.stat().st_size
+
+    def writes(self, since: int = 0, user: str | None = None) -> list[audit.Write]:
+        """Return the successful mutating requests since a marker, without dry runs and access reviews."""
+        self._flush_audit_log()
+        found = audit.writes(audit.read(self._instance.audit_log, since))
+        return [write for write in found if user is None or write.user == user]
+
+    def _flush_audit_log(self) -> None:
+        # A response is sent shortly before its entry is written: wait for the entry of a later request of ours.
+        name = f"audit-marker-{time.time_ns()}"
+        size = self._instance.audit_log.stat().st_size
+        self._core.create_namespaced_config_map("default", {"metadata": {"name": name}}, dry_run="All")
+
+        def logged() -> bool:
+            entries = audit.read(self._instance.audit_log, size)
+            return any(entry.get("objectRef", {}).get("name") == name for entry in entries)
+
+        self.wait(logged, 10, "the audit log", interval=0.01)
+
+    # Disturb it
+
+    def stop_component(self, component: str, *, kill: bool = False) -> None:
+        """Stop a component: politely, or as a crash would."""
+        process = processes.recall(self._pid_file(component))
+        if process:
+            process.stop(patience=0 if kill else 15)
+
+    def start_component(self, component: str) -> None:
+        """Start a stopped component on its former port and wait until it works."""
+        process = processes.recall(self._pid_file(component))
+        if not (process and process.alive()):
+            self._spawn(component)
+        self._wait_for_component(component)
+
+    def restart(self, component: str, *, kill: bool = False) -> None:
+        """Stop a component and start it again."""
+        self.stop_component(component, kill=kill)
+        self.start_component(component)
+
+    def wait(self, predicate: Callable[[], T], timeout: float = 60, what: str = "it", interval: float = 0.1) -> T:
+        """Return what the predicate says as soon as that is true."""
+        deadline = time.monotonic() + timeout
+        while not (result := predicate()):
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"Cluster {self.name}: waited {timeout:g} s in vain for {what}; logs are in {self.logs}."
+                )
+            time.sleep(interval)
+        return result
+
+    # Inside
+
+    def _pid_file(self, component: str) -> Path:
+        known = self._instance.components()
+        if component not in known:
+            raise ClusterError(f"Cluster {self.name} has no component {component!r}, only {', '.join(known)}.")
+        return self._instance.pid_file(component)
+
+    def _bring_up(self, nodes: Sequence[dict[str, Any]], log: Log) -> None:
+        started = time.monotonic()
+        log(f"Starting cluster {self.name} with {len(nodes)} node(s) ...")
+        try:
+            self._spawn("etcd")
+            self._spawn("kube-apiserver")
+            self._wait_for_component("kube-apiserver")
+            self._instance.write_kubeconfigs()
+            for component in self._instance.components()[2:]:
+                self._spawn(component)
+            self._create_nodes(nodes)
+            self._wait_for_nodes({node["metadata"]["name"] for node in nodes}, timeout=180)
+            self._wait_for_service_accounts()
+            if self._instance.options.kubevirt:
+                self._wait_for_component(STANDIN)
+        except BaseException:
+            # The folder stays: it has the logs. The next start removes it.
+            _stop_processes(self._instance)
+            raise
+        (self.dir / "complete").touch()
+        log(f"Cluster {self.name} is up after {time.monotonic() - started:.0f} s.")
+
+    def _spawn(self, component: str) -> None:
+        if component == STANDIN:
+            self._instance.ready_file.unlink(missing_ok=True)
+        process = processes.spawn(self._instance.command(component), self._instance.log(component))
+        processes.remember(process, self._instance.pid_file(component))
+
+    def _wait_for_component(self, component: str) -> None:
+        if component == "kube-apiserver":
+            self._wait_alive(self._apiserver_ready, 60, "the API server to be ready")
+        elif component == STANDIN:
+            self._wait_alive(self._instance.ready_file.exists, 180, "KubeVirt to be available")
+
+    def _apiserver_ready(self) -> bool:
+        if not self._instance.authority.exists():
+            return False
+        try:
+            context = ssl.create_default_context(cafile=str(self._instance.authority))
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self._instance.apiserver_port, timeout=5, context=context
+            )
+            connection.request(
+                "GET", "/readyz", headers={"Authorization": f"Bearer {self._instance.tokens()['admin']}"}
+            )
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _wait_for_nodes(self, names: set[str], timeout: float) -> None:
+        self._wait_alive(
+            lambda: names <= self._ready_nodes(), timeout, f"{len(names)} node(s) to be ready", interval=0.5
+        )
+
+    def _wait_for_service_accounts(self) -> None:
+        """Wait until pods can be created: each needs its namespace's default ServiceAccount."""
+
+        def exists() -> bool:
+            accounts = self._core.list_namespaced_service_account("default", field_selector="metadata.name=default")
+            return bool(accounts.items)
+
+        self._wait_alive(exists, 60, "the controller manager")
+
+    def _wait_alive(self, predicate: Callable[[], bool], timeout: float, what: str, interval: float = 0.1) -> None:
+        """Wait, but no longer than all components started so far are alive."""
+
+        def checked() -> bool:
+            for component, alive in state(self._instance).items():
+                if alive is False:
+                    raise ClusterError(self._obituary(component))
+            return predicate()
+
+        self.wait(checked, timeout, what, interval)
+
+    def _obituary(self, component: str) -> str:
+        log = self._instance.log(component)
+        tail = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-20:])
+        return f"Cluster {self.name}: {component} ended unexpectedly; the end of {log}:\n{tail}"
+
+    def _create_nodes(self, nodes: Sequence[dict[str, Any]]) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            # Not decoding the answers halves the time.
+            list(pool.map(lambda node: self._core.create_node(node, _preload_content=False), nodes))
+
+    def _ready_nodes(self) -> set[str]:
+        """Return the nodes that are ready and no longer, or not yet, tainted for not being so."""
+        answer = self._core.list_node(_preload_content=False, resource_version="0")
+        return {node["metadata"]["name"] for node in json.loads(answer.data)["items"] if _is_ready(node)}
+
+
+def state(instance: Instance) -> dict[str, bool | None]:
+    """Return for each component whether it is alive; None if it was never started."""
+    found = {component: processes.recall(instance.pid_file(component)) for component in instance.components()}
+    return {component: process.alive() if process else None for component, process in found.items()}
+
+
+def stop(name: str) -> bool:
+    """Stop a cluster, half-dead ones too, and remove its folder; say whether there was one."""
+    _check(name)
+    with paths.locked(paths.clusters() / f".{name}.lock"):
+        return _remove(name)
+
+
+def keep_logs(cluster: LocalCluster) -> Path:
+    """Copy a cluster's logs to where they survive it, and return that folder."""
+    kept = paths.state() / "logs" / cluster.name
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(cluster.logs, kept)
+    shutil.copy(cluster.dir / "audit.log", kept)
+    return kept
+
+
+def _remove(name: str) -> bool:
+    instance = instances.load(name)
+    if instance:
+        _stop_processes(instance)
+    existed = instances.directory(name).exists()
+    shutil.rmtree(instances.directory(name), ignore_errors=True)
+    return existed
+
+
+def _stop_processes(instance: Instance) -> None:
+    # The last first, so that none complains about the others; without patience, since all data goes away with them.
+    for component in reversed(instance.components()):
+        process = processes.recall(instance.pid_file(component))
+        if process:
+            process.stop(patience=0)
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", [])}
+    taints = {taint["key"] for taint in node["spec"].get("taints", [])}
+    return conditions.get("Ready") == "True" and not taints & {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    }
+
+
+def _unless_exists(create: Callable[[], object]) -> None:
+    try:
+        create()
+    except client.ApiException as error:
+        if error.status != 409:
+            raise
+
+
+def _check(name: str) -> None:
+    if sys.platform != "linux":
+        raise ClusterError("The local control plane needs Linux.")
+    if not NAME.fullmatch(name):
+        raise ClusterError(f"{name!r} cannot name a cluster: use lower-case letters, digits and dashes.")

@@ -166,10 +166,8 @@ class _KubernetesTransport:
             raise self._failure(error, request) from error
         return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
 
-    def _request_headers(self, request: Request) -> t.Any:
-        headers = urllib3._collections.HTTPHeaderDict()  # noqa: SLF001 (public in urllib3 2; 1.26 has it here only)
-        for name, value in self._headers.items():  # kubernetes.core keeps several impersonated groups here
-            headers.add(str(name), str(value))
+    def _request_headers(self, request: Request) -> dict[str, str]:
+        headers = dict(self._headers)  # kubernetes.core has one key per impersonated group here: equal, not identical
         headers["User-Agent"] = "virtpools.kubevirt"
         headers["Accept"] = JSON
         if request.body is not None:
@@ -198,9 +196,10 @@ class _KubernetesTransport:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The first cause: urllib3 wraps what the socket said, as the cause or as an argument."""
+    """The first cause: urllib3 wraps what the socket said, as the cause (2), the context (1.26) or an argument."""
     while True:
-        inner = error.__cause__ or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        inner = error.__cause__ or error.__context__
+        inner = inner or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
         if inner is None:
             return error
         error = inner

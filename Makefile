@@ -79,7 +79,7 @@ copy: $(VENV)
 
 .PHONY: lint-headers
 lint-headers: copy
-	ci/check_headers.py $(COPY)
+	python ci/check_headers.py $(COPY)
 
 .PHONY: lint-python
 lint-python: $(VENV)
@@ -108,7 +108,7 @@ lint-go: $(VENV)
 
 .PHONY: lint-meta
 lint-meta: copy
-	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) ci/check_meta.py $(COPY)
+	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) python ci/check_meta.py $(COPY)
 
 .PHONY: lint-changelog
 lint-changelog: copy
@@ -121,7 +121,7 @@ lint-docs: copy
 
 .PHONY: lint-ansible
 lint-ansible: copy
-	cd $(COPY) && ansible-lint
+	cd $(COPY) && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/$(COLLECTIONS) ansible-lint
 
 .PHONY: lint-galaxy
 lint-galaxy: copy

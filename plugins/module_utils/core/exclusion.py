@@ -337,16 +337,8 @@ def _operations_between(theirs: Object, wanted: Object) -> list[Object]:
 
 
 def _refuse_positions(hyperconverged: ReadOnly, operations: t.Sequence[Object]) -> None:
-    """Our entry gone, those behind it move up: a later operation that counts on a position would hit another."""
     ours = [index for index, operation in enumerate(operations) if _is_our_append(operation)]
-    for operation in operations[ours[0] + 1 :] if ours else []:
-        if operation["path"].startswith(f"{_PATCHES}/") and operation["path"][len(_PATCHES) + 1 :][:1].isdigit():
-            message = (
-                f"The annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(hyperconverged)} has an operation on "
-                f"{operation['path']} after this collection's own, which cannot be taken out without changing what "
-                f"that position means; rewrite it as an 'add' to {_PATCHES}/- first."
-            )
-            raise InputErrors([message])
+    hco.refuse_positions(hyperconverged, _PATCHES, operations[ours[0] + 1 :] if ours else ())
 
 
 def _embedded(hyperconverged: ReadOnly) -> str:

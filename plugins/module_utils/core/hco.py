@@ -179,6 +179,21 @@ def within(path: str, field_path: str) -> bool:
     return path == field_path or path.startswith(field_path + "/")
 
 
+def refuse_positions(hyperconverged: ReadOnly, list_path: str, later: t.Iterable[Object]) -> None:
+    """InputErrors when one of the operations after ours counts on a position in a list that ours is to be taken out of.
+
+    With our item gone, those behind it move up, and the operation would hit another one, or none and stop HCO.
+    """
+    for operation in later:
+        if operation["path"].startswith(f"{list_path}/") and operation["path"][len(list_path) + 1 :][:1].isdigit():
+            message = (
+                f"The annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)} has an operation on "
+                f"{operation['path']} after this collection's own, which cannot be taken out without changing what "
+                f"that position means; rewrite it without a position first."
+            )
+            raise InputErrors([message])
+
+
 def rendered(hyperconverged: ReadOnly, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
     """What HCO makes of ``base`` (a part of its fresh render) with these operations, as far as the given fields go.
 

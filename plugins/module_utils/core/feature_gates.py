@@ -1,0 +1,279 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""KubeVirt's feature gates: edits of its two lists, and what a gate's name is worth.
+
+``featureGates`` turns gates on, ``disabledFeatureGates`` (KubeVirt 1.8 and later) turns off what is on by default, as
+Beta gates are from 1.9 on. KubeVirt refuses a gate that is in both lists, and accepts any name: that a gate is enabled
+proves nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import difflib
+import re
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import findings, hco, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, ReadOnly, field
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.health import release_of, version_of
+
+if t.TYPE_CHECKING:
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object
+
+_LISTS_IN = ("spec", "configuration", "developerConfiguration")
+_ON, _OFF = "featureGates", "disabledFeatureGates"
+_PLACE = ".".join(_LISTS_IN)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_DISABLING_SINCE = (1, 8)
+
+# Names ------------------------------------------------------------------------------------------------------------
+
+_KNOWN_SINCE: t.Final[dict[tuple[int, int], str]] = {
+    (1, 6): """
+        AlignCPUs AutoResourceLimitsGate BochsDisplayForEFIGuests CPUManager CPUNodeDiscovery ClusterProfiler
+        CommonInstancetypesDeploymentGate DecentralizedLiveMigration DeclarativeHotplugVolumes
+        DisableCustomSELinuxPolicy DisableMDEVConfiguration DockerSELinuxMCSWorkaround DownwardMetrics
+        DynamicPodInterfaceNaming EnableVirtioFsConfigVolumes EnableVirtioFsStorageVolumes ExpandDisks
+        ExperimentalIgnitionSupport ExperimentalVirtiofsSupport GPU GPUsWithDRA HostDevices HostDevicesWithDRA
+        HostDisk HotplugNICs HotplugVolumes HypervStrictCheck ImageVolume IncrementalBackup
+        InstancetypeReferencePolicy KubevirtSeccompProfile LiveMigration Macvtap MultiArchitecture NUMA
+        NetworkBindingPlugins NodeRestriction NonRoot ObjectGraph PCINUMAAwareTopology PSA PanicDevices Passt
+        PasstIPStackMigration PersistentReservation Root SRIOVLiveMigration SecureExecution Sidecar Snapshot
+        VMExport VMLiveUpdateFeatures VMPersistentState VSOCK VideoConfig VolumeMigration VolumesUpdateStrategy
+        WorkloadEncryptionSEV WorkloadEncryptionTDX
+    """,
+    (1, 7): "MigrationPriorityQueue UtilityVolumes",
+    (1, 8): """
+        ConfigurableHypervisor ContainerPathVolumes ExternalNetResourceInjection LibvirtHooksServerAndClient
+        LiveUpdateNADRef OptOutRoleAggregation PasstBinding PodSecondaryInterfaceNamingUpgrade RebootPolicy
+        ReservedOverheadMemlock Template VGPULiveMigration VmiMemoryOverheadReport
+    """,
+    (1, 9): """
+        CrossArchitectureVirtualization FirmwareAutoSelection GraceIOVirtualization IOMMUFD MigrationDowntimeTuning
+        MigrationStallDetection NetworkDevicesWithDRA OCIExport Plugins PortRangesSpec VMStatsCollector
+    """,
+}
+"""Every gate registered in KubeVirt's ``pkg/virt-config/featuregate`` (active.go and inactive.go) as of 1.9, by the
+release that its comment there names as the first, or 1.6 for older ones and those without. Names stay registered when a
+feature is finished or given up. Read in the source of 1.9, not of each release: good for advice, not for refusals."""
+
+_SINCE: t.Final = {name: release for release, known in _KNOWN_SINCE.items() for name in known.split()}
+_NEWEST_KNOWN: t.Final = max(_KNOWN_SINCE)
+
+NATIVE_FIELDS: t.Final = {
+    "AdditionalVirtHandlers": "additionalVirtHandlers",
+    "VirtHandlerPools": "virtHandlerPools",
+    "WorkerPools": "workerPools",
+}
+"""Gates that only builds of KubeVirt with pools of their own have, and the field of the KubeVirt spec each is for."""
+
+
+def gate_problems(gates: t.Iterable[t.Any]) -> list[str]:
+    """What is wrong with these names as such, one sentence each."""
+    return [
+        f"Feature gate {gate!r} is not a name that KubeVirt could have: use letters and digits, a letter first."
+        for gate in gates
+        if not isinstance(gate, str) or not _NAME.fullmatch(gate)
+    ]
+
+
+def unknown_gates(gates: t.Iterable[str], kubevirt_version: str | None) -> list[Finding]:
+    """Warnings for names that mean nothing to this KubeVirt, as far as we know; it accepts them silently."""
+    return [finding for gate in sorted(set(gates)) if (finding := _unknown(gate, release_of(kubevirt_version)))]
+
+
+def _unknown(gate: str, release: tuple[int, int] | None) -> Finding | None:
+    if gate in NATIVE_FIELDS:
+        return findings.warning(
+            "feature_gate_of_fork",
+            f"Feature gate {gate} is not one of stock KubeVirt, which accepts it silently, so that it is set proves "
+            f"nothing: whether this KubeVirt has pools of its own shows in its CRD, by spec.{NATIVE_FIELDS[gate]}.",
+        )
+    since = _SINCE.get(gate)
+    if since is None:
+        nearest = difflib.get_close_matches(gate, sorted(_SINCE), n=1)
+        hint = f" (nearest known: {nearest[0]})" if nearest else ""
+        return findings.warning(
+            "feature_gate_unknown",
+            f"Feature gate {gate} is not among those known of KubeVirt up to {_dotted(_NEWEST_KNOWN)}, and KubeVirt "
+            f"accepts unknown names silently; check the spelling{hint}.",
+        )
+    if release is not None and release < since and since != min(_KNOWN_SINCE):
+        return findings.warning(
+            "feature_gate_unknown",
+            f"Feature gate {gate} is known since KubeVirt {_dotted(since)}, and this is {_dotted(release)}, which "
+            f"accepts it silently but does nothing for it.",
+        )
+    return None
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]}"
+
+
+# Pools of KubeVirt's own --------------------------------------------------------------------------------------------
+
+
+def native_pool_fields(kubevirt_crd: ReadOnly) -> tuple[str, ...]:
+    """Which of the fields for pools the KubeVirt CRD has in a version it serves; a stock one prunes them all."""
+    return tuple(
+        name
+        for name in NATIVE_FIELDS.values()
+        if any(
+            version.get("served", True)
+            and field(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", name) is not None
+            for version in field(kubevirt_crd, "spec", "versions") or []
+        )
+    )
+
+
+def native_pools_in_use(kubevirt: ReadOnly) -> tuple[str, ...]:
+    """Which of these fields of the live KubeVirt object have something in them."""
+    return tuple(name for name in NATIVE_FIELDS.values() if field(kubevirt, "spec", name))
+
+
+# Edits ------------------------------------------------------------------------------------------------------------
+
+
+def set_gates(
+    kubevirt: ReadOnly, hyperconverged: ReadOnly | None, present: t.Sequence[str], absent: t.Sequence[str]
+) -> Edit:
+    """The object to write so that ``present`` are on and ``absent`` off: HyperConverged if there is one, else KubeVirt.
+
+    A gate is off when it is in the list of disabled ones; before KubeVirt 1.8, which has no such list, when it is not
+    in the list of enabled ones. InputErrors for bad names, a gate on both sides, and under HCO for what cannot be said
+    there: see ``_hco_operations``.
+    """
+    on, off = sorted(set(present)), sorted(set(absent))
+    problems = gate_problems([*present, *absent])
+    problems += [f"Feature gate {gate} is to be both present and absent; name it once." for gate in on if gate in off]
+    if problems:
+        raise InputErrors(problems)
+    what = "; ".join(f"{name} {', '.join(gates)}" for name, gates in (("enable", on), ("disable", off)) if gates)
+    if hyperconverged is not None:
+        after = hco.with_operations(hyperconverged, _hco_operations(kubevirt, hyperconverged, on, off))
+        place = f"annotation {names.HCO_PATCH_ANNOTATION}, {_PLACE} of KubeVirt"
+        return Edit("HyperConverged", hyperconverged, after, f"feature gates: {what}", place)
+    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), f"feature gates: {what}", _PLACE)
+
+
+def _gates(kubevirt: ReadOnly, name: str) -> list[str]:
+    return field(kubevirt, *_LISTS_IN, name) or []
+
+
+def _has_disabled_list(kubevirt: ReadOnly) -> bool:
+    release = release_of(version_of(kubevirt))
+    if release is not None:
+        return release >= _DISABLING_SINCE
+    # A development build: the API server has pruned the field unless its CRD knows it.
+    return field(kubevirt, *_LISTS_IN, _OFF) is not None
+
+
+def _with_gates(kubevirt: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]) -> ReadOnly:
+    disabled = _gates(kubevirt, _OFF)
+    wanted = {_ON: _moved(_gates(kubevirt, _ON), on, off), _OFF: _moved(disabled, off, on)}
+    if not _has_disabled_list(kubevirt):
+        wanted[_OFF] = _moved(disabled, (), on)
+    changed = {name: gates for name, gates in wanted.items() if gates != _gates(kubevirt, name)}
+    if not changed:
+        return kubevirt
+    after = copy.deepcopy(dict(kubevirt))
+    lists: Object = after
+    for key in _LISTS_IN:
+        if lists.get(key) is None:
+            lists[key] = {}
+        lists = lists[key]
+    for name, gates in changed.items():
+        if gates:
+            lists[name] = gates
+        else:
+            lists.pop(name, None)
+    return after
+
+
+def _moved(gates: t.Sequence[str], add: t.Sequence[str], drop: t.Sequence[str]) -> list[str]:
+    kept = [gate for gate in gates if gate not in drop]
+    return [*kept, *(gate for gate in add if gate not in kept)]
+
+
+# Under HCO --------------------------------------------------------------------------------------------------------
+
+
+def _path(name: str) -> str:
+    return f"/{'/'.join(_LISTS_IN)}/{name}"
+
+
+def _hco_operations(
+    kubevirt: ReadOnly, hyperconverged: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]
+) -> list[Object]:
+    """The annotation's operations with the gates as wanted: nothing but appends to lists that HCO renders anyway.
+
+    What that cannot say is refused: taking a gate out of a list that HCO itself renders it into. An operation by
+    position hits another gate after an upgrade of HCO, and one that replaces the whole list freezes it, until an
+    upgrade adds a frozen gate to the other list and KubeVirt refuses the lot. When HCO renders no disabled gates, we do
+    not start that list either: it would hide those of a later HCO; a gate is then off by not being in the other list.
+    """
+    current = hco.operations(hyperconverged)
+    rendered = {name: _rendered_by_others(kubevirt, current, name) for name in (_ON, _OFF)}
+    problems = [
+        f"{hco.title(hyperconverged)}: HCO, or another operation in its annotation, {state} the feature gate {gate}, "
+        f"which cannot be taken back by appending; use its own spec.featureGates, or correct that operation."
+        for name, gates, state in ((_OFF, on, "disables"), (_ON, off, "enables"))
+        for gate in gates
+        if gate in rendered[name]
+    ]
+    if problems:
+        raise InputErrors(problems)
+    wanted = {_ON: [gate for gate in on if gate not in rendered[_ON]], _OFF: []}
+    if rendered[_OFF]:
+        wanted[_OFF] = [gate for gate in off if gate not in rendered[_OFF]]
+    return _appending(hyperconverged, current, wanted, unwanted={_ON: off, _OFF: on})
+
+
+def _appending(
+    hyperconverged: ReadOnly,
+    current: list[Object],
+    wanted: t.Mapping[str, t.Sequence[str]],
+    unwanted: t.Mapping[str, t.Sequence[str]],
+) -> list[Object]:
+    kept: list[Object] = []
+    missing = {name: list(gates) for name, gates in wanted.items()}
+    for index, operation in enumerate(current):
+        name, gate = _appended(operation)
+        if name and gate in wanted[name] and gate in missing[name] and not _replaced(current[index + 1 :], name):
+            missing[name].remove(gate)
+        elif name and (gate in wanted[name] or gate in unwanted[name]):
+            hco.refuse_positions(hyperconverged, _path(name), current[index + 1 :])
+            continue
+        kept.append(operation)
+    return [
+        *kept,
+        *({"op": "add", "path": f"{_path(name)}/-", "value": gate} for name in (_ON, _OFF) for gate in missing[name]),
+    ]
+
+
+def _appended(operation: Object) -> tuple[str, str]:
+    """The list and the gate that an operation appends; empty strings for any other operation."""
+    for name in (_ON, _OFF):
+        if operation["op"] == "add" and operation["path"] == f"{_path(name)}/-":
+            return name, str(operation["value"])
+    return "", ""
+
+
+def _replaced(later: t.Iterable[Object], name: str) -> bool:
+    """Does a later operation set or remove the whole list, and with it what was appended before?"""
+    return any(operation["op"] != "test" and hco.within(_path(name), operation["path"]) for operation in later)
+
+
+def _rendered_by_others(kubevirt: ReadOnly, operations: t.Sequence[Object], name: str) -> set[str]:
+    """The gates in a list of the live KubeVirt object that no append in the annotation explains."""
+    appended: collections.Counter[str] = collections.Counter()
+    for index, operation in enumerate(operations):
+        into, gate = _appended(operation)
+        if into == name and not _replaced(operations[index + 1 :], name):
+            appended[gate] += 1
+    return set(collections.Counter(_gates(kubevirt, name)) - appended)

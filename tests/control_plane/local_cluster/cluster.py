@@ -225,7 +225,7 @@ class LocalCluster:
         """Stop a component: politely, or as a crash would."""
         process = processes.recall(self._pid_file(component))
         if process:
-            process.stop(patience=0 if kill else 15)
+            process.stop(patience=0 if kill else 5)
 
     def start_component(self, component: str) -> None:
         """Start a stopped component on its former port and wait until it works."""

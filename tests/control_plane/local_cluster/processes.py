@@ -85,11 +85,13 @@ def recall(file: Path) -> Process | None:
 
 
 def _start_time(pid: int) -> int | None:
-    """Return when a process started; None if there is none, or only its zombie."""
+    """Return when a process started; None if there is none, or nothing but a zombie that holds no files any more."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field, the program's name, may itself hold blanks and parentheses.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    # After a kill the main thread may be a zombie while others still keep the ports.
+    return None if state in {"Z", "X"} and threads <= 1 else started

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Clusters for tests: started when the first test asks, shared by the session, stopped at its end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+# Tests are imported by file (importmode=importlib), so the package must be put within reach.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_cluster import Fleet, LocalCluster, keep_logs
+from local_cluster import cluster as clusters
+from local_cluster import instance as instances
+
+StartCluster = Callable[..., LocalCluster]
+
+_FLEETS = Path(__file__).parent / "fleets"
+_running: list[LocalCluster] = []
+
+
+@pytest.fixture(scope="session")
+def start_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
+    """Return a function that starts a cluster, as LocalCluster.start does, which is stopped with the session."""
+    _sweep()
+    numbers = itertools.count(1)
+
+    def start(fleet: Fleet | Path | None = None, *, hco: bool = False, kubevirt: bool = True) -> LocalCluster:
+        name = f"test-{os.getpid()}-{next(numbers)}"
+        cluster = LocalCluster.start(name, fleet, hco=hco, kubevirt=kubevirt)
+        _running.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in _running:
+        if request.session.testsfailed and cluster.logs.exists():
+            print(f"Logs of cluster {cluster.name} are kept in {keep_logs(cluster)}")
+        cluster.stop()
+    _running.clear()
+
+
+@pytest.fixture(scope="session")
+def cluster(start_cluster: StartCluster) -> LocalCluster:
+    """Return a cluster with the demo's nodes and KubeVirt."""
+    return start_cluster(_FLEETS / "demo.yaml")
+
+
+@pytest.fixture(scope="session")
+def plain_cluster(start_cluster: StartCluster) -> LocalCluster:
+    """Return a cluster of three nodes without KubeVirt."""
+    return start_cluster(kubevirt=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.CallInfo[None], None]:
+    """Tell with each failure where the clusters' logs are."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed and _running:
+        logs = "\n".join(f"{cluster.name}: {cluster.logs}" for cluster in _running)
+        report.sections.append(("logs of local clusters", logs))
+
+
+def _sweep() -> None:
+    """Stop what a killed session left behind."""
+    for name in instances.names():
+        match = re.fullmatch(r"test-(\d+)-\d+", name)
+        if match and not Path(f"/proc/{match[1]}").exists():
+            clusters.stop(name)

@@ -121,6 +121,11 @@ def suggestion(word: str, known: t.Iterable[str]) -> str:
     return f"; perhaps you mean {by_lower[near[0]]}" if near else ""
 
 
+def either(words: t.Sequence[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 # Values of any kind -------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +163,7 @@ def choice(place: Place, value: object, allowed: t.Sequence[str]) -> str | None:
     if isinstance(value, str) and value in allowed:
         return value
     hint = suggestion(value, allowed) if isinstance(value, str) else ""
-    place.refuse(value, f"; give {_either(allowed)}{hint}")
+    place.refuse(value, f"; give {either(allowed)}{hint}")
     return None
 
 
@@ -200,7 +205,7 @@ def mapping(place: Place, value: object, known: t.Collection[str] | None = None)
     :param known: the fields there may be, others are refused; None when the user chooses the keys.
     """
     if not isinstance(value, t.Mapping):
-        place.refuse(value, "; give a mapping" + (f" with {_either(list(known))}" if known else ""))
+        place.refuse(value, "; give a mapping" + (f" with {either(list(known))}" if known else ""))
         return None
     fields: dict[str, object] = {}
     for key, item in value.items():
@@ -422,10 +427,6 @@ def _quantity(value: object) -> Quantity | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
         return None
     return Quantity.parse(f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value))
-
-
-def _either(words: t.Sequence[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _known(known: t.Collection[str]) -> str:

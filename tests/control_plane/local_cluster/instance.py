@@ -121,7 +121,7 @@ def create(name: str, options: Options, programs: Programs) -> Instance:
     """Reserve ports for a new cluster and make its folder."""
     with paths.locked(paths.clusters() / ".ports.lock"):
         ports = _free_ports()
-        standin = str(programs.path(STANDIN)) if options.kubevirt else ""
+        standin = str(programs.standin) if options.kubevirt else ""
         instance = Instance(name, options, str(programs.kubernetes), standin, next(ports), next(ports), next(ports))
         instance.dir.mkdir(mode=0o700)
         paths.write_atomically(instance.dir / "instance.json", json.dumps(asdict(instance)))

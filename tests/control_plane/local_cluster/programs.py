@@ -40,33 +40,26 @@ class Programs:
     """Where the built programs are."""
 
     kubernetes: Path
-    standin: Path | None
-
-    def path(self, program: str) -> Path:
-        """Return the file of a program."""
-        if program != STANDIN:
-            return self.kubernetes / program
-        if self.standin is None:
-            raise ClusterError(
-                "This checkout has no KubeVirt stand-in (tests/control_plane/standin): start without KubeVirt."
-            )
-        return self.standin
+    """The folder of all but the stand-in."""
+    standin: Path
 
 
 def build(log: Log = print, standin: bool = True) -> Programs:
-    """Build what is not in the cache yet, and say where everything is."""
+    """Build what is not in the cache yet, the stand-in only if wanted, and say where everything is."""
     module = _digest(_module_files())
     kubernetes = paths.cache() / f"kubernetes-{module}"
     targets = {kubernetes / name: package for name, package in PROGRAMS.items()}
-    standin_program = None
-    if standin and any(paths.STANDIN_SOURCE.glob("*.go")):
-        sources = sorted(path for path in paths.STANDIN_SOURCE.rglob("*") if path.is_file())
-        # Its own key: an edit of the stand-in must not build Kubernetes again.
-        standin_program = paths.cache() / f"standin-{_digest([*_module_files(), *sources])}" / STANDIN
+    # Its own key: an edit of the stand-in must not build Kubernetes again.
+    sources = sorted(path for path in paths.STANDIN_SOURCE.rglob("*") if path.is_file())
+    standin_program = paths.cache() / f"standin-{_digest([*_module_files(), *sources])}" / STANDIN
+    if standin:
         targets[standin_program] = "./standin"
     if not all(target.exists() for target in targets):
         with paths.locked(paths.cache() / "build.lock"):
             _build_missing(targets, log)
+            _prune()
+    for target in targets:
+        os.utime(target.parent)
     return Programs(kubernetes, standin_program)
 
 
@@ -82,6 +75,13 @@ def _build_missing(targets: dict[Path, str], log: Log) -> None:
         log(f"  [{number}/{len(missing)}] {target.name} ...")
         _build_one(go, package, target)
         log(f"  [{number}/{len(missing)}] {target.name} built in {time.monotonic() - started:.0f} s")
+
+
+def _prune() -> None:
+    """Remove builds that nobody started for a week: each edit of the stand-in leaves one behind."""
+    for folder in paths.cache().glob("*-*"):
+        if time.time() - folder.stat().st_mtime > 7 * 24 * 3600:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _build_one(go: str, package: str, target: Path) -> None:

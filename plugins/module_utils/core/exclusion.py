@@ -240,7 +240,8 @@ def _is_our_append(operation: Object) -> bool:
 def _is_our_placement(operation: Object) -> bool:
     if operation["op"] != "add" or operation["path"] != _WORKLOADS:
         return False
-    return _all_carry(field(operation["value"], "nodePlacement", "affinity"))
+    affinity = field(operation["value"], "nodePlacement", "affinity")
+    return _all_carry(affinity) and any(map(_carries, _terms(affinity)))
 
 
 def _is_seed(operation: Object) -> bool:
@@ -302,13 +303,13 @@ def _same(spec: Object, other: Object) -> bool:
 
 def _excluding_operations(hyperconverged: ReadOnly) -> list[Object]:
     current = hco.operations(hyperconverged)
+    _refuse_positions(hyperconverged, current)
     others = _others(current)
     theirs = _rendered(hyperconverged, others)
     wanted = _excluding(theirs)
     ours = _operations_between(theirs, wanted)
     if _count_ours(current) == _count_ours(ours) and _same(_rendered(hyperconverged, current), wanted):
         return current
-    _refuse_positions(hyperconverged, current)
     if not _same(_rendered(hyperconverged, [*others, *ours]), wanted):
         raise InputErrors([_embedded(hyperconverged)])
     return [*others, *ours]
@@ -316,12 +317,11 @@ def _excluding_operations(hyperconverged: ReadOnly) -> list[Object]:
 
 def _including_operations(hyperconverged: ReadOnly) -> list[Object]:
     current = hco.operations(hyperconverged)
+    _refuse_positions(hyperconverged, current)
     others = _others(current)
     theirs = _rendered(hyperconverged, others)
     if not _same(theirs, _including(theirs)):
         raise InputErrors([_embedded(hyperconverged)])
-    if others != current:
-        _refuse_positions(hyperconverged, current)
     return others
 
 

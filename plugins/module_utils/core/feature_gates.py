@@ -153,12 +153,13 @@ def set_gates(
     problems += [f"Feature gate {gate} is to be both present and absent; name it once." for gate in on if gate in off]
     if problems:
         raise InputErrors(problems)
-    what = "; ".join(f"{name} {', '.join(gates)}" for name, gates in (("enable", on), ("disable", off)) if gates)
+    wanted = [f"{name} {', '.join(gates)}" for name, gates in (("enable", on), ("disable", off)) if gates]
+    what = f"feature gates: {'; '.join(wanted) or 'as they are'}"
     if hyperconverged is not None:
         after = hco.with_operations(hyperconverged, _hco_operations(kubevirt, hyperconverged, on, off))
         place = f"annotation {names.HCO_PATCH_ANNOTATION}, {_PLACE} of KubeVirt"
-        return Edit("HyperConverged", hyperconverged, after, f"feature gates: {what}", place)
-    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), f"feature gates: {what}", _PLACE)
+        return Edit("HyperConverged", hyperconverged, after, what, place)
+    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), what, _PLACE)
 
 
 def _gates(kubevirt: ReadOnly, name: str) -> list[str]:

@@ -31,10 +31,10 @@ def version_of(kubevirt: ReadOnly) -> str | None:
 
 def release_of(version: str | None) -> tuple[int, int] | None:
     """``(1, 9)`` for ``v1.9.0``; None for development builds and whatever else does not tell."""
-    match = _VERSION.fullmatch(version or "")
-    if match is None or match["number"] == "0.0.0":
+    release = _release(version or "")
+    if release is None:
         return None
-    major, minor, _patch = match["number"].split(".")
+    major, minor, _patch = release.split(".", 2)
     return int(major), int(minor)
 
 
@@ -43,7 +43,7 @@ def skew(image: str, kubevirt_version: str | None) -> t.Literal["same", "differe
 
     Unknown without a tag (``latest`` and digests say nothing) and for a KubeVirt that was not built from a release.
     """
-    ours, theirs = _normal(_tag(image)), _normal(kubevirt_version or "")
+    ours, theirs = _release(_tag(image)), _release(kubevirt_version or "")
     if ours is None or theirs is None:
         return "unknown"
     return "same" if ours == theirs else "different"
@@ -55,9 +55,12 @@ def _tag(image: str) -> str:
     return without_digest.rpartition("/")[2].partition(":")[2]
 
 
-def _normal(version: str) -> str | None:
+def _release(version: str) -> str | None:
+    """``1.9.0`` or ``1.9.0-rc.1``, whatever is around it."""
     match = _VERSION.fullmatch(version)
-    return match["number"] + (match["pre"] or "") if match else None
+    if match is None or match["number"] == "0.0.0":
+        return None
+    return match["number"] + (match["pre"] or "")
 
 
 # What the KubeVirt object says --------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ _REFUSAL_SECONDS = 1.0
 before it has read its RBAC rules, and forbids what is allowed."""
 
 _MOST_LISTINGS = 3
-_MOST_EDITS = 5
+_MOST_EDITS = 10
+_LONGEST_EDIT_PAUSE_SECONDS = 0.5
 _MOST_MESSAGE = 1000
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
@@ -333,7 +334,7 @@ class Cluster:
         """Read the object, write what ``change`` makes of it, and nothing else: for lists that others write, too.
 
         ``change`` gets a copy of the object and returns the new one, or None (or an equal one) for no change. It is
-        called again with the object read anew when somebody else was faster, a bounded number of times, then Conflict.
+        called again with the object read anew when somebody else was faster; raises Conflict when that never ends.
         Returns the object as it was before our write and as stored; twice the same for no change.
         """
         ours: Object | None = None  # what an attempt without an answer was made from: it may have been carried out
@@ -350,6 +351,7 @@ class Cluster:
                     raise
                 if error.maybe_applied:
                     ours = live
+                self._sleep(random.uniform(0, min(0.02 * 2**attempt, _LONGEST_EDIT_PAUSE_SECONDS)))  # noqa: S311
         raise AssertionError("the last attempt returns or raises")
 
     # Who we are

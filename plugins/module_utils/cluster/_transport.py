@@ -123,6 +123,8 @@ def _api_client(given: t.Mapping[str, t.Any]) -> t.Any:
     if not all(hasattr(kubernetes_core, part) for part in parts):
         return kubernetes_core.get_api_client(**given).client.client
     create_auth_spec, create_configuration, create_headers, set_header = (getattr(kubernetes_core, p) for p in parts)
+    # Reading a kubeconfig leaves its credentials behind as the library's default, stronger than what is given next.
+    kubernetes.client.Configuration.set_default(None)
     api_client = kubernetes.client.ApiClient(create_configuration(create_auth_spec(None, **given)))
     for name, value in create_headers(None, **given).items():
         set_header(api_client, name, value)

@@ -428,11 +428,13 @@ class TestEdit:
         assert before == node(version="9", x="y")
         assert script.requests[3].body == node(version="9", x="y", a="b")
 
-    def test_begins_anew_at_most_four_times(self):
-        cluster, script = cluster_of(*[ok(node()), self.CONFLICT] * 5)
+    def test_does_not_begin_anew_for_ever(self):
+        time = Time()
+        cluster, script = cluster_of(*[ok(node()), self.CONFLICT] * 10, time=time)
         with pytest.raises(Conflict, match="Could not replace Node n1: it was changed by someone else"):
             cluster.edit(NODE, "n1", None, self.label, dry_run=False)
-        assert len(script.requests) == 10
+        assert len(script.requests) == 20
+        assert sum(time.slept) < 5
 
     def test_of_nothing(self):
         with pytest.raises(NotFound):

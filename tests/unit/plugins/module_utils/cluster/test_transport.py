@@ -113,6 +113,23 @@ def test_every_impersonated_group_is_sent(server):
         assert sorted(headers.get_all("Impersonate-Group")) == ["a", "b"]
 
 
+def test_credentials_of_an_earlier_connection_are_forgotten(server, tmp_path):
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "a",
+                "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                "clusters": [{"name": "a", "cluster": {"server": server.url}}],
+                "users": [{"name": "a", "user": {"token": "earlier"}}],
+            }
+        )
+    )
+    for params in {"kubeconfig": str(kubeconfig)}, {"host": server.url, "api_key": "later"}:
+        connect(params).send(Request("GET", "/"))
+    assert [headers["Authorization"] for _, _, headers, _ in server.requests] == ["Bearer earlier", "Bearer later"]
+
+
 def test_a_newer_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tmp_path):
     def discovery(handler):
         handler.send_response(200)

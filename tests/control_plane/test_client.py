@@ -1,0 +1,354 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The client against a real API server: what it rests on, and what no script of answers can show."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
+    Cluster,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Request
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import (
+    CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
+    DAEMON_SET,
+    KUBEVIRT,
+    NODE,
+    POD,
+    Kind,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import metadata_patch
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
+from local_cluster import LocalCluster
+
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+OWNER = "virtpools.io/pool"
+
+
+@pytest.fixture(scope="module")
+def kubernetes():
+    with LocalCluster.start(f"client-{os.getpid()}", kubevirt=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(kubernetes):
+    return Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig)})
+
+
+@pytest.fixture
+def namespace(cluster):
+    """A namespace of the test's own."""
+    name = f"test-{time.monotonic_ns()}"
+    cluster.create(NAMESPACE, NAMESPACE.object(name), dry_run=False)
+    return name
+
+
+@pytest.fixture
+def node(cluster):
+    """A node of the test's own."""
+    name = f"node-{time.monotonic_ns()}"
+    obj = NODE.object(name)
+    obj["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+    yield cluster.create(NODE, obj, dry_run=False)
+    cluster.delete(NODE, name, dry_run=False)
+
+
+def config_map(name, namespace, **data):
+    return CONFIG_MAP.object(name, namespace, data=data)
+
+
+class TestList:
+    def test_pages(self, cluster, namespace):
+        names = {f"cm-{number:02}" for number in range(25)}
+        for name in names:
+            cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
+        found = [obj["metadata"]["name"] for obj in cluster.list(CONFIG_MAP, namespace, page=10)]
+        assert len(found) == len(set(found))
+        assert set(found) >= names
+        (one,) = cluster.list(CONFIG_MAP, namespace, field_selector="metadata.name=cm-07")
+        assert (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "cm-07")
+
+    def test_selects_labels(self, cluster, node):
+        name = node["metadata"]["name"]
+        (found,) = cluster.list(NODE, label_selector=f"kubernetes.io/hostname in ({name}),!{OWNER}")
+        assert found["metadata"]["name"] == name
+
+    def test_of_an_api_that_is_not_served(self, cluster):
+        assert list(cluster.list(KUBEVIRT, missing_ok=True)) == []
+        with pytest.raises(NotFound, match=r"this cluster does not serve kubevirts in kubevirt.io/v1"):
+            list(cluster.list(KUBEVIRT))
+        assert cluster.get(KUBEVIRT, "kubevirt", "kubevirt") is None
+
+    def test_of_a_version_that_is_not_served(self, cluster):
+        newer = Kind("apps/v9", "DaemonSet", "daemonsets")
+        assert cluster.first_served(newer, DAEMON_SET) is DAEMON_SET
+        with pytest.raises(NotFound, match=r"this cluster does not serve daemonsets in apps/v9"):
+            list(cluster.list(newer))
+
+    def test_survives_a_token_that_expired(self, kubernetes, cluster, namespace):
+        """Compaction of etcd is what makes tokens expire."""
+        names = [f"cm-{number}" for number in range(6)]
+        for name in names:
+            cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
+        listing = cluster.list(CONFIG_MAP, namespace, page=2)
+        found = [next(listing)["metadata"]["name"]]
+        compact(kubernetes, cluster)
+        found += [obj["metadata"]["name"] for obj in listing]
+        assert [name for name in found if name in names] == names
+
+    def test_an_expired_token_is_answered_with_410(self, kubernetes, cluster, namespace):
+        """What the client takes for the end of a listing."""
+        for number in range(3):
+            cluster.create(CONFIG_MAP, config_map(f"cm-{number}", namespace), dry_run=False)
+        path = CONFIG_MAP.path(namespace)
+        first = cluster._transport.send(Request("GET", path, (("limit", "1"),)))
+        token = json.loads(first.body)["metadata"]["continue"]
+        compact(kubernetes, cluster)
+        kubernetes.restart("kube-apiserver")  # drops its cache, which could still serve the old revision
+        expired = cluster._transport.send(Request("GET", path, (("limit", "1"), ("continue", token))))
+        assert (expired.status, json.loads(expired.body)["reason"]) == (410, "Expired")
+
+
+def compact(kubernetes, cluster):
+    """Make etcd forget all revisions but the newest."""
+    cluster.merge_patch(NAMESPACE, "default", {"metadata": {"labels": {"t": str(time.time_ns())}}}, dry_run=False)
+    newest = cluster.existing(NAMESPACE, "default")["metadata"]["resourceVersion"]
+    body = json.dumps({"revision": newest, "physical": True}).encode()
+    url = f"http://127.0.0.1:{kubernetes._instance.etcd_port}/v3/kv/compaction"
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, body, timeout=10).close()
+
+
+class TestApply:
+    def test_creates_changes_and_lets_others_be(self, cluster, namespace):
+        cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="1"), dry_run=False)
+        cluster.merge_patch(CONFIG_MAP, "cm", {"data": {"theirs": "1"}}, namespace, dry_run=False)
+        applied = cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="2"), dry_run=False)
+        assert applied["data"] == {"ours": "2", "theirs": "1"}
+        again = cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="2"), dry_run=False)
+        assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
+
+    def test_takes_fields_from_others_only_with_force(self, kubernetes, cluster, namespace):
+        cluster.create(CONFIG_MAP, config_map("cm", namespace, a="1"), dry_run=False)
+        patch = json.dumps({"data": {"a": "theirs"}})
+        kubernetes.kubectl("patch", "configmap", "cm", "-n", namespace, "--type=merge", "-p", patch)
+        with pytest.raises(Conflict, match=r'others own fields of it .*"kubectl-patch".*\.data\.a'):
+            cluster.apply(CONFIG_MAP, config_map("cm", namespace, a="ours"), force=False, dry_run=False)
+        assert cluster.apply(CONFIG_MAP, config_map("cm", namespace, a="ours"), dry_run=False)["data"] == {"a": "ours"}
+
+    def test_unknown_fields_are_refused_at_once(self, cluster, namespace):
+        started = time.monotonic()
+        with pytest.raises(Invalid, match="typo: field not declared in schema"):
+            cluster.apply(CONFIG_MAP, {**config_map("cm", namespace), "typo": {}}, dry_run=False)
+        with pytest.raises(Invalid, match='unknown field "typo"'):
+            cluster.create(CONFIG_MAP, {**config_map("cm", namespace), "typo": {}}, dry_run=False)
+        assert time.monotonic() - started < 5
+
+
+class TestJsonPatch:
+    def test_an_owner_is_written_only_where_there_is_none(self, cluster, node):
+        """RFC 6902 does not say that a test of an absent member against null succeeds; the API server does so."""
+        name = node["metadata"]["name"]
+        patched = cluster.json_patch(NODE, name, metadata_patch(node, labels={OWNER: "gpu"}), dry_run=False)
+        assert patched["metadata"]["labels"][OWNER] == "gpu"
+        with pytest.raises(Conflict, match="it is not as it was when the change was planned"):
+            cluster.json_patch(NODE, name, metadata_patch(node, labels={OWNER: "fpga"}), dry_run=False)
+        moved = metadata_patch(patched, labels={OWNER: None}, annotations={"former": "gpu"})
+        freed = cluster.json_patch(NODE, name, moved, dry_run=False)
+        assert OWNER not in freed["metadata"]["labels"]
+        assert freed["metadata"]["annotations"]["former"] == "gpu"
+        with pytest.raises(Conflict):
+            cluster.json_patch(NODE, name, moved, dry_run=False)
+
+    def test_other_changes_do_not_matter(self, cluster, node):
+        name = node["metadata"]["name"]
+        cluster.merge_patch(NODE, name, {"metadata": {"annotations": {"heartbeat": "1"}}}, dry_run=False)
+        cluster.json_patch(NODE, name, metadata_patch(node, labels={OWNER: "gpu"}), dry_run=False)
+        assert cluster.existing(NODE, name)["metadata"]["labels"][OWNER] == "gpu"
+
+    def test_mappings_that_are_not_there(self, cluster, namespace):
+        bare = cluster.create(CONFIG_MAP, config_map("cm", namespace), dry_run=False)
+        assert "annotations" not in bare["metadata"]
+        patch = metadata_patch(bare, labels={OWNER: None}, annotations={"a": "1"})
+        patched = cluster.json_patch(CONFIG_MAP, "cm", patch, namespace, dry_run=False)
+        assert patched["metadata"]["annotations"] == {"a": "1"}
+        emptied = metadata_patch(patched, annotations={"a": None})
+        emptied = cluster.json_patch(CONFIG_MAP, "cm", emptied, namespace, dry_run=False)
+        assert "annotations" not in emptied["metadata"]  # an empty mapping is served as none
+        cluster.json_patch(CONFIG_MAP, "cm", patch, namespace, dry_run=False)
+
+    def test_an_invalid_result_is_no_conflict(self, cluster, node):
+        with pytest.raises(Invalid, match="a valid label must be"):
+            cluster.json_patch(
+                NODE, node["metadata"]["name"], metadata_patch(node, labels={OWNER: "b@d"}), dry_run=False
+            )
+
+
+class TestWrites:
+    def test_replace_only_what_was_read(self, cluster, namespace):
+        first = cluster.create(CONFIG_MAP, config_map("cm", namespace, a="1"), dry_run=False)
+        cluster.replace(CONFIG_MAP, {**first, "data": {"a": "2"}}, dry_run=False)
+        with pytest.raises(Conflict, match="it was changed by someone else in the meantime"):
+            cluster.replace(CONFIG_MAP, {**first, "data": {"a": "3"}}, dry_run=False)
+
+    def test_delete_only_what_was_meant(self, cluster, namespace):
+        first = cluster.create(CONFIG_MAP, config_map("cm", namespace), dry_run=False)["metadata"]
+        second = cluster.merge_patch(CONFIG_MAP, "cm", {"data": {"a": "1"}}, namespace, dry_run=False)["metadata"]
+        assert not cluster.delete(CONFIG_MAP, "cm", namespace, uid="another", dry_run=False)
+        with pytest.raises(Conflict):
+            cluster.delete(
+                CONFIG_MAP,
+                "cm",
+                namespace,
+                uid=first["uid"],
+                resource_version=first["resourceVersion"],
+                dry_run=False,
+            )
+        version = second["resourceVersion"]
+        assert cluster.delete(CONFIG_MAP, "cm", namespace, uid=first["uid"], resource_version=version, dry_run=False)
+        assert not cluster.delete(CONFIG_MAP, "cm", namespace, dry_run=False)
+
+    def test_dry_runs_store_nothing(self, kubernetes, cluster, namespace):
+        obj = cluster.create(CONFIG_MAP, config_map("cm", namespace, a="1"), dry_run=False)
+        marker = kubernetes.audit_marker()
+        changed = config_map("cm", namespace, a="2")
+        cluster.create(CONFIG_MAP, config_map("new", namespace), dry_run=True)
+        assert cluster.apply(CONFIG_MAP, changed, dry_run=True)["data"] == {"a": "2"}
+        cluster.replace(CONFIG_MAP, {**obj, "data": {}}, dry_run=True)
+        cluster.merge_patch(CONFIG_MAP, "cm", changed, namespace, dry_run=True)
+        cluster.json_patch(CONFIG_MAP, "cm", metadata_patch(obj, labels={"a": "b"}), namespace, dry_run=True)
+        cluster.edit(CONFIG_MAP, "cm", namespace, lambda live: {**live, "data": {}}, dry_run=True)
+        assert cluster.delete(CONFIG_MAP, "cm", namespace, dry_run=True)
+        assert kubernetes.writes(marker, user="admin") == []
+        assert cluster.existing(CONFIG_MAP, "cm", namespace) == obj
+        assert cluster.get(CONFIG_MAP, "new", namespace) is None
+
+    def test_edits_of_two_at_once_are_all_kept(self, kubernetes, cluster, namespace):
+        cluster.create(CONFIG_MAP, config_map("cm", namespace, list=""), dry_run=False)
+
+        def append(letter):
+            mine = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig)})
+            for _ in range(10):
+                mine.edit(
+                    CONFIG_MAP,
+                    "cm",
+                    namespace,
+                    lambda live: {**live, "data": {"list": live["data"]["list"] + letter}},
+                    dry_run=False,
+                )
+
+        threads = [threading.Thread(target=append, args=(letter,)) for letter in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(cluster.existing(CONFIG_MAP, "cm", namespace)["data"]["list"]) == sorted("ab" * 10)
+
+    def test_into_a_namespace_that_is_not_there(self, cluster):
+        with pytest.raises(NotFound, match=r'Could not create ConfigMap cm in namespace nowhere: namespaces "nowhere"'):
+            cluster.create(CONFIG_MAP, config_map("cm", "nowhere"), dry_run=False)
+
+
+class TestPermissions:
+    def test_of_someone_without_any(self, kubernetes, cluster):
+        nobody = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig_for("nobody"))})
+        wanted = [Permission("patch", "nodes"), Permission("get", "leases", "coordination.k8s.io", "kubevirt")]
+        assert nobody.can(wanted) == tuple(wanted)
+        assert cluster.can(wanted) == ()
+        assert nobody.user() == "system:serviceaccount:virtpools-system:nobody"
+        with pytest.raises(Forbidden, match=r'^Not allowed to list nodes: nodes is forbidden: User "system:serviceacc'):
+            list(nobody.list(NODE))
+
+    def test_of_someone_unknown(self, kubernetes, cluster):
+        unknown = Cluster.connect({"host": cluster.server, "api_key": "wrong", "validate_certs": False})
+        with pytest.raises(Forbidden, match="does not accept the credentials"):
+            list(unknown.list(NODE))
+
+
+class TestRestartOfTheApiServer:
+    @pytest.mark.parametrize("kill", [False, True], ids=["politely", "killed"])
+    def test_every_write_is_carried_out_once(self, kubernetes, cluster, namespace, kill):
+        """As somebody whose rights come from RBAC, which a restarted server reads late, and with a custom resource,
+        whose API it serves late."""
+        cluster.apply(CUSTOM_RESOURCE_DEFINITION, some_definition(), dry_run=False)
+        kubernetes.wait(lambda: cluster.exists_api(KUBEVIRT), 20, "the API")
+        admin = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig_for("writer", ["cluster-admin"]))})
+        restart = threading.Timer(0.5, kubernetes.restart, ["kube-apiserver"], {"kill": kill})
+        written, conflicts = [], []
+        restart.start()
+        for number in itertools.count():
+            name = f"cm-{number}"
+            admin.create(CONFIG_MAP, config_map(name, namespace, state="new"), dry_run=False)
+            created = admin.existing(CONFIG_MAP, name, namespace)
+            patch = metadata_patch(created, labels={"a": "b"})
+            try:
+                admin.json_patch(CONFIG_MAP, name, patch, namespace, dry_run=False)
+            except Conflict as error:
+                conflicts.append(error)
+            admin.edit(CONFIG_MAP, name, namespace, lambda live: {**live, "data": {"state": "old"}}, dry_run=False)
+            admin.apply(KUBEVIRT, KUBEVIRT.object(name, namespace), dry_run=False)
+            assert admin.delete(KUBEVIRT, name, namespace, dry_run=False)
+            written.append(name)
+            if not restart.is_alive() and number >= 20:
+                break
+        live = {obj["metadata"]["name"]: obj for obj in admin.list(CONFIG_MAP, namespace) if "state" in obj["data"]}
+        assert set(live) == set(written)
+        assert all(conflict.maybe_applied for conflict in conflicts)  # with its own attempt before the restart
+        assert all(obj["data"] == {"state": "old"} and obj["metadata"]["labels"] == {"a": "b"} for obj in live.values())
+        assert list(admin.list(KUBEVIRT, namespace)) == []
+
+    def test_a_listing_goes_on(self, kubernetes, cluster, namespace):
+        names = {f"cm-{number}" for number in range(10)}
+        for name in names:
+            cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
+        listing = cluster.list(CONFIG_MAP, namespace, page=3)
+        found = [next(listing)["metadata"]["name"]]
+        kubernetes.restart("kube-apiserver", kill=True)
+        found += [obj["metadata"]["name"] for obj in listing]
+        assert len(found) == len(set(found))
+        assert set(found) >= names
+
+    def test_a_server_that_stays_away_is_reported_in_time(self, kubernetes):
+        impatient = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig)}, retry_seconds=1)
+        kubernetes.stop_component("kube-apiserver")
+        try:
+            with pytest.raises(Exception, match="gave no useful answer for 1 s, last: Connection refused") as caught:
+                list(impatient.list(POD))
+        finally:
+            kubernetes.start_component("kube-apiserver")
+        assert type(caught.value).__name__ == "Unreachable"
+
+
+def some_definition():
+    """A CRD in KubeVirt's place that takes anything."""
+    return CUSTOM_RESOURCE_DEFINITION.object(
+        f"{KUBEVIRT.plural}.{KUBEVIRT.group}",
+        spec={
+            "group": KUBEVIRT.group,
+            "scope": "Namespaced",
+            "names": {"kind": KUBEVIRT.name, "plural": KUBEVIRT.plural},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+            ],
+        },
+    )

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// Copyright (c) 2026, the virtpools.kubevirt authors
+
+package install
+
+import (
+	"strings"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// definition is what a CRD of ours varies in.
+type definition struct {
+	group, kind, singular, plural string
+	shortNames                    []string
+	versions                      []version
+}
+
+type version struct {
+	name    string
+	storage bool
+	// status: is there a status subresource? VirtualMachineInstances have none.
+	status bool
+	schema schema
+}
+
+// definitions are the CRDs. nativeFields are added to KubeVirt's spec, as some builds of KubeVirt have them.
+func definitions(nativeFields []string, hco bool) []*apiextensions.CustomResourceDefinition {
+	loose := object(fields{"spec": anything(), "status": anything()})
+	kubeVirt := object(fields{"spec": kubeVirtSpec(nativeFields), "status": anything()}, "spec")
+	list := []definition{
+		{
+			group: "kubevirt.io", kind: "KubeVirt", singular: "kubevirt", plural: "kubevirts", shortNames: []string{"kv", "kvs"},
+			versions: []version{{name: "v1", storage: true, status: true, schema: kubeVirt}},
+		},
+		{
+			group: "kubevirt.io", kind: "VirtualMachine", singular: "virtualmachine", plural: "virtualmachines",
+			shortNames: []string{"vm", "vms"},
+			versions:   []version{{name: "v1", storage: true, status: true, schema: loose}},
+		},
+		{
+			group: "kubevirt.io", kind: "VirtualMachineInstance", singular: "virtualmachineinstance",
+			plural: "virtualmachineinstances", shortNames: []string{"vmi", "vmis"},
+			versions: []version{{name: "v1", storage: true, schema: loose}},
+		},
+		{
+			group: "kubevirt.io", kind: "VirtualMachineInstanceMigration", singular: "virtualmachineinstancemigration",
+			plural: "virtualmachineinstancemigrations", shortNames: []string{"vmim", "vmims"},
+			versions: []version{{name: "v1", storage: true, status: true, schema: loose}},
+		},
+	}
+	if hco {
+		list = append(list, definition{
+			group: "hco.kubevirt.io", kind: "HyperConverged", singular: "hyperconverged", plural: "hyperconvergeds",
+			shortNames: []string{"hco", "hcos"},
+			versions: []version{
+				{name: "v1", storage: true, status: true, schema: loose},
+				{name: "v1beta1", status: true, schema: loose},
+			},
+		})
+	}
+	var crds []*apiextensions.CustomResourceDefinition
+	for _, d := range list {
+		crds = append(crds, d.crd())
+	}
+	return crds
+}
+
+func (d definition) crd() *apiextensions.CustomResourceDefinition {
+	crd := &apiextensions.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: d.plural + "." + d.group},
+		Spec: apiextensions.CustomResourceDefinitionSpec{
+			Group: d.group, Scope: apiextensions.NamespaceScoped,
+			Names: apiextensions.CustomResourceDefinitionNames{
+				Kind: d.kind, ListKind: d.kind + "List", Singular: d.singular, Plural: d.plural,
+				ShortNames: d.shortNames, Categories: categories(d.group),
+			},
+		},
+	}
+	for _, v := range d.versions {
+		served := apiextensions.CustomResourceDefinitionVersion{
+			Name: v.name, Served: true, Storage: v.storage,
+			Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: &v.schema},
+		}
+		if v.status {
+			served.Subresources = &apiextensions.CustomResourceSubresources{Status: &apiextensions.CustomResourceSubresourceStatus{}}
+		}
+		crd.Spec.Versions = append(crd.Spec.Versions, served)
+	}
+	return crd
+}
+
+func categories(group string) []string {
+	if strings.HasPrefix(group, "kubevirt") {
+		return []string{"all"}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// Copyright (c) 2026, the virtpools.kubevirt authors
+
+package kubelet
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"virtpools.io/controlplane/standin/kubevirt"
+)
+
+// Delays are how long a node takes to start and to stop a pod.
+type Delays struct{ Start, Stop time.Duration }
+
+// Down tells whether a node's kubelet is switched off.
+func Down(node *corev1.Node) bool { return node.Annotations[kubevirt.KubeletKnob] == "down" }
+
+// delaysOf are the node's own delays, or the given ones.
+func delaysOf(node *corev1.Node, otherwise Delays) Delays {
+	return Delays{
+		Start: seconds(node.Annotations[kubevirt.StartSecondsKnob], otherwise.Start),
+		Stop:  seconds(node.Annotations[kubevirt.StopSecondsKnob], otherwise.Stop),
+	}
+}
+
+func seconds(text string, otherwise time.Duration) time.Duration {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || value < 0 {
+		return otherwise
+	}
+	return time.Duration(value * float64(time.Second))
+}
+
+// handlerBroken tells whether the node keeps this pod, a handler, from getting ready.
+func handlerBroken(node *corev1.Node, pod *corev1.Pod) bool {
+	value, daemonSet, one := strings.Cut(node.Annotations[kubevirt.HandlerKnob], "/")
+	if value != "never-ready" || pod.Labels[kubevirt.ComponentLabel] != kubevirt.HandlerComponent {
+		return false
+	}
+	owner := metav1.GetControllerOf(pod)
+	return !one || owner != nil && owner.Name == daemonSet
+}
+
+func sameKnobs(a, b *corev1.Node) bool {
+	for _, knob := range []string{
+		kubevirt.KubeletKnob, kubevirt.StartSecondsKnob, kubevirt.StopSecondsKnob, kubevirt.HandlerKnob,
+	} {
+		if a.Annotations[knob] != b.Annotations[knob] {
+			return false
+		}
+	}
+	return true
+}

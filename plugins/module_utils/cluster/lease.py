@@ -184,6 +184,11 @@ class RunLease:
             f"Could not release the Lease {self._where()}: it keeps being changed; it expires by itself."
         )
 
+    def held(self) -> bool:
+        """Whether the Lease says that this run holds it."""
+        live = self._read()
+        return live is not None and _holder(live) == self._holder
+
     # Records
 
     def _read(self) -> Object | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import feature_gates, hco, kinds, names, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
 
@@ -87,6 +87,17 @@ def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Obje
         found = cluster.get(kinds.NODE, name)
         if found is not None:
             yield found
+
+
+def find_hyperconverged(cluster: Cluster, kubevirt: Object) -> Object | None:
+    """The HyperConverged object that manages this KubeVirt; None where none does."""
+    return t.cast("Object | None", hco.hco_of(kubevirt, _hyperconvergeds(cluster, kubevirt["metadata"]["namespace"])))
+
+
+def native_pool_fields(cluster: Cluster) -> list[str]:
+    """The fields for pools of its own that this build of KubeVirt has."""
+    crd = cluster.get(kinds.CUSTOM_RESOURCE_DEFINITION, "kubevirts.kubevirt.io")
+    return list(feature_gates.native_pool_fields(crd)) if crd else []
 
 
 def _hyperconvergeds(cluster: Cluster, namespace: str) -> list[Object]:

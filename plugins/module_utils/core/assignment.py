@@ -106,7 +106,7 @@ def _wanted(node: Node, claims: t.Sequence[str], kept: t.Collection[str]) -> str
     if claims:
         return claims[0]
     holder = node.former_owner if node.owner == names.IN_TRANSIT else node.owner
-    return holder if holder in kept else names.PRIMARY
+    return holder if holder is not None and holder in kept else names.PRIMARY
 
 
 def _blocked(node: Node, owner: str, templates: t.Mapping[str, KubeObject]) -> str | None:

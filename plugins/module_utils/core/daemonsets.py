@@ -19,13 +19,14 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.exclusion import without_exclusion_terms
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import (
     Difference,
     canonical_json,
     differences,
     digest,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool, restore_pool
 
 KubeObject = t.Mapping[str, t.Any]
 
@@ -68,15 +69,16 @@ def derive(primary: KubeObject, pool: Pool) -> dict[str, t.Any]:
     }
 
 
-def pool_of(daemonset: KubeObject) -> object | None:
-    """The pool a DaemonSet of ours was derived for, in the user's form and unvalidated; None when it does not say."""
-    text = (daemonset["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION)
-    if not text:
-        return None
+def pool_of(daemonset: KubeObject) -> Pool:
+    """The pool that a DaemonSet of ours was derived for.
+
+    :raises InputErrors: when it does not say, or not in a form that this release reads.
+    """
+    text = (daemonset["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION) or "null"
     try:
-        return t.cast(object, json.loads(text))
-    except ValueError:
-        return None
+        return restore_pool(json.loads(text))
+    except ValueError as error:
+        raise InputErrors([f"Annotation {names.POOL_ANNOTATION}: {error}"]) from error
 
 
 def drift(desired: KubeObject, live: KubeObject) -> tuple[Difference, ...]:
@@ -85,7 +87,7 @@ def drift(desired: KubeObject, live: KubeObject) -> tuple[Difference, ...]:
     The spec is compared exactly (it comes from the primary, so the server's defaults are in it); labels and
     annotations only where we set them, since the server and others add their own.
     """
-    found = []
+    found: list[Difference] = []
     for field in ("labels", "annotations"):
         wanted = desired["metadata"][field]
         actual = live["metadata"].get(field) or {}

@@ -66,8 +66,12 @@ WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.
 """What a run needs besides on a cluster that HCO manages."""
 
 
+def for_run(*, hco: bool) -> tuple[Permission, ...]:
+    """What a run needs on this cluster."""
+    return (*WRITER, *WRITER_HCO) if hco else WRITER
+
+
 def shipped(role: str) -> tuple[Permission, ...]:
     """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
-    extra = WRITER_HCO if role == "writer" else ()
-    rights = WRITER if role == "writer" else READER
-    return tuple(sorted({*rights, *extra, *_POOLS_FROM_CLUSTER}))
+    rights = for_run(hco=True) if role == "writer" else READER
+    return tuple(sorted({*rights, *_POOLS_FROM_CLUSTER}))

@@ -13,7 +13,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     assignment,
     daemonsets,
     exclusion,
-    health,
     names,
     preflight,
 )
@@ -25,8 +24,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     note,
     warning,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool, parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot
 
 Action = t.Literal["move", "finish", "replace"]
@@ -61,7 +61,7 @@ class Options:
     def at_once(self, nodes: int) -> int:
         """How many of a pool's ``nodes`` may be without a handler at once."""
         number = self._number()
-        return number if number else max(1, nodes * int(str(self.max_unavailable)[:-1]) // 100)
+        return number or max(1, nodes * int(str(self.max_unavailable)[:-1]) // 100)
 
     def _number(self) -> int:
         return self.max_unavailable if isinstance(self.max_unavailable, int) else 0
@@ -132,7 +132,9 @@ class Digest:
         parts = expected.strip().split("-")
         if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
-                [f"expected_plan is {expected[:80]!r}, which is no plan digest; copy it from the output of the plan playbook."]
+                [
+                    f"expected_plan is {expected[:80]!r}, which is no plan digest; copy it from the output of the plan playbook."
+                ]
             )
         meanings = (
             ("the desired objects (pools, images, or the primary DaemonSet they derive from)", self.objects, parts[0]),
@@ -148,7 +150,7 @@ class Plan:
     """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``."""
 
     snapshot: Snapshot
-    exclusion: exclusion.Edit
+    exclusion: Edit
     settling: bool
     """The primary does not run what the KubeVirt object asks for yet; the run waits for it."""
     daemonsets: tuple[DaemonSetChange, ...]
@@ -169,7 +171,7 @@ class Plan:
 
     @property
     def pending(self) -> bool:
-        """Whether a run has anything to do, waiting included."""
+        """Whether a run has anything to do, waiting for what an earlier one left included."""
         return self.changed or self.settling
 
     @property
@@ -180,11 +182,18 @@ class Plan:
     def errors(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.severity == "error")
 
+    @property
+    def removable(self) -> tuple[DaemonSetChange, ...]:
+        """Those of ``retired`` that own no node any more."""
+        held = {node.owner for node in self.snapshot.nodes.values()}
+        held |= {node.former_owner for node in self.snapshot.nodes.values() if node.former_owner}
+        return tuple(change for change in self.retired if change.pool not in held)
+
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run."""
         lines = []
         if self.exclusion.changed:
-            lines.append(str(self.exclusion))
+            lines.append(f"{title(self.exclusion.after)}: keep the primary virt-handler off pool nodes")
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
         lines += [str(move) for batch in self.batches for move in batch]
@@ -202,10 +211,10 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     templates = {pool: ds["spec"]["template"] for pool, ds in desired.items()}
     templates[names.PRIMARY] = _plain_template(snapshot.primary)
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap)
-    changes = _daemonset_changes(snapshot, desired, kept)
+    changes = _daemonset_changes(snapshot, desired)
     moves, held_back = _moves(snapshot, assigned, desired)
     retired, staying = _retired(snapshot, pools, assigned, options)
-    settling = health.explained_by_us(snapshot.kubevirt, snapshot.primary) or not exclusion.exclusion_in(snapshot.primary)
+    settling = preflight.own_change_settling(snapshot)
     findings = [
         *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
         *assigned.findings,
@@ -231,7 +240,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     )
 
 
-def _nothing(snapshot: Snapshot, edit: exclusion.Edit, pools: t.Sequence[Pool], options: Options) -> Plan:
+def _nothing(snapshot: Snapshot, edit: Edit, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for a KubeVirt that has no virt-handler DaemonSet yet: only reasons why not."""
     return Plan(
         snapshot=snapshot,
@@ -257,8 +266,7 @@ def _desired(
     for name in kept:
         live = snapshot.pools[name]
         try:
-            (pool,) = parse_pools([daemonsets.pool_of(live)])
-            desired[name] = daemonsets.derive(primary, pool)
+            pool = daemonsets.pool_of(live)
         except InputErrors:
             desired[name] = live
             findings.append(
@@ -269,6 +277,8 @@ def _desired(
                     "upgrades.",
                 )
             )
+        else:
+            desired[name] = daemonsets.derive(primary, pool)
     return desired, findings
 
 
@@ -276,9 +286,7 @@ def _plain_template(primary: KubeObject) -> KubeObject:
     return {"spec": exclusion.without_exclusion_terms(primary["spec"]["template"]["spec"])}
 
 
-def _daemonset_changes(
-    snapshot: Snapshot, desired: t.Mapping[str, KubeObject], kept: t.Collection[str]
-) -> tuple[DaemonSetChange, ...]:
+def _daemonset_changes(snapshot: Snapshot, desired: t.Mapping[str, KubeObject]) -> tuple[DaemonSetChange, ...]:
     changes = []
     for pool, wanted in desired.items():
         live = snapshot.pools.get(pool)
@@ -393,11 +401,9 @@ def _kept(kept: t.Sequence[str]) -> t.Iterator[Finding]:
         )
 
 
-def _consequences(snapshot: Snapshot, edit: exclusion.Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
+def _consequences(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
     if edit.changed:
-        running = sum(
-            1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods)
-        )
+        running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
         yield note(
             "primary_restarts",
             f"Installing the exclusion changes the primary's pod template: virt-operator restarts its {running} handler(s) "
@@ -412,14 +418,14 @@ def _consequences(snapshot: Snapshot, edit: exclusion.Edit, moves: t.Sequence[Mo
 
 
 def _digest(
-    edit: exclusion.Edit,
+    edit: Edit,
     desired: t.Mapping[str, KubeObject],
     assigned: assignment.Assignment,
     options: Options,
 ) -> Digest:
     objects = {
-        "exclusion": [edit.kind, edit.placement],
-        "daemonsets": {pool: {k: ds[k] for k in ("metadata", "spec")} for pool, ds in desired.items()},
+        "exclusion": edit.kind,
+        "daemonsets": {pool: [ds["metadata"]["name"], ds["spec"]] for pool, ds in desired.items()},
     }
     return Digest(
         objects=digest(objects)[:12],

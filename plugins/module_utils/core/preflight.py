@@ -27,16 +27,24 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 
 def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew: bool) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user must know (warnings)."""
-    yield from fitness(snapshot)
-    yield from exclusion.conflicts(
-        t.cast("dict[str, t.Any]", snapshot.kubevirt), t.cast("dict[str, t.Any] | None", snapshot.hyperconverged)
-    )
+    yield from for_exclusion(snapshot, edit)
     yield from _native(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
-    yield from _labels(snapshot, pools)
+    yield from _labels(snapshot)
     yield from _skew(snapshot, pools, allow_skew)
-    if edit.changed or (snapshot.primary is not None and not exclusion.exclusion_in(snapshot.primary)):
+
+
+def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """What concerns KubeVirt itself and the change of its primary."""
+    yield from fitness(snapshot)
+    yield from exclusion.conflicts(snapshot.kubevirt, snapshot.hyperconverged)
+    if edit.changed:
         yield from _canary(snapshot)
+
+
+def own_change_settling(snapshot: Snapshot) -> bool:
+    """Whether KubeVirt has not rolled out yet what this collection asked of it."""
+    return health.explained_by_us(snapshot.kubevirt, snapshot.primary, snapshot.dead_primary_handlers)
 
 
 def fitness(snapshot: Snapshot) -> list[Finding]:
@@ -74,7 +82,7 @@ def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterat
             )
 
 
-def _labels(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
+def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
     """Owner labels that no pool of ours explains."""
     known = {*snapshot.pools, names.PRIMARY, names.IN_TRANSIT}
     excluded = snapshot.primary is not None and exclusion.exclusion_in(snapshot.primary)
@@ -128,8 +136,7 @@ def _canary(snapshot: Snapshot) -> t.Iterator[Finding]:
     dead = [
         node.name
         for node in snapshot.nodes.values()
-        if not node.ready
-        and any(pod.daemonset == names.HANDLER for pod in snapshot.handlers.get(node.name, ()))
+        if not node.ready and any(pod.daemonset == names.HANDLER for pod in snapshot.handlers.get(node.name, ()))
     ]
     if dead:
         yield error(

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Kubernetes quantities (``apimachinery/pkg/api/resource``), so that what we want equals what the API server serves.
 
-The server does not keep the spelling: ``1000m`` comes back as ``1``, ``1024Mi`` as ``1Gi``, ``0.5`` as ``500m``.
+The server does not keep every spelling: ``1000m`` comes back as ``1``, ``1024Mi`` as ``1Gi``, ``0.5`` as ``500m``. What
+is written here is the canonical one, which it always keeps.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity | None:
-        """A quantity that is not negative, as a container's resources must be; None when ``text`` is none."""
+        """A quantity from 0 to the largest 64-bit integer; None when ``text`` is none."""
         found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
         if found is None or not (found["whole"] or found["part"]):
             return None
         part = found["part"] or ""
         notation, factor = _unit(found)
         amount = Fraction(int(found["whole"] + part), 10 ** len(part)) * factor
-        return cls(math.ceil(min(amount, Fraction(_MAX)) * 1000), notation)
+        return cls(math.ceil(amount * 1000), notation) if amount <= _MAX else None
 
     def __str__(self) -> str:
         """``Quantity.CanonicalizeBytes``: the shortest number without a fraction, in the notation it was written in."""

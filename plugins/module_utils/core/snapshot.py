@@ -12,8 +12,8 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.exclusion import hco_of
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import hco_of
 
 KubeObject = t.Mapping[str, t.Any]
 
@@ -123,9 +123,17 @@ class Snapshot:
     @property
     def pools(self) -> t.Mapping[str, KubeObject]:
         """Our pool DaemonSets by the name of their pool."""
-        return {
-            ds["metadata"]["labels"][names.OWNER_LABEL]: ds for ds in self.daemonsets.values() if is_ours(ds)
-        }
+        return {ds["metadata"]["labels"][names.OWNER_LABEL]: ds for ds in self.daemonsets.values() if is_ours(ds)}
+
+    @property
+    def dead_primary_handlers(self) -> int:
+        """How many of the primary's pods are not Ready because their node is not."""
+        return sum(
+            1
+            for node, pods in self.handlers.items()
+            for pod in pods
+            if pod.daemonset == names.HANDLER and not pod.ready and node in self.nodes and not self.nodes[node].ready
+        )
 
     def only(self, nodes: t.Collection[str]) -> Snapshot:
         """The same state, restricted to some nodes."""
@@ -163,9 +171,7 @@ def build(
         kubevirt=kubevirt,
         hyperconverged=hco_of(kubevirt, list(hyperconvergeds)),
         primary=local.get(names.HANDLER),
-        daemonsets={
-            n: ds for n, ds in sorted(local.items()) if n.startswith(f"{names.HANDLER}-") or is_ours(ds)
-        },
+        daemonsets={n: ds for n, ds in sorted(local.items()) if n.startswith(f"{names.HANDLER}-") or is_ours(ds)},
         nodes={node.name: node for node in sorted(map(Node.of, nodes), key=lambda n: n.name)},
         handlers=handlers,
         leftover_pulls=pulls,

@@ -1,0 +1,25 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that say which KubeVirt is meant."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  kubevirt_namespace:
+    description:
+      - Namespace of the KubeVirt object.
+      - Without it, the only KubeVirt object of the cluster is taken, in whatever namespace; several are an error.
+    type: str
+  kubevirt_name:
+    description:
+      - Name of the KubeVirt object, where its namespace holds several.
+    type: str
+requirements:
+  - python >= 3.10
+  - kubernetes >= 24.2.0 (the Python package)
+  - PyYAML
+"""

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that say which pools there are to be, and how they are rolled out."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  pools:
+    description:
+      - The pools, in order, as a list of dictionaries. The documentation of the collection (C(docs/pools.md)) describes every field.
+      - Exactly one of O(pools), O(pools_manifest) and O(pools_from_cluster) is needed. No list is an error, and so is an empty one.
+      - Every problem of the list is reported at once, before anything is changed.
+    type: raw
+  pools_dialect:
+    description:
+      - In which form O(pools) are written, or what O(pools_from_cluster) reads. A manifest says it by itself.
+      - V(virtpools) is this collection's own form. The others are those that were designed for KubeVirt upstream, and the
+        ConfigMap of kubevirt-aie-webhook; they keep their own fields, rules and order.
+    type: str
+    default: virtpools
+    choices:
+      - virtpools
+      - additionalVirtHandlers
+      - virtHandlerPools
+      - workerPools
+      - WorkerPool
+      - kubevirt-aie-launcher-config
+  pools_manifest:
+    description:
+      - A YAML file on the controller that holds the pools. A KubeVirt object with one of the upstream fields, C(WorkerPool) objects, the
+        ConfigMap C(kubevirt-aie-launcher-config), or a mapping with C(virtpools_pools).
+    type: path
+  pools_from_cluster:
+    description:
+      - Read the pools from objects in the cluster, of the kind that O(pools_dialect) names.
+    type: bool
+    default: false
+  overlap:
+    description:
+      - What to do with a node that two pools select.
+      - V(error) refuses the list and names nodes and pools. V(first_wins) gives it to the pool that comes first.
+    type: str
+    default: error
+    choices:
+      - error
+      - first_wins
+  prune:
+    description:
+      - Whether a pool that exists but is gone from the list is taken down. By default it is kept, with the nodes it has, and reported.
+    type: bool
+    default: false
+  max_unavailable:
+    description:
+      - How many nodes of one pool may be without a Ready virt-handler at once because of a run. A number from 1, or a percentage of the
+        pool's nodes such as V(10%), rounded down but at least 1.
+    type: raw
+    default: 1
+  allow_skew:
+    description:
+      - Accept a pool whose virtHandlerImage is tagged with another version than KubeVirt's. By default that is an error.
+    type: bool
+    default: false
+  prepull:
+    description:
+      - Pull a pool's images to a node by a short-lived pod before the node's handler is taken away.
+    type: bool
+    default: true
+"""

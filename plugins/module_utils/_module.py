@@ -1,0 +1,198 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What all our modules share: options, the way to the cluster, the Lease around writes, errors and results."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import socket
+import traceback
+import typing as t
+import uuid
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, pool_sources
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
+    AUTH_ARGUMENTS,
+    Cluster,
+    ClusterError,
+    Forbidden,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, objects, permissions, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+
+Arguments = dict[str, dict[str, t.Any]]
+
+KUBEVIRT_ARGUMENTS: Arguments = {
+    "kubevirt_namespace": {"type": "str"},
+    "kubevirt_name": {"type": "str"},
+}
+
+POOL_ARGUMENTS: Arguments = {
+    "pools": {"type": "raw"},
+    "pools_dialect": {"type": "str", "default": "virtpools", "choices": list(dialects.DIALECTS)},
+    "pools_manifest": {"type": "path"},
+    "pools_from_cluster": {"type": "bool", "default": False},
+    "overlap": {"type": "str", "default": "error", "choices": ["error", "first_wins"]},
+    "prune": {"type": "bool", "default": False},
+    "max_unavailable": {"type": "raw", "default": 1},
+    "allow_skew": {"type": "bool", "default": False},
+    "prepull": {"type": "bool", "default": True},
+}
+
+RUN_ARGUMENTS: Arguments = {
+    "run_id": {"type": "str"},
+    "lease_timeout": {"type": "int", "default": 120},
+}
+
+
+class Task:
+    """One run of one of our modules."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.module = AnsibleModule(
+            argument_spec={**AUTH_ARGUMENTS, **KUBEVIRT_ARGUMENTS, **arguments}, supports_check_mode=True
+        )
+        self.params: dict[str, t.Any] = self.module.params
+        self.check_mode: bool = self.module.check_mode
+        self.clock = Clock()
+        self._cluster: Cluster | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster.connect(self.params)
+        return self._cluster
+
+    def snapshot(self, nodes: t.Collection[str] | None = None) -> Snapshot:
+        """The cluster's state; when a right to read it is missing, the error names all that are."""
+        try:
+            return live.take_snapshot(
+                self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"], nodes
+            )
+        except Forbidden:
+            self.require(permissions.READER)
+            raise
+
+    def require(self, rights: t.Iterable[Permission]) -> None:
+        """Refuse to go on without these rights.
+
+        :raises ClusterError: naming all missing ones together.
+        """
+        missing = self.cluster.can(rights)
+        if missing:
+            raise ClusterError(
+                f"The user {self.cluster.user()} lacks {len(missing)} permission(s) on {self.cluster.server}: "
+                f"{', '.join(map(str, missing))}. Bind it to the ClusterRole virtpools-reader (plan and info modules) or "
+                "virtpools-writer (runs) that this collection ships."
+            )
+
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools that the options name, validated. Needs no cluster unless they are read from one."""
+        return pool_sources.read(self.params, lambda: self.cluster)
+
+    def options(self) -> plan.Options:
+        return plan.Options(
+            overlap=self.params["overlap"],
+            prune=self.params["prune"],
+            max_unavailable=self.params["max_unavailable"],
+            allow_skew=self.params["allow_skew"],
+            prepull=self.params["prepull"],
+        )
+
+    def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
+        """The plan for the pools and options given, on the cluster as it is (or on some of its nodes)."""
+        options = self.options()
+        pools = self.pools()
+        return plan.make(self.snapshot(nodes), pools, options)
+
+    def refuse(self, made: Plan) -> None:
+        """Go no further with a plan that has errors.
+
+        :raises InputErrors: with all of them.
+        """
+        if made.errors:
+            raise InputErrors([finding.message for finding in made.errors])
+
+    @contextlib.contextmanager
+    def writing(self, namespace: str) -> t.Iterator[None]:
+        """Hold the Lease: join the run that ``run_id`` names or, without one, take it for this module alone."""
+        run_id = self.params["run_id"]
+        lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=description())
+        if run_id:
+            lease.attach()
+        else:
+            lease.acquire(self.params["lease_timeout"])
+        self.cluster.before_write = lease.ensure_fresh
+        self.clock = Clock(beat=lease.ensure_fresh)
+        try:
+            yield
+        finally:
+            self.cluster.before_write = None
+            self.clock = Clock()
+            if not run_id:
+                lease.release()
+
+
+def new_run_id() -> str:
+    return f"run-{uuid.uuid4().hex[:12]}"
+
+
+def description() -> str:
+    """Who runs this, for people who find the Lease."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container whose user has no name.
+        user = "somebody"
+    return f"{user} on {socket.gethostname()}"
+
+
+def object_diff(before: t.Mapping[str, t.Any] | None, after: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+    """One entry of an Ansible diff: only what differs between two objects, under the object's name."""
+    present = after or before or {}
+    metadata = present.get("metadata") or {}
+    title = "/".join(
+        str(part) for part in (present.get("kind"), metadata.get("namespace"), metadata.get("name")) if part
+    )
+    shown = objects.diff(t.cast("dict[str, t.Any] | None", before), t.cast("dict[str, t.Any] | None", after))
+    return {"before_header": title, "after_header": title, **shown}
+
+
+def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments) -> None:
+    """Run a module: ``body`` returns the result; what went wrong becomes one clear message."""
+    task = Task(arguments)
+    try:
+        result = body(task)
+    except InputErrors as error:
+        task.module.fail_json(msg="\n".join(error.messages), errors=list(error.messages))
+    except TaskFailed as error:
+        task.module.fail_json(msg=str(error), **error.result)
+    except ClusterError as error:
+        task.module.fail_json(msg=str(error))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
+        task.module.fail_json(
+            msg=f"An error that this collection does not expect: {type(error).__name__}: {error}. Please report it.",
+            exception=traceback.format_exc(),
+        )
+    else:
+        task.module.exit_json(**result)
+
+
+class TaskFailed(Exception):
+    """The module did its work in part: the message says what failed, ``result`` what was done."""
+
+    def __init__(self, message: str, result: dict[str, t.Any]) -> None:
+        super().__init__(message)
+        self.result = result

@@ -1,0 +1,149 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waits for KubeVirt and DaemonSets to take up what was written, bounded, and ended early where it cannot succeed."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster, ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock, Persistence
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, health, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
+    HandlerPod,
+    Migration,
+    Node,
+    Snapshot,
+)
+
+Object = dict[str, t.Any]
+
+_DEGRADED_PATIENCE_SECONDS = 45.0
+"""virt-operator needs up to 15 s for a sync, and a condition stays as it was until the next one."""
+
+
+def primary(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock, *, excluded: bool) -> None:
+    """Wait until the live primary carries the exclusion (or, not ``excluded``, does no longer) and KubeVirt has settled.
+
+    :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
+    """
+    namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
+    degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+
+    def pending() -> str | None:
+        kubevirt = cluster.existing(kinds.KUBEVIRT, name, namespace)
+        daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
+        state = health.Health.of(kubevirt)
+        if degraded.lasts(state.degraded is not None):
+            raise ClusterError(
+                f"KubeVirt {namespace}/{name} does not recover from being degraded: {state.degraded}. Look at what "
+                "virt-operator says, put it right and run again; no node was handed over."
+            )
+        if state.upgrading:
+            raise ClusterError(
+                f"KubeVirt {namespace}/{name} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait "
+                "until that is done, then run again."
+            )
+        if exclusion.exclusion_in(daemonset) != excluded:
+            return "virt-operator has not changed its DaemonSet yet."
+        if state.settled and health.primary_rolled_out(daemonset):
+            return None
+        dead = _dead_handlers(cluster, namespace)
+        if (
+            dead
+            and health.primary_rolled_out(daemonset, len(dead))
+            and health.waits_only_for(state, dead, set(dead.values()))
+        ):
+            return None
+        return f"{'; '.join(state.problems()) or 'it has settled'}, and {_rollout(daemonset)}"
+
+    left = clock.wait(pending, timeout)
+    if left is not None:
+        raise ClusterError(
+            f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {left} It goes on by itself; run again "
+            "when it has, or with a longer virtpools_settle_timeout."
+        )
+
+
+def own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock) -> None:
+    """Wait until KubeVirt has rolled out the exclusion that an interrupted run asked for, or took back.
+
+    :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
+    """
+    primary(cluster, snapshot, timeout, clock, excluded=exclusion.exclusion_requested(snapshot.kubevirt))
+
+
+def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """The primary's pods that are not Ready because their node is not, with that node."""
+    waiting = [HandlerPod.of(pod) for pod in live.handler_pods(cluster, namespace)]
+    suspects = {pod.name: pod.node for pod in waiting if pod.daemonset == names.HANDLER and not pod.ready}
+    unready = {name for name in set(suspects.values()) if not Node.of(cluster.existing(kinds.NODE, name)).ready}
+    return {pod: node for pod, node in suspects.items() if node in unready}
+
+
+def _rollout(daemonset: Object) -> str:
+    status = daemonset.get("status") or {}
+    return (
+        f"{status.get('updatedNumberScheduled', 0)} of {status.get('desiredNumberScheduled', 0)} primary handlers are "
+        f"restarted and {status.get('numberReady', 0)} are Ready."
+    )
+
+
+def migrations(
+    cluster: Cluster, nodes: t.Collection[str] | None, timeout: float, clock: Clock
+) -> tuple[Migration, ...]:
+    """Wait until no live migration runs (through these nodes); returns those that still do after ``timeout`` seconds.
+
+    A migration whose ends are not known yet counts for every node.
+    """
+    running: tuple[Migration, ...] = ()
+
+    def pending() -> str | None:
+        nonlocal running
+        found = live.migrations(cluster)
+        running = tuple(m for m in found if nodes is None or not m.nodes or m.nodes & set(nodes))
+        return "migrations run" if running else None
+
+    clock.wait(pending, timeout)
+    return running
+
+
+def describe(running: t.Iterable[Migration]) -> str:
+    return listed(f"{m.namespace}/{m.name}" for m in running)
+
+
+def daemonset_observed(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until the DaemonSet controller works with the DaemonSet as it is now.
+
+    :raises ClusterError: after ``timeout`` seconds.
+    """
+
+    def pending() -> str | None:
+        found = cluster.existing(kinds.DAEMON_SET, name, namespace)
+        observed = (found.get("status") or {}).get("observedGeneration", 0)
+        return None if observed >= found["metadata"]["generation"] else "not observed"
+
+    if clock.wait(pending, timeout) is not None:
+        raise ClusterError(
+            f"The DaemonSet controller has not taken up DaemonSet {namespace}/{name} within {timeout:.0f} s; see whether "
+            "kube-controller-manager works, then run again."
+        )
+
+
+def daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until a deleted DaemonSet and its pods are gone.
+
+    :raises ClusterError: after ``timeout`` seconds.
+    """
+
+    def pending() -> str | None:
+        return "there" if cluster.get(kinds.DAEMON_SET, name, namespace) else None
+
+    if clock.wait(pending, timeout) is not None:
+        raise ClusterError(
+            f"DaemonSet {namespace}/{name} was deleted but is still there after {timeout:.0f} s, because pods of it have "
+            "not ended; see which, then run again."
+        )

@@ -1,0 +1,119 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module feature_gate: KubeVirt's feature gates."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: feature_gate
+short_description: Turn feature gates of KubeVirt on or off
+version_added: 0.1.0
+description:
+  - Adds gates to, or removes them from, the lists of the KubeVirt object, and keeps all others. On a cluster that the HyperConverged Cluster
+    Operator manages, the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object is used, since direct edits are reverted.
+  - KubeVirt accepts any name without a word, so that a gate that is on proves nothing. The module warns about names that mean nothing to the
+    version that is deployed, as far as it knows them.
+  - Pools on stock KubeVirt need no gate at all.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  present:
+    description: Names of gates to turn on.
+    type: list
+    elements: str
+    default: []
+  absent:
+    description:
+      - Names of gates to turn off. They leave the list C(featureGates) and, from KubeVirt 1.8, where many gates are on by default, go into
+        C(disabledFeatureGates).
+    type: list
+    elements: str
+    default: []
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Allow host devices
+  virtpools.kubevirt.feature_gate:
+    present:
+      - HostDevices
+"""
+
+RETURN = r"""
+object:
+  description: The object that holds the gates.
+  returned: success
+  type: str
+  sample: KubeVirt kubevirt/kubevirt
+findings:
+  description: Names that mean nothing to this KubeVirt, as far as known. They are given as warnings, too.
+  returned: success
+  type: list
+  elements: dict
+native_pool_fields:
+  description:
+    - Which fields for pools of its own this build of KubeVirt has. Empty for stock KubeVirt, whatever gates are on.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import feature_gates, health
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
+
+ARGUMENTS = {
+    **_module.RUN_ARGUMENTS,
+    "present": {"type": "list", "elements": "str", "default": []},
+    "absent": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def body(task: _module.Task) -> dict:
+    present, absent = task.params["present"], task.params["absent"]
+    problems = feature_gates.gate_problems([*present, *absent])
+    if problems:
+        raise InputErrors(problems)
+    kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    hyperconverged = live.find_hyperconverged(task.cluster, kubevirt)
+    edit = feature_gates.set_gates(kubevirt, hyperconverged, present, absent)
+    unknown = feature_gates.unknown_gates([*present, *absent], health.version_of(kubevirt))
+    for finding in unknown:
+        task.module.warn(finding.message)
+    result = {
+        "changed": edit.changed,
+        "object": title(edit.after),
+        "findings": [finding.to_dict() for finding in unknown],
+        "native_pool_fields": live.native_pool_fields(task.cluster),
+    }
+    if not edit.changed:
+        return result
+
+    def again(obj: dict) -> Edit:
+        if edit.kind == "KubeVirt":
+            return feature_gates.set_gates(obj, None, present, absent)
+        return feature_gates.set_gates(kubevirt, obj, present, absent)
+
+    if task.check_mode:
+        before, after = writes.edit_object(task.cluster, edit, again, dry_run=True)
+    else:
+        with task.writing(kubevirt["metadata"]["namespace"]):
+            before, after = writes.edit_object(task.cluster, edit, again, dry_run=False)
+    return {**result, "diff": [_module.object_diff(before, after)]}
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

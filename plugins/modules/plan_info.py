@@ -1,0 +1,179 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module plan_info: what a run would do."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan_info
+short_description: Plan virt-handler pools on a cluster, without changing anything
+version_added: 0.1.0
+description:
+  - Compares a list of pools with a cluster and returns everything that a run of the playbook C(virtpools.kubevirt.site) would do, in order, and
+    everything its user should know first.
+  - Needs only the rights of the ClusterRole C(virtpools-reader).
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.reads
+options:
+  expected_plan:
+    description:
+      - Digest of the plan that was approved. The module fails, and says what changed since, when the plan is no longer that one.
+      - An approved plan still holds after an interruption, since the digest does not cover what is left to do.
+    type: str
+  for_run:
+    description:
+      - Whether a run follows. Then the rights that it needs are checked, too, and missing ones reported together; and the module waits up to
+        O(settle_timeout) seconds for a KubeVirt that an interrupted run of ours left unsettled.
+    type: bool
+    default: false
+  settle_timeout:
+    description: How many seconds to wait with O(for_run).
+    type: int
+    default: 1800
+  dump:
+    description:
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a cluster.
+      - Needed are KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one.
+    type: path
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: What would happen?
+  virtpools.kubevirt.plan_info:
+    pools:
+      - name: gpu
+        nodeSelector:
+          accelerator: nvidia
+        virtHandlerImage: registry.example/virt-handler:v1.9.0-gpu
+  register: plan
+
+- name: Show it
+  ansible.builtin.debug:
+    var: plan.text
+"""
+
+RETURN = r"""
+pending:
+  description: Whether a run has anything to do.
+  returned: success
+  type: bool
+digest:
+  description: What the plan is approved by. It covers desired objects, the owner of every node and options that change writes.
+  returned: success
+  type: str
+  sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+changes:
+  description: Every change, one line each, in the order of the run.
+  returned: success
+  type: list
+  elements: str
+  sample: ["DaemonSet kubevirt/virt-handler-gpu: create", "Node gpu-0: primary -> gpu"]
+batches:
+  description: The moves of nodes, in groups that run side by side.
+  returned: success
+  type: list
+  elements: list
+retire:
+  description: Names of the pools whose DaemonSet is deleted at the end.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: What the user should know. Errors forbid a run.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    severity:
+      description: V(error), V(warning) or V(note).
+      type: str
+    code:
+      description: A stable name for this kind of finding.
+      type: str
+    message:
+      description: One sentence.
+      type: str
+errors:
+  description: The messages of those findings that forbid a run.
+  returned: success
+  type: list
+  elements: str
+owners:
+  description: How many nodes every owner has now, and will have.
+  returned: success
+  type: dict
+text:
+  description: The plan for a person, as lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, plan, report
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+
+ARGUMENTS = {
+    **_module.POOL_ARGUMENTS,
+    "expected_plan": {"type": "str"},
+    "for_run": {"type": "bool", "default": False},
+    "settle_timeout": {"type": "int", "default": 1800},
+    "dump": {"type": "path"},
+}
+
+
+def body(task: _module.Task) -> dict:
+    made = _plan(task)
+    expected = task.params["expected_plan"]
+    if expected:
+        changed = made.digest.mismatch(expected)
+        if changed:
+            raise InputErrors(
+                [
+                    f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {made.digest}."
+                ]
+            )
+    return {
+        "changed": False,
+        "pending": made.pending,
+        "digest": str(made.digest),
+        "changes": list(made.changes()),
+        "batches": [[move.to_dict() for move in batch] for batch in made.batches],
+        "retire": [change.pool for change in made.retired],
+        "findings": [finding.to_dict() for finding in made.findings],
+        "errors": [finding.message for finding in made.errors],
+        "owners": report.owners(made),
+        "text": report.plan_lines(made),
+    }
+
+
+def _plan(task: _module.Task) -> plan.Plan:
+    options = task.options()
+    pools = task.pools()
+    if task.params["dump"]:
+        where = task.params["kubevirt_namespace"], task.params["kubevirt_name"]
+        return plan.make(dump.read(task.params["dump"], *where), pools, options)
+    found = task.snapshot()
+    if task.params["for_run"]:
+        task.require(permissions.for_run(hco=found.hyperconverged is not None))
+        if plan.make(found, pools, options).settling:
+            settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)
+            found = task.snapshot()
+    return plan.make(found, pools, options)
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module pool_daemonsets: the virt-handler DaemonSets of pools."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pool_daemonsets
+short_description: Create, update and delete the virt-handler DaemonSets of pools
+version_added: 0.1.0
+description:
+  - Gives every pool its DaemonSet C(virt-handler-<pool>), derived from the live virt-handler DaemonSet of KubeVirt with the pool's images,
+    nodes, tolerations and pull secrets. Pools that exist but are not in the list follow KubeVirt as well.
+  - The DaemonSets use the update strategy C(OnDelete). No handler restarts because of this module, M(virtpools.kubevirt.pool_nodes) replaces
+    them node by node.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  state:
+    description:
+      - V(present) creates and updates the DaemonSets of all pools.
+      - V(absent) deletes those of pools that exist and are not in the list, provided that O(prune=true). A DaemonSet whose pool still owns a
+        node is not deleted.
+    type: str
+    default: present
+    choices:
+      - present
+      - absent
+  timeout:
+    description: How many seconds a deleted DaemonSet and its pods may take to go.
+    type: int
+    default: 300
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Make the DaemonSets
+  virtpools.kubevirt.pool_daemonsets:
+    pools: "{{ virtpools_pools }}"
+"""
+
+RETURN = r"""
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+  sample: ["DaemonSet kubevirt/virt-handler-gpu: create"]
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange
+
+ARGUMENTS = {
+    **_module.POOL_ARGUMENTS,
+    **_module.RUN_ARGUMENTS,
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "timeout": {"type": "int", "default": 300},
+}
+
+
+def body(task: _module.Task) -> dict:
+    made = task.plan()
+    task.refuse(made)
+    changes = made.daemonsets if task.params["state"] == "present" else made.removable
+    if task.check_mode:
+        diffs = [_carry_out(task, change, dry_run=True) for change in changes]
+    elif changes:
+        with task.writing(made.snapshot.namespace):
+            diffs = [_carry_out(task, change, dry_run=False) for change in changes]
+    else:
+        diffs = []
+    return {"changed": bool(changes), "changes": [str(change) for change in changes], "diff": diffs}
+
+
+def _carry_out(task: _module.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:
+    if change.action == "delete":
+        writes.delete_daemonset(task.cluster, change, dry_run=dry_run)
+        if not dry_run:
+            settle.daemonset_gone(task.cluster, change.namespace, change.name, task.params["timeout"], task.clock)
+        return _module.object_diff(change.live, None)
+    return _module.object_diff(change.live, writes.apply_daemonset(task.cluster, change, dry_run=dry_run))
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module primary_exclusion: keep the primary virt-handler off pool nodes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: primary_exclusion
+short_description: Keep the primary virt-handler off the nodes that pools own
+version_added: 0.1.0
+description:
+  - Adds one required node-affinity requirement, C(virtpools.io/pool DoesNotExist), to the virt-handler DaemonSet that KubeVirt itself
+    makes, and waits until KubeVirt has rolled it out. It is the same for ever, whatever pools there are.
+  - It goes into C(spec.customizeComponents.patches) of the KubeVirt object or, where C(spec.workloads.nodePlacement) has required
+    node-affinity terms, into each of those, since KubeVirt would let them defeat the patch. On a cluster that the HyperConverged Cluster
+    Operator manages, it goes into the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object. Other people's entries stay.
+  - Adding or removing it makes virt-operator restart every primary handler once. The module waits first until no live migration runs.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  state:
+    description:
+      - Whether the primary keeps off pool nodes.
+      - V(absent) is refused while a node belongs to a pool, since it would get a second handler.
+    type: str
+    default: present
+    choices:
+      - present
+      - absent
+  settle_timeout:
+    description: How many seconds KubeVirt may take to roll the change out.
+    type: int
+    default: 1800
+  migration_timeout:
+    description: How many seconds to wait for running live migrations, before anything is changed.
+    type: int
+    default: 900
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Keep the primary off pool nodes
+  virtpools.kubevirt.primary_exclusion:
+"""
+
+RETURN = r"""
+object:
+  description: The object that holds the exclusion.
+  returned: success
+  type: str
+  sample: KubeVirt kubevirt/kubevirt
+"""
+
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, names, preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+
+ARGUMENTS = {
+    **_module.RUN_ARGUMENTS,
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "settle_timeout": {"type": "int", "default": 1800},
+    "migration_timeout": {"type": "int", "default": 900},
+}
+
+
+def body(task: _module.Task) -> dict:
+    found = task.snapshot()
+    present = task.params["state"] == "present"
+    edit = _edit(found, present)
+    _refuse(found, edit, present)
+    result = {"changed": edit.changed, "object": title(edit.after)}
+    if edit.changed and task.check_mode:
+        _before, after = writes.edit_object(task.cluster, edit, _again(found, edit, present), dry_run=True)
+        return {**result, "diff": [_module.object_diff(edit.before, after)]}
+    if task.check_mode or not (edit.changed or preflight.own_change_settling(found)):
+        return result
+    with task.writing(found.namespace):
+        if edit.changed:
+            _await_migrations(task)
+            before, after = writes.edit_object(task.cluster, edit, _again(found, edit, present), dry_run=False)
+            result["diff"] = [_module.object_diff(before, after)]
+        settle.primary(task.cluster, found, task.params["settle_timeout"], task.clock, excluded=present)
+    return result
+
+
+def _edit(found: Snapshot, present: bool) -> Edit:
+    change = exclusion.with_exclusion if present else exclusion.without_exclusion
+    return change(found.kubevirt, found.hyperconverged)
+
+
+def _again(found: Snapshot, edit: Edit, present: bool) -> t.Callable[[dict], Edit]:
+    """The same edit for the object as it is at the moment of writing."""
+    change = exclusion.with_exclusion if present else exclusion.without_exclusion
+    if edit.kind == "KubeVirt":
+        return lambda live: change(live, None)
+    return lambda live: change(found.kubevirt, live)
+
+
+def _refuse(found: Snapshot, edit: Edit, present: bool) -> None:
+    problems = [f.message for f in preflight.for_exclusion(found, edit) if f.severity == "error"]
+    owned = [node.name for node in found.nodes.values() if node.owner != names.PRIMARY]
+    if not present and owned:
+        problems.append(
+            f"{len(owned)} node(s) still belong to a pool ({listed(owned)}) and would get a second handler; "
+            "give them back to the primary first."
+        )
+    if problems:
+        raise ClusterError(" ".join(problems))
+
+
+def _await_migrations(task: _module.Task) -> None:
+    timeout = task.params["migration_timeout"]
+    running = settle.migrations(task.cluster, None, timeout, task.clock)
+    if running:
+        raise ClusterError(
+            f"Nothing was changed: live migrations did not end within {timeout} s ({settle.describe(running)}), and "
+            "restarting the primary's handlers would break them. Wait for them or cancel them, then run again."
+        )
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module run_lease: one run at a time."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_lease
+short_description: Take or release the Lease that lets one run at a time change virt-handler pools
+version_added: 0.1.0
+description:
+  - Takes the Lease C(virtpools) in KubeVirt's namespace for a run, or releases it. The other modules of the collection that write take the
+    run's id as O(primary_exclusion#module:run_id) and change nothing when the Lease is not theirs.
+  - The Lease lasts 30 seconds and is renewed by the modules of the run while they work. A run that died delays the next one by at most that
+    time. A module of a dead C(ansible-playbook) that is still working renews it until it ends, and the next run waits for it.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+attributes:
+  idempotent:
+    support: full
+    details:
+      - Taking the Lease again for the same run renews it.
+options:
+  state:
+    description: Whether the run is to hold the Lease.
+    type: str
+    default: present
+    choices:
+      - present
+      - absent
+  run_id:
+    description:
+      - The run. Needed to release; when taking, a new id is made by default.
+    type: str
+  timeout:
+    description: How many seconds to wait for another run to end. V(0) does not wait.
+    type: int
+    default: 120
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Begin
+  virtpools.kubevirt.run_lease:
+  register: run
+
+- name: Change something
+  virtpools.kubevirt.primary_exclusion:
+    run_id: "{{ run.run_id }}"
+
+- name: End
+  virtpools.kubevirt.run_lease:
+    state: absent
+    run_id: "{{ run.run_id }}"
+"""
+
+RETURN = r"""
+run_id:
+  description: The run that holds the Lease, or has released it. In check mode nothing is taken, and the id is none that a module would accept.
+  returned: success
+  type: str
+  sample: run-5e2a90c1d7b4
+namespace:
+  description: KubeVirt's namespace, where the Lease is.
+  returned: success
+  type: str
+  sample: kubevirt
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+
+ARGUMENTS: _module.Arguments = {
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "run_id": {"type": "str"},
+    "timeout": {"type": "int", "default": 120},
+}
+
+
+def body(task: _module.Task) -> dict:
+    release = task.params["state"] == "absent"
+    if release and not task.params["run_id"]:
+        raise InputErrors(["run_id is missing: to release the Lease, say which run holds it."])
+    found = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    namespace = found["metadata"]["namespace"]
+    run_id = task.params["run_id"] or _module.new_run_id()
+    lease = RunLease(task.cluster, namespace, run_id, description=_module.description())
+    result = {"run_id": run_id, "namespace": namespace}
+    if task.check_mode:
+        return {"changed": lease.held() is release, **result}
+    if release:
+        return {"changed": lease.release(), **result}
+    changed = not lease.held()
+    lease.acquire(task.params["timeout"])
+    return {"changed": changed, **result}
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

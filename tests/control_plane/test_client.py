@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import threading
 import time
 import urllib.request
@@ -34,16 +33,16 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds impo
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import metadata_patch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
-from local_cluster import LocalCluster
 
+THING = Kind("example.com/v1", "Thing", "things")
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 OWNER = "virtpools.io/pool"
 
 
 @pytest.fixture(scope="module")
-def kubernetes():
-    with LocalCluster.start(f"client-{os.getpid()}", kubevirt=False) as running:
-        yield running
+def kubernetes(start_cluster):
+    """A cluster of our own: its API server is stopped and its etcd compacted."""
+    return start_cluster(kubevirt=False)
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +274,8 @@ class TestPermissions:
             list(nobody.list(NODE))
 
     def test_of_someone_unknown(self, kubernetes, cluster):
-        unknown = Cluster.connect({"host": cluster.server, "api_key": "wrong", "validate_certs": False})
+        ca_cert = str(kubernetes._instance.authority)
+        unknown = Cluster.connect({"host": cluster.server, "api_key": "wrong", "ca_cert": ca_cert})
         with pytest.raises(Forbidden, match="does not accept the credentials"):
             list(unknown.list(NODE))
 
@@ -285,8 +285,8 @@ class TestRestartOfTheApiServer:
     def test_every_write_is_carried_out_once(self, kubernetes, cluster, namespace, kill):
         """As somebody whose rights come from RBAC, which a restarted server reads late, and with a custom resource,
         whose API it serves late."""
-        cluster.apply(CUSTOM_RESOURCE_DEFINITION, some_definition(), dry_run=False)
-        kubernetes.wait(lambda: cluster.exists_api(KUBEVIRT), 20, "the API")
+        cluster.apply(CUSTOM_RESOURCE_DEFINITION, definition_of(THING), dry_run=False)
+        kubernetes.wait(lambda: cluster.exists_api(THING), 20, "the API")
         admin = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig_for("writer", ["cluster-admin"]))})
         restart = threading.Timer(0.5, kubernetes.restart, ["kube-apiserver"], {"kill": kill})
         written, conflicts = [], []
@@ -301,8 +301,8 @@ class TestRestartOfTheApiServer:
             except Conflict as error:
                 conflicts.append(error)
             admin.edit(CONFIG_MAP, name, namespace, lambda live: {**live, "data": {"state": "old"}}, dry_run=False)
-            admin.apply(KUBEVIRT, KUBEVIRT.object(name, namespace), dry_run=False)
-            assert admin.delete(KUBEVIRT, name, namespace, dry_run=False)
+            admin.apply(THING, THING.object(name, namespace), dry_run=False)
+            assert admin.delete(THING, name, namespace, dry_run=False)
             written.append(name)
             if not restart.is_alive() and number >= 20:
                 break
@@ -310,7 +310,7 @@ class TestRestartOfTheApiServer:
         assert set(live) == set(written)
         assert all(conflict.maybe_applied for conflict in conflicts)  # with its own attempt before the restart
         assert all(obj["data"] == {"state": "old"} and obj["metadata"]["labels"] == {"a": "b"} for obj in live.values())
-        assert list(admin.list(KUBEVIRT, namespace)) == []
+        assert list(admin.list(THING, namespace)) == []
 
     def test_a_listing_goes_on(self, kubernetes, cluster, namespace):
         names = {f"cm-{number}" for number in range(10)}
@@ -334,14 +334,14 @@ class TestRestartOfTheApiServer:
         assert type(caught.value).__name__ == "Unreachable"
 
 
-def some_definition():
-    """A CRD in KubeVirt's place that takes anything."""
+def definition_of(kind):
+    """A CRD that takes anything."""
     return CUSTOM_RESOURCE_DEFINITION.object(
-        f"{KUBEVIRT.plural}.{KUBEVIRT.group}",
+        f"{kind.plural}.{kind.group}",
         spec={
-            "group": KUBEVIRT.group,
+            "group": kind.group,
             "scope": "Namespaced",
-            "names": {"kind": KUBEVIRT.name, "plural": KUBEVIRT.plural},
+            "names": {"kind": kind.name, "plural": kind.plural},
             "versions": [
                 {
                     "name": "v1",

@@ -14,7 +14,7 @@ BIN := $(CURDIR)/.venv/bin
 # Tools find their helpers here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
 export PATH := $(BIN):$(PATH)
 
-GO := cd tests/control_plane && go
+GO := cd tests/control_plane && GOTOOLCHAIN=local go
 COLLECTIONS := .build/collection
 COPY := $(COLLECTIONS)/ansible_collections/virtpools/kubevirt
 
@@ -31,6 +31,11 @@ venv: $(VENV) ## The tools, pinned, in .venv
 $(VENV): requirements.txt requirements/dev.txt requirements/constraints.txt ci/venv.sh
 	PYTHON=$(PYTHON) ci/venv.sh
 	@touch $@
+
+.PHONY: go
+go: $(VENV)
+	@# Where Go is missing or too old, the build of the local control plane puts one into .venv.
+	@$(GO) list -m > /dev/null 2>&1 || { cd tests/control_plane && python -m local_cluster build; }
 
 .PHONY: lock
 lock: ## After a change in requirements/dev.txt: resolve everything else anew
@@ -53,7 +58,7 @@ test: lint sanity test-unit units molecule test-control-plane ## Everything, fro
 	@echo; tail -qn 1 .build/test-unit.log .build/test-control-plane.log
 
 .PHONY: test-unit
-test-unit: $(VENV) ## The pure core, the modules and the KubeVirt stand-in, without a cluster
+test-unit: go ## The pure core, the modules and the KubeVirt stand-in, without a cluster
 	@mkdir -p .build
 	$(GO) test ./standin/...
 	pytest tests/unit | tee .build/test-unit.log
@@ -65,7 +70,7 @@ test-control-plane: $(VENV) ## The modules and playbooks against a local Kuberne
 
 .PHONY: molecule
 molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
-	cd extensions && molecule test --scenario-name default
+	molecule test --scenario-name default
 
 
 ##### Gates
@@ -101,7 +106,7 @@ lint-shell: copy
 	cd $(COPY) && grep -rlE --exclude-dir=.git '^#!.*\b(ba)?sh$$' . | xargs shellcheck
 
 .PHONY: lint-go
-lint-go: $(VENV)
+lint-go: go
 	@unformatted=$$(cd tests/control_plane && gofmt -l standin) && \
 	    if [[ -n $$unformatted ]]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) vet ./standin/...
@@ -116,7 +121,8 @@ lint-changelog: copy
 
 .PHONY: lint-docs
 lint-docs: copy
-	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs dependent --disallow-unknown-collection-refs \
+	@# It copies kubernetes.core out of .venv, and only what git tracks if it finds our repository above.
+	GIT_CEILING_DIRECTORIES=$(CURDIR)/.venv antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs dependent --disallow-unknown-collection-refs \
 	    $(COPY)
 
 .PHONY: lint-ansible

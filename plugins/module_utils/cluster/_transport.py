@@ -15,20 +15,30 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 import typing as t
 from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
+_MISSING = ""
+"""What to install, when something is missing."""
+
 try:
     import kubernetes
     import urllib3
+except ImportError:
+    _MISSING = "the Python package kubernetes"
+
+try:
     from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
     from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client as kubernetes_core
-except ImportError as _error:
-    AUTH_ARG_SPEC = {}
-    _MISSING: str | None = str(_error)
-else:
-    _MISSING = None
+except ImportError:
+    _MISSING = "the collection kubernetes.core"
+    # Enough for the module to come to the point where it says so.
+    AUTH_ARG_SPEC = {
+        name: {"type": "raw", "no_log": True}
+        for name in ["kubeconfig", "context", "host", "api_key", "validate_certs", "ca_cert", "client_cert", "client_key", "proxy"]
+    }
 
 AUTH_ARGUMENTS: dict[str, t.Any] = copy.deepcopy(AUTH_ARG_SPEC)
 """kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
@@ -91,10 +101,10 @@ def connect(params: t.Mapping[str, t.Any]) -> Transport:
     Raises CannotConnect when a library is missing, or the options, environment and kubeconfig name no cluster. The
     message never quotes a credential.
     """
-    if _MISSING is not None:
+    if _MISSING:
         raise CannotConnect(
-            f"The Python that runs this module lacks what talks to Kubernetes ({_MISSING}): install the Python package "
-            "kubernetes for it, and the collection kubernetes.core."
+            f"Cannot talk to Kubernetes without {_MISSING}: install it for the Python that runs this module, "
+            f"{sys.executable}, or name another one as ansible_python_interpreter."
         )
     try:
         api_client = _api_client({name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None})

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import importlib.util
 import json
+import sys
 import threading
 import types
 
@@ -221,7 +223,26 @@ def test_a_broken_kubeconfig_is_not_quoted(tmp_path, content):
     assert "give kubeconfig" in str(caught.value)
 
 
-def test_missing_libraries_are_named(monkeypatch):
-    monkeypatch.setattr(_transport, "_MISSING", "No module named 'kubernetes'")
-    with pytest.raises(Unreachable, match=r"lacks what talks to Kubernetes \(No module named 'kubernetes'\): install"):
+@pytest.mark.parametrize(
+    ("without", "named"),
+    [
+        ("kubernetes", "the Python package kubernetes"),
+        ("urllib3", "the Python package kubernetes"),
+        ("ansible_collections.kubernetes.core.plugins.module_utils.args_common", "the collection kubernetes.core"),
+    ],
+)
+def test_what_is_missing_is_named(monkeypatch, without, named):
+    """And the options are known: a module that does not know them would say nothing else."""
+    monkeypatch.setitem(sys.modules, without, None)
+    crippled = importlib.util.module_from_spec(importlib.util.find_spec(_transport.__name__))
+    monkeypatch.setitem(sys.modules, crippled.__name__, crippled)
+    crippled.__spec__.loader.exec_module(crippled)
+    assert crippled.AUTH_ARGUMENTS["api_key"]["no_log"]
+    with pytest.raises(crippled.CannotConnect, match=f"without {named}: install it for the Python that runs"):
+        crippled.connect({})
+
+
+def test_the_client_says_so_too(monkeypatch):
+    monkeypatch.setattr(_transport, "_MISSING", "the Python package kubernetes")
+    with pytest.raises(Unreachable, match="without the Python package kubernetes"):
         Cluster.connect({})

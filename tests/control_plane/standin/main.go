@@ -36,6 +36,7 @@ import (
 
 	"virtpools.io/controlplane/standin/controller"
 	"virtpools.io/controlplane/standin/handler"
+	"virtpools.io/controlplane/standin/hco"
 	"virtpools.io/controlplane/standin/install"
 	"virtpools.io/controlplane/standin/kubelet"
 	"virtpools.io/controlplane/standin/kubevirt"
@@ -124,6 +125,7 @@ type standin struct {
 	custom    dynamicinformer.DynamicSharedInformerFactory
 	recorder  func(component string) record.EventRecorder
 	processes []func(context.Context)
+	rules     []webhook.Rule
 }
 
 func newStandin(log *slog.Logger, o options, config *rest.Config) (*standin, error) {
@@ -176,11 +178,13 @@ func (s *standin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.webhooks.Register(ctx, s.client, webhook.KubeVirtRule()); err != nil {
+	if err := s.assemble(); err != nil {
 		return err
 	}
-	if err := s.assemble(ctx); err != nil {
-		return err
+	for _, rule := range s.rules {
+		if err := s.webhooks.Register(ctx, s.client, rule); err != nil {
+			return err
+		}
 	}
 	s.shared.Start(ctx.Done())
 	s.custom.Start(ctx.Done())
@@ -202,6 +206,9 @@ func (s *standin) run(ctx context.Context) error {
 }
 
 func (s *standin) createUsersObject(ctx context.Context) error {
+	if s.options.hco {
+		return hco.Create(ctx, s.dynamic, s.options.namespace)
+	}
 	return install.KubeVirt(ctx, s.dynamic, s.options.namespace)
 }
 
@@ -225,7 +232,7 @@ func (s *standin) reportReady(ctx context.Context) error {
 }
 
 // assemble makes all the programs; none does anything before the caches are filled.
-func (s *standin) assemble(ctx context.Context) error {
+func (s *standin) assemble() error {
 	pods, nodes := s.shared.Core().V1().Pods().Informer(), s.shared.Core().V1().Nodes().Informer()
 	daemons, deploys := s.shared.Apps().V1().DaemonSets().Informer(), s.shared.Apps().V1().Deployments().Informer()
 	kubevirts := s.custom.ForResource(kubevirt.Resource).Informer()
@@ -237,8 +244,9 @@ func (s *standin) assemble(ctx context.Context) error {
 			s.log.Error("webhooks ended", "error", err)
 		}
 	})
+	s.rules = []webhook.Rule{webhook.KubeVirtRule()}
 	return errors.Join(
-		s.addKubelet(pods, nodes), s.addHandler(pods, nodes),
+		s.addKubelet(pods, nodes), s.addHandler(pods, nodes), s.addHCO(kubevirts),
 		s.addOperator(kubevirts, pods, daemons, deploys), s.addController(nodes, daemons, kubevirts),
 	)
 }
@@ -281,6 +289,23 @@ func (s *standin) addController(nodes, daemons, kubevirts cache.SharedIndexInfor
 		s.options.silence, nodes, daemons, kubevirts)
 	if err == nil {
 		s.start(n.Run)
+	}
+	return err
+}
+
+func (s *standin) addHCO(kubevirts cache.SharedIndexInformer) error {
+	if !s.options.hco {
+		return nil
+	}
+	prune, err := install.Pruner(s.options.nativeFields)
+	if err != nil {
+		return err
+	}
+	hyperConvergeds := s.custom.ForResource(hco.Resource).Informer()
+	h, err := hco.New(s.log.With("program", "hco"), s.dynamic, s.recorder("hco"), prune, hyperConvergeds, kubevirts)
+	if err == nil {
+		s.start(h.Run)
+		s.rules = append(s.rules, h.Rule())
 	}
 	return err
 }

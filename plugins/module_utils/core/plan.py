@@ -24,7 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     note,
     warning,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot
@@ -193,7 +193,7 @@ class Plan:
         """Every change, one line each, in the order of the run."""
         lines = []
         if self.exclusion.changed:
-            lines.append(f"{title(self.exclusion.after)}: keep the primary virt-handler off pool nodes")
+            lines.append(str(self.exclusion))
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
         lines += [str(move) for batch in self.batches for move in batch]
@@ -424,7 +424,7 @@ def _digest(
     options: Options,
 ) -> Digest:
     objects = {
-        "exclusion": edit.kind,
+        "exclusion": edit.place,
         "daemonsets": {pool: [ds["metadata"]["name"], ds["spec"]] for pool, ds in desired.items()},
     }
     return Digest(

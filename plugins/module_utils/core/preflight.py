@@ -49,7 +49,7 @@ def own_change_settling(snapshot: Snapshot) -> bool:
 
 def fitness(snapshot: Snapshot) -> list[Finding]:
     """Whether KubeVirt is fit to be changed now; asked again before every batch."""
-    return health.health_findings(
+    findings = health.health_findings(
         snapshot.kubevirt,
         snapshot.primary,
         unready_nodes=[node.name for node in snapshot.nodes.values() if not node.ready],
@@ -60,6 +60,9 @@ def fitness(snapshot: Snapshot) -> list[Finding]:
             if pod.daemonset == names.HANDLER and not pod.ready
         },
     )
+    if snapshot.hyperconverged is not None:
+        findings += health.hco_findings(snapshot.hyperconverged)
+    return findings
 
 
 def _native(snapshot: Snapshot) -> t.Iterator[Finding]:

@@ -89,10 +89,17 @@ nodes:
     seconds_without_handler:
       description: From the moment the old handler was told to end until the next was Ready.
       type: float
+text:
+  description: The same for a person, as lines.
+  returned: success
+  type: list
+  elements: str
+  sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler"]
 """
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 
 ARGUMENTS = {
@@ -110,38 +117,39 @@ def body(task: _module.Task) -> dict:
     made = task.plan(nodes)
     task.refuse(made)
     groups = made.batches if nodes is None else (made.moves,)
-    result: dict = {
-        "changed": bool(made.moves or made.leftovers),
-        "changes": [str(move) for group in groups for move in group],
-        "nodes": [],
-        "diff": _diff(made),
-    }
-    if task.check_mode or not result["changed"]:
+    changes = [str(move) for group in groups for move in group]
+    changed = bool(made.moves or made.leftovers)
+    result: dict = {"changed": changed, "changes": changes, "nodes": [], "text": changes, "diff": _diff(made)}
+    if task.check_mode or not changed:
         return result
+    outcomes: list[Outcome] = []
     with task.writing(made.snapshot.namespace):
         for group in groups:
-            result["nodes"] += _carry_out(
-                task, made if nodes is not None else task.plan([m.node for m in group]), result
-            )
+            outcomes += _carry_out(task, task.plan([move.node for move in group]))
+            result["nodes"] = [outcome.to_dict() for outcome in outcomes]
+            result["text"] = [str(outcome) for outcome in outcomes]
+            _refuse_to_go_on(outcomes, result)
     return result
 
 
-def _carry_out(task: _module.Task, made: Plan, result: dict) -> list[dict]:
+def _carry_out(task: _module.Task, made: Plan) -> list[Outcome]:
+    """Carry out a plan for some nodes, made under the Lease: what was true before may not be any more."""
+    task.refuse(made)
     timeouts = batches.Timeouts(
         handler=task.params["node_timeout"],
         pull=task.params["pull_timeout"],
         migrations=task.params["migration_timeout"],
     )
-    outcomes = batches.carry_out(task.cluster, made, made.moves, timeouts, task.clock, prepull=task.params["prepull"])
-    done = [outcome.to_dict() for outcome in outcomes]
-    failed = [outcome for outcome in done if outcome["result"] != "done"]
+    return batches.carry_out(task.cluster, made, made.moves, timeouts, task.clock, prepull=task.params["prepull"])
+
+
+def _refuse_to_go_on(outcomes: list[Outcome], result: dict) -> None:
+    failed = [outcome for outcome in outcomes if outcome.result != "done"]
     if failed:
-        reports = "; ".join(f"node {o['node']} ({o['from']} -> {o['to']}): {o['message']}" for o in failed)
         raise _module.TaskFailed(
-            f"{len(failed)} of {len(done)} node(s) of this batch failed, and the run stops here. {reports}.",
-            {**result, "nodes": result["nodes"] + done},
+            f"{len(failed)} of {len(outcomes)} node(s) failed, and the run stops here. {' '.join(f'{o}.' for o in failed)}",
+            result,
         )
-    return done
 
 
 def _diff(made: Plan) -> dict:

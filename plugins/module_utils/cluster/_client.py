@@ -38,8 +38,6 @@ AUTH_ARGUMENTS = _transport.AUTH_ARGUMENTS
 RETRY_SECONDS = 60.0
 """How long a request is repeated before it fails. An API server that restarts is back within this time."""
 
-READ_TIMEOUT_SECONDS = 30.0
-
 WRITE_TIMEOUT_SECONDS = 15.0
 """How long one attempt of a write may take, here and (through the query parameter ``timeout``) in the server. A write
 may start up to 10 s after the Lease was renewed; it must have ended when the Lease can be taken over, after 30 s."""
@@ -116,8 +114,8 @@ class Cluster:
     """Reads and writes objects as plain dicts, as the API serves them.
 
     All methods raise ClusterError or one of its subclasses; Unreachable and Forbidden can come from any of them.
-    A request without an answer, or answered with 429 or a failure of the server, is repeated for ``retry_seconds``
-    (a failing write is safe to repeat: see the methods).
+    A request without an answer, or answered with 429 or a failure of the server, is repeated for ``retry_seconds``,
+    writes too: each method says how it meets an earlier attempt that was carried out after all.
     Writes with ``dry_run`` are complete (admission, validation, the answer) but store nothing.
 
     ``before_write`` is called before every attempt of a write that stores something; what it raises stops the write.
@@ -195,10 +193,10 @@ class Cluster:
             query.append(("labelSelector", label_selector))
         if field_selector:
             query.append(("fieldSelector", field_selector))
-        seen: set[str] = set()
+        seen: set[str | None] = set()
         for item in self._items(kind, namespace, tuple(query), missing_ok):
             uid = item["metadata"].get("uid")
-            if uid not in seen:
+            if uid is None or uid not in seen:
                 seen.add(uid)
                 yield {"apiVersion": kind.api_version, "kind": kind.name, **item}
 
@@ -271,14 +269,21 @@ class Cluster:
             raise
 
     def replace(self, kind: Kind, obj: Object, *, dry_run: bool) -> Object:
-        """Write the whole object. Raises Conflict when it is no longer at the resourceVersion inside ``obj``."""
+        """Write the whole object. Raises Conflict when it is no longer at the resourceVersion inside ``obj``.
+
+        With ``maybe_applied``, that may be our own write whose answer was lost.
+        """
         name, namespace = _address(obj)
         return self._write("PUT", "replace", kind, name, namespace, obj, dry_run)
 
     def json_patch(
         self, kind: Kind, name: str, ops: JsonPatch, namespace: str | None = None, *, dry_run: bool
     ) -> Object:
-        """Apply a JSON patch (RFC 6902). A failed ``test``, or a path that is not there, raises Conflict."""
+        """Apply a JSON patch (RFC 6902). A failed ``test``, or a path that is not there, raises Conflict.
+
+        It may be sent again when an answer is lost: where applying it twice would do harm, as with ``add`` to the end of a
+        list, it must begin with a test that fails then. After Conflict with ``maybe_applied``, read the object again.
+        """
         return self._write("PATCH", "patch", kind, name, namespace, [*ops], dry_run, content_type=_JSON_PATCH)
 
     def merge_patch(

@@ -37,7 +37,17 @@ except ImportError:
     # Enough for the module to come to the point where it says so.
     AUTH_ARG_SPEC = {
         name: {"type": "raw", "no_log": True}
-        for name in ["kubeconfig", "context", "host", "api_key", "validate_certs", "ca_cert", "client_cert", "client_key", "proxy"]
+        for name in [
+            "kubeconfig",
+            "context",
+            "host",
+            "api_key",
+            "validate_certs",
+            "ca_cert",
+            "client_cert",
+            "client_key",
+            "proxy",
+        ]
     }
 
 AUTH_ARGUMENTS: dict[str, t.Any] = copy.deepcopy(AUTH_ARG_SPEC)

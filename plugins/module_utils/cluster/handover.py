@@ -51,6 +51,10 @@ class Outcome:
     message: str = ""
     gap: float | None = None
 
+    def __str__(self) -> str:
+        without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
+        return f"{self.move}{without}" if self.result == "done" else f"{self.move}: {self.result}: {self.message}"
+
     def to_dict(self) -> dict[str, t.Any]:
         return {
             **self.move.to_dict(),

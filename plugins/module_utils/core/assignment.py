@@ -56,11 +56,14 @@ def assign(
     kept: t.Collection[str],
     templates: t.Mapping[str, KubeObject],
     overlap: Overlap,
+    *,
+    complete: bool = True,
 ) -> Assignment:
     """The owner of every node.
 
     :param pools: the pools that were asked for, in order.
     :param kept: names of pools that exist, were not asked for and stay: they keep the nodes they have.
+    :param complete: whether ``nodes`` are all that the cluster has; only then can a pool or the primary lack nodes.
     :param templates: pod template of every owner's DaemonSet, ``primary`` included (without our exclusion).
     """
     claims = {node.name: [pool.name for pool in pools if pool.nodes.matches(node.labels)] for node in nodes.values()}
@@ -74,10 +77,10 @@ def assign(
     findings = [
         *_contested(claims, overlap),
         *_could_overlap(pools, claims),
-        *_unused(pools, wanted),
-        *_primary_left_empty(nodes, wanted, templates),
         *_held_back(nodes, wanted, blocked),
     ]
+    if complete:
+        findings += [*_unused(pools, wanted), *_primary_left_empty(nodes, wanted, templates)]
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
 
 

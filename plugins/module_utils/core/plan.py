@@ -210,7 +210,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     desired, trouble = _desired(snapshot, snapshot.primary, pools, kept)
     templates = {pool: ds["spec"]["template"] for pool, ds in desired.items()}
     templates[names.PRIMARY] = _plain_template(snapshot.primary)
-    assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap)
+    assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
     changes = _daemonset_changes(snapshot, desired)
     moves, held_back = _moves(snapshot, assigned, desired)
     retired, staying = _retired(snapshot, pools, assigned, options)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import typing as t
 
@@ -13,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client
     ClusterError,
     Conflict,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, kinds, names, objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
@@ -76,45 +77,19 @@ def write_owner(cluster: Cluster, node: Node, owner: str, former: str | None) ->
 
     :raises ClusterError: when somebody else changed the owner label meanwhile.
     """
-    try:
-        return Node.of(cluster.json_patch(kinds.NODE, node.name, _owner_patch(node, owner, former), dry_run=False))
-    except Conflict:
+    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
+    annotations = {names.FORMER_OWNER_ANNOTATION: former}
+    while True:
         obj = cluster.existing(kinds.NODE, node.name)
-    live = Node.of(obj)
-    if (live.owner, live.former_owner) == (owner, former):
-        # Our own write, whose answer was lost; or the wish of somebody who wants the same.
-        return live
-    if live.owner == node.owner:
-        # Only the annotations are not as they were: go by what is there now.
-        patch = _owner_patch(live, owner, former)
-        if not obj["metadata"].get("annotations"):
-            patch.insert(0, {"op": "add", "path": "/metadata/annotations", "value": {}})
-        return Node.of(cluster.json_patch(kinds.NODE, node.name, patch, dry_run=False))
-    raise ClusterError(
-        f"Node {node.name} was to go from {node.owner} to {owner}, but somebody else changed its label "
-        f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who does that, then run again."
-    )
-
-
-def _owner_patch(node: Node, owner: str, former: str | None) -> list[Object]:
-    """``test`` with null holds where the label is absent: the primary's nodes (as the API server's patch library has it)."""
-    return [
-        {"op": "test", "path": _LABEL, "value": None if node.owner == names.PRIMARY else node.owner},
-        *_put(_LABEL, None if owner == names.PRIMARY else owner, present=node.owner != names.PRIMARY),
-        *_put(_ANNOTATION, former, present=node.former_owner is not None),
-    ]
-
-
-def _pointer(field: str, key: str) -> str:
-    return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"
-
-
-_LABEL = _pointer("labels", names.OWNER_LABEL)
-_ANNOTATION = _pointer("annotations", names.FORMER_OWNER_ANNOTATION)
-
-
-def _put(path: str, value: str | None, *, present: bool) -> list[Object]:
-    """JSON patch operations that make ``path`` have ``value``; None removes it."""
-    if value is not None:
-        return [{"op": "add", "path": path, "value": value}]
-    return [{"op": "remove", "path": path}] if present else []
+        live = Node.of(obj)
+        if (live.owner, live.former_owner) == (owner, former):
+            # Our own write, whose answer was lost; or somebody wants the same.
+            return live
+        if live.owner != node.owner:
+            raise ClusterError(
+                f"Node {node.name} was to go from {node.owner} to {owner}, but somebody else changed its label "
+                f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who does that, then run again."
+            )
+        patch = objects.metadata_patch(obj, labels=labels, annotations=annotations)
+        with contextlib.suppress(Conflict):  # its labels or annotations were changed since we read it: read again
+            return Node.of(cluster.json_patch(kinds.NODE, node.name, patch, dry_run=False))

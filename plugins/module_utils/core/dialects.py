@@ -130,7 +130,7 @@ def _entries(dialect: str, raw: object, problems: Problems) -> list[tuple[str, o
         return listed(problems, WORKER_POOL, _flat([raw]) if isinstance(raw, t.Mapping) else raw)
     if dialect == AIE:
         config = inputs.mapping(Place(problems, _AIE_KEY), raw, ("rules",))
-        return listed(problems, "rules", config.get("rules")) if config is not None else []
+        return [] if config is None or problems.count else listed(problems, "rules", config.get("rules"))
     return listed(problems, "pools", raw)
 
 

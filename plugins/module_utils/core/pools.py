@@ -296,20 +296,21 @@ def _read_pool(form: Form, place: Place, raw: object) -> Pool | None:
 def _read_fields(fields: Fields, place: Place, raw: object, reading: _Reading) -> None:
     before = place.problems.count
     known = None if OTHERS in fields else fields.keys()
-    given = inputs.mapping(place, raw, known) or {}
+    given = inputs.mapping(place, raw, known)
     for name, below in fields.items():
-        if name not in given or below == IGNORED:
+        if given is None or name not in given or below == IGNORED:
             continue
         if isinstance(below, str):
             _read_field(below, place.field(name), given[name], reading)
         else:
             _read_fields(below, place.field(name), given[name], reading)
-    if place.path and known is not None and not given:
-        if place.problems.count == before:
-            place.say(f"is empty; give {'at least one of ' if len(fields) > 1 else ''}{', '.join(fields)}")
-        # What could not be read was meant to be given: nobody should be told that it is missing, too.
-        for path, attribute in _leaves(fields, place.path):
-            reading.given.setdefault(attribute, path)
+    if given or not place.path or (given is not None and known is None):
+        return
+    if place.problems.count == before:
+        place.say(f"is empty; give {'at least one of ' if len(fields) > 1 else ''}{', '.join(fields)}")
+    # What could not be read was meant to be given: nobody should be told that it is missing, too.
+    for path, attribute in _leaves(fields, place.path):
+        reading.given.setdefault(attribute, path)
 
 
 def _read_field(attribute: str, place: Place, raw: object, reading: _Reading) -> None:

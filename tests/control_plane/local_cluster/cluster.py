@@ -144,10 +144,15 @@ class LocalCluster:
 
     # Use it
 
+    @property
+    def kubectl_program(self) -> Path:
+        """The kubectl that fits the cluster."""
+        return Path(self._instance.kubernetes) / "kubectl"
+
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl, by default as the administrator, and return its output."""
         command = [
-            str(Path(self._instance.kubernetes) / "kubectl"),
+            str(self.kubectl_program),
             f"--kubeconfig={kubeconfig or self.kubeconfig}",
             f"--cache-dir={self.dir / 'kubectl-cache'}",
             *arguments,

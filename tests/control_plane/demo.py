@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""The demo: start a cluster, run the site playbook with the example pools, show before and after.
+
+Usage: demo.py CLUSTER FLEET
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from local_cluster import ClusterError, LocalCluster
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+POOLS = CHECKOUT / "examples/pools.yml"
+CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
+OWNER_LABEL = "virtpools.io/pool"
+GAP = re.compile(r"Node (\S+): (.+), ([\d.]+) s without a handler")
+RECAP = re.compile(r"changed=(\d+)")
+
+
+def main() -> int:
+    name, fleet = sys.argv[1], Path(sys.argv[2])
+    try:
+        cluster = LocalCluster.start(name, fleet, log=_say)
+        cluster.kubectl("apply", "-f", str(CLUSTER_ROLES))
+        # Not as the administrator: with the rights that the collection asks for, and no more.
+        kubeconfig = cluster.kubeconfig_for("demo", ["virtpools-writer"])
+        _title("Before")
+        _show(cluster)
+        code, output = _site(kubeconfig)
+        _title("After")
+        _show(cluster)
+        _summary(output)
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if code:
+        _say("\nThe playbook failed; what it said is above.")
+        return code
+    _hints(name, cluster)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _title(text: str) -> None:
+    _say(f"\n{text}\n{'=' * len(text)}")
+
+
+def _show(cluster: LocalCluster) -> None:
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
+    _say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
+    columns = (
+        "DAEMONSET:.metadata.name,DESIRED:.status.desiredNumberScheduled,READY:.status.numberReady,"
+        "IMAGE:.spec.template.spec.containers[0].image"
+    )
+    _say(cluster.kubectl("get", "daemonsets", "-n", "kubevirt", "-o", f"custom-columns={columns}").rstrip())
+
+
+def _site(kubeconfig: Path) -> tuple[int, list[str]]:
+    """Run the playbook as a user would, and keep what it prints."""
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "virtpools.kubevirt.site", "-e", f"@{POOLS}"]
+    _title("The run")
+    _say(f"$ KUBECONFIG={kubeconfig} ansible-playbook virtpools.kubevirt.site -e @examples/pools.yml")
+    quiet = {
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+    }
+    environment = {**os.environ, **quiet, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "KUBECONFIG": str(kubeconfig)}
+    lines = []
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            print(line, end="", flush=True)
+    return process.returncode, lines
+
+
+def _summary(output: list[str]) -> None:
+    gaps = [(float(m[3]), m[1], m[2]) for line in output if (m := GAP.search(line))]
+    recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
+    _title("What changed")
+    if recap is not None and recap[1] == "0":
+        _say("No change: everything was as the pools ask for.")
+    for seconds, node, what in gaps:
+        _say(f"{node}: {what}, {seconds:.1f} s without a handler (from the order to stop until the next was Ready)")
+    if gaps:
+        _say(f"Never two handlers on a node; the longest time without one was {max(gaps)[0]:.1f} s.")
+
+
+def _hints(name: str, cluster: LocalCluster) -> None:
+    _title("Look around")
+    suffix = "" if name == "demo" else f" CLUSTER={name}"
+    _say(f"export KUBECONFIG={cluster.kubeconfig}")
+    _say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
+    _say(f"kubectl get nodes -L {OWNER_LABEL}")
+    _say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
+    _say(".venv/bin/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
+    _say(f"make demo{suffix}           # again: no change")
+    _say(f"make cluster-down{suffix}   # stop and remove it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

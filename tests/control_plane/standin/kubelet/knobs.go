@@ -20,6 +20,16 @@ type Delays struct{ Start, Stop time.Duration }
 // Down tells whether a node's kubelet is switched off.
 func Down(node *corev1.Node) bool { return node.Annotations[kubevirt.KubeletKnob] == "down" }
 
+// lost tells whether the cluster knows by now that nobody reports for the node.
+func lost(node *corev1.Node) bool {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status != corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
 // delaysOf are the node's own delays, or the given ones.
 func delaysOf(node *corev1.Node, otherwise Delays) Delays {
 	return Delays{

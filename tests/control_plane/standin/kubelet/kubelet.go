@@ -100,7 +100,8 @@ func (k *Kubelet) nodeEvents() cache.ResourceEventHandler {
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			if old, node := before.(*corev1.Node), after.(*corev1.Node); !sameKnobs(old, node) {
+			old, node := before.(*corev1.Node), after.(*corev1.Node)
+			if !sameKnobs(old, node) || lost(old) != lost(node) {
 				k.wakePodsOf(node.Name)
 			}
 		},
@@ -133,8 +134,11 @@ func (k *Kubelet) sync(ctx context.Context, key string) error {
 	}
 	pod := object.(*corev1.Pod)
 	node, err := k.nodes.Get(pod.Spec.NodeName)
-	if err != nil || Down(node) {
-		return nil // nobody there; the node's return wakes us
+	if err != nil {
+		return nil // no such node: pods on it are the garbage collector's
+	}
+	if Down(node) {
+		return k.neglect(ctx, pod, node)
 	}
 	delays := delaysOf(node, k.delays)
 	mine := k.life(pod)
@@ -145,6 +149,30 @@ func (k *Kubelet) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	return k.advance(ctx, key, pod, node, mine, delays.Start)
+}
+
+// neglect leaves the pod alone; the node's return wakes us. It only does what the node lifecycle controller does to
+// pods of a lost node. That one misses it here, because kwok declares the node lost in its place.
+func (k *Kubelet) neglect(ctx context.Context, pod *corev1.Pod, node *corev1.Node) error {
+	if !lost(node) || !conditionTrue(pod.Status.Conditions, corev1.PodReady) {
+		return nil
+	}
+	status := *pod.Status.DeepCopy()
+	for i := range status.Conditions {
+		if condition := &status.Conditions[i]; condition.Type == corev1.PodReady {
+			condition.Status, condition.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(time.Now().Truncate(time.Second))
+		}
+	}
+	return k.publish(ctx, pod, status)
+}
+
+func conditionTrue(conditions []corev1.PodCondition, kind corev1.PodConditionType) bool {
+	for _, condition := range conditions {
+		if condition.Type == kind {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }
 
 func finished(pod *corev1.Pod) bool {

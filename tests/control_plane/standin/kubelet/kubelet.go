@@ -157,13 +157,7 @@ func (k *Kubelet) neglect(ctx context.Context, pod *corev1.Pod, node *corev1.Nod
 	if !lost(node) || !conditionTrue(pod.Status.Conditions, corev1.PodReady) {
 		return nil
 	}
-	status := *pod.Status.DeepCopy()
-	for i := range status.Conditions {
-		if condition := &status.Conditions[i]; condition.Type == corev1.PodReady {
-			condition.Status, condition.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(time.Now().Truncate(time.Second))
-		}
-	}
-	return k.publish(ctx, pod, status)
+	return k.publish(ctx, pod, unready(pod.Status, time.Now(), corev1.PodReady))
 }
 
 func conditionTrue(conditions []corev1.PodCondition, kind corev1.PodConditionType) bool {
@@ -198,7 +192,7 @@ func (k *Kubelet) stop(ctx context.Context, key string, pod *corev1.Pod, mine *l
 	}
 	if left := delay - time.Since(mine.stopping); left > 0 && !finished(pod) {
 		k.queue.AddAfter(key, left)
-		return nil
+		return k.publish(ctx, pod, terminated(pod.Status, time.Now()))
 	}
 	if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
 		return nil // we have let go of it; somebody's finalizer holds it

@@ -5,6 +5,7 @@ package kubelet
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -338,4 +339,32 @@ func (s situation) condition(status *corev1.PodStatus, kind corev1.PodConditionT
 		}
 	}
 	status.Conditions = append(status.Conditions, wanted)
+}
+
+// unready takes conditions back.
+func unready(status corev1.PodStatus, now time.Time, kinds ...corev1.PodConditionType) corev1.PodStatus {
+	status = *status.DeepCopy()
+	for i := range status.Conditions {
+		condition := &status.Conditions[i]
+		if slices.Contains(kinds, condition.Type) && condition.Status == corev1.ConditionTrue {
+			condition.Status, condition.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now.Truncate(time.Second))
+		}
+	}
+	return status
+}
+
+// terminated is a stopping pod's status. Its processes heed the first signal, as virt-handler does; what takes its time
+// is the rest of the stop.
+func terminated(status corev1.PodStatus, now time.Time) corev1.PodStatus {
+	status = unready(status, now, corev1.PodReady, corev1.ContainersReady)
+	for i := range status.ContainerStatuses {
+		container := &status.ContainerStatuses[i]
+		if running := container.State.Running; running != nil {
+			container.Ready, container.Started = false, new(false)
+			container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Reason: "Completed", StartedAt: running.StartedAt, FinishedAt: metav1.NewTime(now.Truncate(time.Second)),
+			}}
+		}
+	}
+	return status
 }

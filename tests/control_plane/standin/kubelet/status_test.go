@@ -177,3 +177,17 @@ func TestHandlerKnob(t *testing.T) {
 		}
 	}
 }
+
+func TestStoppingPodIsNotReady(t *testing.T) {
+	status := after(time.Second, testPod("", "h/m:1")).decide().status
+	stopped := terminated(status, epoch.Add(time.Minute))
+	if isReady(stopped) || stopped.Phase != corev1.PodRunning || stopped.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("%+v", stopped)
+	}
+	if !isReady(status) || status.ContainerStatuses[0].State.Running == nil {
+		t.Error("the given status was changed")
+	}
+	if differs(stopped, terminated(stopped, epoch.Add(time.Hour))) {
+		t.Error("a stopped pod's status changes by itself")
+	}
+}

@@ -16,7 +16,7 @@ import uuid
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, pool_sources
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, pool_sources, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
     AUTH_ARGUMENTS,
     Cluster,
@@ -117,13 +117,23 @@ class Task:
         pools = self.pools()
         return plan.make(self.snapshot(nodes), pools, options)
 
-    def refuse(self, made: Plan) -> None:
-        """Go no further with a plan that has errors.
+    def settle(self, timeout: float) -> None:
+        """Wait until KubeVirt is fit to be changed.
+
+        :raises ClusterError: when it is not within ``timeout`` seconds, or is being upgraded.
+        """
+        namespace, name = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
+        found = live.find_kubevirt(self.cluster, namespace, name)["metadata"]
+        settle.fit(self.cluster, found["namespace"], found["name"], timeout, self.clock)
+
+    def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
+        """Go no further with a plan that has errors, other than those with the codes ``but``.
 
         :raises InputErrors: with all of them.
         """
-        if made.errors:
-            raise InputErrors([finding.message for finding in made.errors])
+        errors = [finding.message for finding in made.errors if finding.code not in but]
+        if errors:
+            raise InputErrors(errors)
 
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:

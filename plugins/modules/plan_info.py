@@ -117,9 +117,12 @@ text:
   elements: str
 """
 
+import contextlib
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, plan, report
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, plan, preflight, report
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 
 ARGUMENTS = {
@@ -129,6 +132,8 @@ ARGUMENTS = {
     "settle_timeout": {"type": "int", "default": 1800},
     "dump": {"type": "path"},
 }
+
+_TRANSIENT_SECONDS = 60
 
 
 def body(task: _module.Task) -> dict:
@@ -165,9 +170,16 @@ def _plan(task: _module.Task) -> plan.Plan:
     found = task.snapshot()
     if task.params["for_run"]:
         task.require(permissions.for_run(hco=found.hyperconverged is not None))
-        if plan.make(found, pools, options).settling:
+        first = plan.make(found, pools, options)
+        if first.settling:
             settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)
-            found = task.snapshot()
+        elif preflight.TRANSIENT & {finding.code for finding in first.errors}:
+            # So it is for some seconds when nodes were handed over. What lasts is refused.
+            with contextlib.suppress(ClusterError):
+                task.settle(_TRANSIENT_SECONDS)
+        else:
+            return first
+        found = task.snapshot()
     return plan.make(found, pools, options)
 
 

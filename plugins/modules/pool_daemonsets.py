@@ -71,7 +71,10 @@ ARGUMENTS = {
 def body(task: _module.Task) -> dict:
     made = task.plan()
     task.refuse(made)
-    changes = made.daemonsets if task.params["state"] == "present" else made.removable
+    changes = made.daemonsets
+    if task.params["state"] == "absent":
+        # In check mode nodes have not left their pool.
+        changes = made.retired if task.check_mode else made.removable
     if task.check_mode:
         diffs = [_carry_out(task, change, dry_run=True) for change in changes]
     elif changes:

@@ -31,6 +31,10 @@ options:
       - Without it, all nodes that need it, in batches that O(max_unavailable) allows.
     type: list
     elements: str
+  settle_timeout:
+    description: How many seconds to wait for KubeVirt to be available and settled before a batch.
+    type: int
+    default: 300
   node_timeout:
     description: How many seconds an old handler may take to end, and then the new one to get Ready, before the node goes back.
     type: int
@@ -100,12 +104,14 @@ text:
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import batches
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 
 ARGUMENTS = {
     **_module.POOL_ARGUMENTS,
     **_module.RUN_ARGUMENTS,
     "nodes": {"type": "list", "elements": "str"},
+    "settle_timeout": {"type": "int", "default": 300},
     "node_timeout": {"type": "int", "default": 300},
     "pull_timeout": {"type": "int", "default": 900},
     "migration_timeout": {"type": "int", "default": 900},
@@ -115,7 +121,7 @@ ARGUMENTS = {
 def body(task: _module.Task) -> dict:
     nodes = task.params["nodes"]
     made = task.plan(nodes)
-    task.refuse(made)
+    task.refuse(made, but=() if task.check_mode else preflight.TRANSIENT)
     groups = made.batches if nodes is None else (made.moves,)
     changes = [str(move) for group in groups for move in group]
     changed = bool(made.moves or made.leftovers)
@@ -125,6 +131,7 @@ def body(task: _module.Task) -> dict:
     outcomes: list[Outcome] = []
     with task.writing(made.snapshot.namespace):
         for group in groups:
+            task.settle(task.params["settle_timeout"])
             outcomes += _carry_out(task, task.plan([move.node for move in group]))
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [str(outcome) for outcome in outcomes]

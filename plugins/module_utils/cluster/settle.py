@@ -31,34 +31,16 @@ def primary(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock, 
     :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
     """
     namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
-    degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+    health_of = _Watch(cluster, namespace, name, clock)
 
     def pending() -> str | None:
-        kubevirt = cluster.existing(kinds.KUBEVIRT, name, namespace)
+        problem = health_of.pending()
         daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
-        state = health.Health.of(kubevirt)
-        if degraded.lasts(state.degraded is not None):
-            raise ClusterError(
-                f"KubeVirt {namespace}/{name} does not recover from being degraded: {state.degraded}. Look at what "
-                "virt-operator says, put it right and run again; no node was handed over."
-            )
-        if state.upgrading:
-            raise ClusterError(
-                f"KubeVirt {namespace}/{name} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait "
-                "until that is done, then run again."
-            )
         if exclusion.exclusion_in(daemonset) != excluded:
             return "virt-operator has not changed its DaemonSet yet."
-        if state.settled and health.primary_rolled_out(daemonset):
-            return None
-        dead = _dead_handlers(cluster, namespace)
-        if (
-            dead
-            and health.primary_rolled_out(daemonset, len(dead))
-            and health.waits_only_for(state, dead, set(dead.values()))
-        ):
-            return None
-        return f"{'; '.join(state.problems()) or 'it has settled'}, and {_rollout(daemonset)}"
+        if health.primary_rolled_out(daemonset, health_of.dead_handlers):
+            return problem
+        return _rollout(daemonset)
 
     left = clock.wait(pending, timeout)
     if left is not None:
@@ -66,6 +48,57 @@ def primary(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock, 
             f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {left} It goes on by itself; run again "
             "when it has, or with a longer virtpools_settle_timeout."
         )
+
+
+def fit(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until KubeVirt has settled: nodes that come and go make it unavailable for some seconds.
+
+    :raises ClusterError: after ``timeout`` seconds; at once while it is being upgraded; when it stays Degraded.
+    """
+    left = clock.wait(_Watch(cluster, namespace, name, clock).pending, timeout)
+    if left is not None:
+        raise ClusterError(
+            f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {left} Nothing was changed; see what keeps "
+            "it from that, then run again."
+        )
+
+
+class _Watch:
+    """KubeVirt's health while we wait for it. ``dead_handlers``: primary handlers that nobody waits for."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+        self.dead_handlers = 0
+
+    def pending(self) -> str | None:
+        """What keeps KubeVirt from being settled; None when nothing does.
+
+        :raises ClusterError: for an upgrade, or when it stays Degraded.
+        """
+        kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
+        state = health.Health.of(kubevirt)
+        where = f"KubeVirt {self._namespace}/{self._name}"
+        if self._degraded.lasts(state.degraded is not None):
+            raise ClusterError(
+                f"{where} does not recover from being degraded: {state.degraded}. Look at what virt-operator says, put it "
+                "right and run again; no node was touched meanwhile."
+            )
+        if state.upgrading:
+            raise ClusterError(
+                f"{where} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait until that is done, then "
+                "run again."
+            )
+        if state.settled:
+            self.dead_handlers = 0
+            return None
+        dead = _dead_handlers(self._cluster, self._namespace)
+        self.dead_handlers = len(dead)
+        if health.waits_only_for(state, dead, set(dead.values())):
+            return None
+        return f"{'; '.join(state.problems())}."
 
 
 def own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock) -> None:

@@ -211,10 +211,7 @@ def listed(problems: Problems, name: str, raw: object) -> list[tuple[str, object
     elif not isinstance(raw, (list, tuple)):
         place.refuse(raw, "; give a list of pools")
     elif not raw:
-        place.say(
-            "is an empty list, which is refused because a mistake looks the same; to take every pool down, use the "
-            "playbook remove"
-        )
+        place.say("is an empty list, which is refused because a mistake looks the same; give at least one pool")
     else:
         return [(f"{name}[{index}]", entry) for index, entry in enumerate(raw)]
     return []

@@ -24,6 +24,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot, is_ours
 
+TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
+"""Codes of errors that our own work brings about for some seconds: KubeVirt is available only while every primary
+handler is Ready, and nodes that go back to the primary start one. Who can wait, waits; what lasts is refused."""
+
 
 def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew: bool) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user must know (warnings)."""

@@ -301,7 +301,7 @@ def test_whatever_it_is_it_is_refused_in_words(changes: dict[str, object]) -> No
         "; ".join(refused.messages).encode()
 
 
-REFUSED = "which is refused because a mistake looks the same; to take every pool down, use the playbook remove"
+REFUSED = "which is refused because a mistake looks the same; give at least one pool"
 
 # What is wrong ------------------------------------------------------------------------------------------------------
 

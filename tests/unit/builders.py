@@ -1,0 +1,307 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Kubernetes objects as a cluster with KubeVirt serves them, for tests: each one small, complete, and fresh."""
+
+from __future__ import annotations
+
+import copy
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, exclusion, names, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+
+NAMESPACE = "kubevirt"
+VERSION = "v1.9.0"
+HANDLER_IMAGE = f"registry.example/virt-handler:{VERSION}"
+LAUNCHER_IMAGE = f"registry.example/virt-launcher:{VERSION}"
+GPU_IMAGE = f"registry.example/virt-handler:{VERSION}-gpu"
+GPU_LAUNCHER_IMAGE = f"registry.example/virt-launcher:{VERSION}-gpu"
+
+EXCLUSION_TERM = {"matchExpressions": [{"key": names.OWNER_LABEL, "operator": "DoesNotExist"}]}
+
+
+def pool(name="gpu", **fields):
+    """A pool on the nodes labelled ``hw=<name>``."""
+    (made,) = parse_pools(
+        [{"name": name, "nodeSelector": {"hw": name}, "virtHandlerImage": f"{HANDLER_IMAGE}-{name}", **fields}]
+    )
+    return made
+
+
+def kubevirt(*patches, placement=None, conditions=None, generation=2, **status):
+    """A KubeVirt object that is deployed and has settled."""
+    healthy = {"Available": "True", "Progressing": "False", "Degraded": "False", **(conditions or {})}
+    spec = {"customizeComponents": {"patches": list(patches)} if patches else {}}
+    if placement is not None:
+        spec["workloads"] = {"nodePlacement": placement}
+    deployment = {
+        f"{which}{part}": value
+        for which in ("observed", "target")
+        for part, value in (
+            ("KubeVirtVersion", VERSION),
+            ("KubeVirtRegistry", "registry.example"),
+            ("DeploymentID", "d1"),
+        )
+    }
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {
+            "name": "kubevirt",
+            "namespace": NAMESPACE,
+            "uid": "uid-kubevirt",
+            "generation": generation,
+            "resourceVersion": "10",
+        },
+        "spec": spec,
+        "status": {
+            "conditions": [{"type": kind, "status": value, "message": f"{kind}?"} for kind, value in healthy.items()],
+            "observedGeneration": generation,
+            "phase": "Deployed",
+            **deployment,
+            **status,
+        },
+    }
+
+
+def excluding_kubevirt(**fields):
+    """A KubeVirt object that has the exclusion already."""
+    return kubevirt(dict(exclusion.PATCH), **fields)
+
+
+def affinity(*terms):
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def primary(*, excluded=True, terms=(), desired=3, ready=None, generation=1):
+    """The virt-handler DaemonSet as virt-operator makes it, with the server's defaults.
+
+    ``excluded``: with our exclusion, in a term of its own or added to ``terms`` of the user's nodePlacement.
+    """
+    shared_labels = {
+        "app.kubernetes.io/component": "kubevirt",
+        "app.kubernetes.io/managed-by": "virt-operator",
+        "app.kubernetes.io/version": VERSION,
+        "kubevirt.io": "virt-handler",
+    }
+    strategy = {
+        "kubevirt.io/install-strategy-identifier": "7094f6",
+        "kubevirt.io/install-strategy-registry": "registry.example",
+        "kubevirt.io/install-strategy-version": VERSION,
+    }
+    pod_spec = {
+        "containers": [_handler_container()],
+        "dnsPolicy": "ClusterFirst",
+        "hostPID": True,
+        "initContainers": [_launcher_container("virt-launcher")],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "priorityClassName": "kubevirt-cluster-critical",
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+        "serviceAccount": "kubevirt-handler",
+        "serviceAccountName": "kubevirt-handler",
+        "terminationGracePeriodSeconds": 30,
+        "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+        "volumes": [
+            {"name": "certs", "secret": {"defaultMode": 420, "optional": True, "secretName": "virt-handler-certs"}},
+            {"name": "virt-share-dir", "hostPath": {"path": "/var/run/kubevirt", "type": ""}},
+        ],
+    }
+    required = copy.deepcopy(list(terms))
+    if excluded:
+        for term in required:
+            term.setdefault("matchExpressions", []).extend(copy.deepcopy(EXCLUSION_TERM["matchExpressions"]))
+        required = required or [copy.deepcopy(EXCLUSION_TERM)]
+    if required:
+        pod_spec["affinity"] = affinity(*required)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": "virt-handler",
+            "namespace": NAMESPACE,
+            "uid": "uid-virt-handler",
+            "resourceVersion": "873",
+            "generation": generation,
+            "creationTimestamp": "2026-01-01T08:00:00Z",
+            "labels": {**shared_labels, "kubevirt.io/supports-migration-cn-types": "true"},
+            "annotations": {"deprecated.daemonset.template.generation": "1", "kubevirt.io/generation": "2", **strategy},
+        },
+        "spec": {
+            "revisionHistoryLimit": 10,
+            "selector": {"matchLabels": {"kubevirt.io": "virt-handler"}},
+            "template": {
+                "metadata": {
+                    "name": "virt-handler",
+                    "creationTimestamp": None,
+                    "labels": {
+                        **shared_labels,
+                        "np.kubevirt.io/allow-access-cluster-services": "true",
+                        "prometheus.kubevirt.io": "true",
+                    },
+                    "annotations": {**strategy, "openshift.io/required-scc": "kubevirt-handler"},
+                },
+                "spec": pod_spec,
+            },
+            "updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}, "type": "RollingUpdate"},
+        },
+        "status": {
+            "desiredNumberScheduled": desired,
+            "updatedNumberScheduled": desired,
+            "numberReady": desired if ready is None else ready,
+            "observedGeneration": generation,
+        },
+    }
+
+
+def _handler_container():
+    return {
+        "name": "virt-handler",
+        "image": HANDLER_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["virt-handler"],
+        "args": ["--port", "8443", "--hostname-override", "$(NODE_NAME)", "-v", "2"],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}],
+        "ports": [{"containerPort": 8443, "name": "metrics", "protocol": "TCP"}],
+        "resources": {"requests": {"cpu": "10m", "memory": "325Mi"}},
+        "securityContext": {"privileged": True, "seLinuxOptions": {"level": "s0"}},
+        "volumeMounts": [{"mountPath": "/var/run/kubevirt", "name": "virt-share-dir"}],
+    }
+
+
+def _launcher_container(name):
+    return {
+        "name": name,
+        "image": LAUNCHER_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c"],
+        "args": ["node-labeller.sh"],
+        "resources": {},
+    }
+
+
+def pool_daemonset(of_pool, of_primary=None, generation=1, desired=1):
+    """The DaemonSet of a pool as the API serves it after we applied it."""
+    made = copy.deepcopy(daemonsets.derive(of_primary or primary(), of_pool))
+    made["metadata"].update(uid=f"uid-{made['metadata']['name']}", resourceVersion="5", generation=generation)
+    made["status"] = {
+        "observedGeneration": generation,
+        "desiredNumberScheduled": desired,
+        "numberReady": desired,
+        "updatedNumberScheduled": desired,
+    }
+    return made
+
+
+def node(  # noqa: PLR0913 (every one of them says something else about a node)
+    name="n1",
+    owner=None,
+    former=None,
+    labels=None,
+    *,
+    ready=True,
+    taints=(),
+    images=(),
+    heartbeat="t0",
+    schedulable=True,
+    version="1",
+):
+    """A node; ``owner``: value of its owner label, ``former``: of the annotation for the former owner."""
+    all_labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name, **(labels or {})}
+    all_labels[names.SCHEDULABLE_LABEL] = "true" if schedulable else "false"
+    if owner is not None:
+        all_labels[names.OWNER_LABEL] = owner
+    annotations = {}
+    if heartbeat is not None:
+        annotations[names.HEARTBEAT_ANNOTATION] = heartbeat
+    if former is not None:
+        annotations[names.FORMER_OWNER_ANNOTATION] = former
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version, "labels": all_labels}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "spec": {"taints": list(taints)} if taints else {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+            "images": [{"names": [image]} for image in images],
+        },
+    }
+
+
+def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, terminating=False, waiting=None):
+    """A handler pod on node ``on`` that the DaemonSet named ``of`` made; ``waiting``: reason of its container."""
+    name = name or f"{of}-{on}"
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-{name}",
+        "labels": {names.KUBEVIRT_LABEL: names.HANDLER},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": of, "controller": True}],
+    }
+    if template is not None:
+        metadata["annotations"] = {names.TEMPLATE_ANNOTATION: template}
+    if terminating:
+        metadata["deletionTimestamp"] = "2026-01-01T09:00:00Z"
+    state = {"waiting": {"reason": waiting, "message": "it says why"}} if waiting else {"running": {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": on},
+        "status": {
+            "phase": "Running" if ready else "Pending",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [{"name": "virt-handler", "state": state}],
+        },
+    }
+
+
+def handlers_of(nodes, of_daemonsets):
+    """One Ready handler on every node, of the DaemonSet of its owner, from the present template."""
+    by_owner = {ds["metadata"]["labels"].get(names.OWNER_LABEL, names.PRIMARY): ds for ds in of_daemonsets}
+    pods = []
+    for item in nodes:
+        owner = item["metadata"]["labels"].get(names.OWNER_LABEL, names.PRIMARY)
+        if owner in by_owner:
+            made_by = by_owner[owner]
+            pods.append(
+                handler_pod(
+                    item["metadata"]["name"],
+                    made_by["metadata"]["name"],
+                    template=daemonsets.template_of(made_by),
+                    ready=item["status"]["conditions"][0]["status"] == "True",
+                )
+            )
+    return pods
+
+
+def snapshot_of(nodes=(), pools=(), *, of_kubevirt=None, of_primary=None, more=(), pods=None, **others):
+    """A snapshot of a settled cluster with the exclusion, where ``pools`` have their DaemonSets."""
+    stock = of_primary or primary()
+    sets = [stock, *(pool_daemonset(found, stock) for found in pools), *more]
+    return snapshot.build(
+        kubevirts=[of_kubevirt or excluding_kubevirt()],
+        daemonsets=sets,
+        nodes=nodes,
+        pods=handlers_of(nodes, sets) if pods is None else pods,
+        **others,
+    )
+
+
+def fresh_snapshot(nodes=(), **others):
+    """A snapshot of stock KubeVirt, before anything was done."""
+    return snapshot_of(nodes, of_kubevirt=kubevirt(), of_primary=primary(excluded=False), **others)
+
+
+def codes(findings, severity=None):
+    return [finding.code for finding in findings if severity in (None, finding.severity)]
+
+
+def message(findings, code):
+    (found,) = [finding.message for finding in findings if finding.code == code]
+    return found

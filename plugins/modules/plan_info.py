@@ -81,6 +81,11 @@ batches:
   returned: success
   type: list
   elements: list
+leftovers:
+  description: Names of image pull pods that an interrupted run left behind; the run deletes them.
+  returned: success
+  type: list
+  elements: str
 retire:
   description: Names of the pools whose DaemonSet is deleted at the end.
   returned: success
@@ -153,6 +158,7 @@ def body(task: _module.Task) -> dict:
         "digest": str(made.digest),
         "changes": list(made.changes()),
         "batches": [[move.to_dict() for move in batch] for batch in made.batches],
+        "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
         "findings": [finding.to_dict() for finding in made.findings],
         "errors": [finding.message for finding in made.errors],

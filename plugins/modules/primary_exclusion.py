@@ -56,6 +56,12 @@ object:
   returned: success
   type: str
   sample: KubeVirt kubevirt/kubevirt
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+  sample: ["KubeVirt kubevirt/kubevirt: keep the primary virt-handler off nodes with the label virtpools.io/pool (spec.customizeComponents.patches)"]
 """
 
 import typing as t
@@ -81,7 +87,8 @@ def body(task: _module.Task) -> dict:
     present = task.params["state"] == "present"
     edit = _edit(found, present)
     _refuse(found, edit, present)
-    result = {"changed": edit.changed, "object": title(edit.after)}
+    changes = [str(edit)] if edit.changed else []
+    result = {"changed": edit.changed, "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
         _before, after = writes.edit_object(task.cluster, edit, _again(found, edit, present), dry_run=True)
         return {**result, "diff": [_module.object_diff(edit.before, after)]}

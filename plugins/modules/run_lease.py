@@ -12,7 +12,7 @@ short_description: Take or release the Lease that lets one run at a time change 
 version_added: 0.1.0
 description:
   - Takes the Lease C(virtpools) in KubeVirt's namespace for a run, or releases it. The other modules of the collection that write take the
-    run's id as O(primary_exclusion#module:run_id) and change nothing when the Lease is not theirs.
+    run's id as C(run_id) and change nothing when the Lease is not theirs.
   - The Lease lasts 30 seconds and is renewed by the modules of the run while they work. A run that died delays the next one by at most that
     time. A module of a dead C(ansible-playbook) that is still working renews it until it ends, and the next run waits for it.
 extends_documentation_fragment:

@@ -8,7 +8,14 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import feature_gates, hco, kinds, names, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    feature_gates,
+    hco,
+    health,
+    kinds,
+    names,
+    snapshot,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
 
@@ -35,6 +42,9 @@ def take_snapshot(
     """
     kubevirt = find_kubevirt(cluster, namespace, name)
     home = kubevirt["metadata"]["namespace"]
+    if nodes is not None and not health.Health.of(kubevirt).settled:
+        # Whether that is only because of nodes that are not Ready, those of the whole cluster tell.
+        return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).only(nodes)
     migrations, vmis = _migrations(cluster)
     pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
     return snapshot.build(

@@ -51,7 +51,7 @@ class Options:
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
-        if isinstance(value, str) and value.isdigit():
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
             object.__setattr__(self, "max_unavailable", int(value))
         if isinstance(value, bool) or (self._number() < 1 and not _PERCENT.fullmatch(str(value))):
             raise InputErrors(
@@ -213,7 +213,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
     changes = _daemonset_changes(snapshot, desired)
     moves, held_back = _moves(snapshot, assigned, desired)
-    retired, staying = _retired(snapshot, pools, assigned, options)
+    retired, staying = _retired(snapshot, pools, moves, options)
     settling = preflight.own_change_settling(snapshot)
     findings = [
         *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
@@ -305,6 +305,7 @@ def _moves(
     templates = {pool: daemonsets.template_of(ds) for pool, ds in desired.items()}
     moves = []
     waiting = []
+    unproven = []
     for node in sorted(snapshot.nodes.values(), key=lambda n: natural(n.name)):
         owner = assigned.wanted[node.name]
         if node.name in assigned.blocked:
@@ -312,14 +313,25 @@ def _moves(
         if owner != node.owner:
             source = node.former_owner or names.PRIMARY if node.owner == names.IN_TRANSIT else node.owner
             moves.append(Move(node.name, source, owner, "move"))
-        elif node.former_owner is not None and node.ready:
-            moves.append(Move(node.name, node.former_owner, owner, "finish"))
+        elif node.former_owner is not None:
+            if node.ready:
+                moves.append(Move(node.name, node.former_owner, owner, "finish"))
+            else:
+                unproven.append(node.name)
         elif _outdated(snapshot, node.name, owner, templates.get(owner)):
             if node.ready:
                 moves.append(Move(node.name, owner, owner, "replace"))
             else:
                 waiting.append(node.name)
     findings = []
+    if unproven:
+        findings.append(
+            warning(
+                "finish_held_back",
+                f"{len(unproven)} handover(s) were never proven, and cannot be now, because the nodes are not Ready: "
+                f"{listed(unproven)}.",
+            )
+        )
     if waiting:
         findings.append(
             warning(
@@ -369,17 +381,19 @@ def _size(pool: str, assigned: assignment.Assignment, snapshot: Snapshot) -> int
 
 
 def _retired(
-    snapshot: Snapshot, pools: t.Sequence[Pool], assigned: assignment.Assignment, options: Options
+    snapshot: Snapshot, pools: t.Sequence[Pool], moves: t.Sequence[Move], options: Options
 ) -> tuple[tuple[DaemonSetChange, ...], list[Finding]]:
     """DaemonSets of pools that are gone from the list; one whose nodes cannot leave it now stays."""
     if not options.prune:
         return (), []
+    leaving = {move.node for move in moves}
     changes = []
     findings = []
     for name, live in snapshot.pools.items():
         if name in {pool.name for pool in pools}:
             continue
-        stuck = [n for n in assigned.blocked if snapshot.nodes[n].owner == name]
+        held = (n.name for n in snapshot.nodes.values() if name in (n.owner, n.former_owner))
+        stuck = [node for node in held if node not in leaving]
         if stuck:
             findings.append(
                 warning(
@@ -425,7 +439,10 @@ def _digest(
 ) -> Digest:
     objects = {
         "exclusion": edit.place,
-        "daemonsets": {pool: [ds["metadata"]["name"], ds["spec"]] for pool, ds in desired.items()},
+        "daemonsets": {
+            pool: [ds["metadata"]["name"], (ds["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION), ds["spec"]]
+            for pool, ds in desired.items()
+        },
     }
     return Digest(
         objects=digest(objects)[:12],

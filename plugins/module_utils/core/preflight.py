@@ -56,13 +56,8 @@ def fitness(snapshot: Snapshot) -> list[Finding]:
     findings = health.health_findings(
         snapshot.kubevirt,
         snapshot.primary,
-        unready_nodes=[node.name for node in snapshot.nodes.values() if not node.ready],
-        primary_handlers_not_ready={
-            pod.name: node
-            for node, pods in snapshot.handlers.items()
-            for pod in pods
-            if pod.daemonset == names.HANDLER and not pod.ready
-        },
+        unready_nodes=snapshot.unready_nodes,
+        primary_handlers_not_ready=snapshot.primary_not_ready,
     )
     if snapshot.hyperconverged is not None:
         findings += health.hco_findings(snapshot.hyperconverged)
@@ -86,6 +81,12 @@ def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterat
                 "foreign_daemonset",
                 f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} has the name that pool {pool.name} needs, but "
                 "this collection did not make it; delete it, or give the pool another name.",
+            )
+        elif live is not None and live["metadata"].get("deletionTimestamp"):
+            yield error(
+                "daemonset_being_deleted",
+                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} of pool {pool.name} is being deleted; wait until "
+                "it is gone, then run again.",
             )
 
 

@@ -22,7 +22,11 @@ _FINAL_MIGRATION_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True)
 class Node:
-    """What we need of a node. ``owner`` is the owner label's value, ``primary`` where there is none."""
+    """What we need of a node. ``owner`` is the owner label's value, ``primary`` where there is none.
+
+    A label that is empty or spells ``primary`` was set by hand and keeps the primary off: then ``owner`` is the value in
+    quotes, which is no pool's name.
+    """
 
     name: str
     labels: t.Mapping[str, str]
@@ -49,7 +53,7 @@ class Node:
             labels=labels,
             taints=tuple((obj.get("spec") or {}).get("taints") or ()),
             ready=_condition(status, "Ready") == "True",
-            owner=labels.get(names.OWNER_LABEL) or names.PRIMARY,
+            owner=_owner(labels),
             former_owner=annotations.get(names.FORMER_OWNER_ANNOTATION),
             heartbeat=annotations.get(names.HEARTBEAT_ANNOTATION),
             images=frozenset(name for image in status.get("images") or () for name in image.get("names") or ()),
@@ -114,6 +118,10 @@ class Snapshot:
     leftover_pulls: tuple[str, ...]
     """Names of image pull pods that a run left behind."""
     migrations: tuple[Migration, ...]
+    primary_not_ready: t.Mapping[str, str]
+    """The primary's pods that are not Ready, with their nodes; ``only`` keeps them all, since KubeVirt's health tells of all."""
+    unready_nodes: frozenset[str]
+    """Nodes that are not Ready; ``only`` keeps them all."""
     complete: bool = True
 
     @property
@@ -128,12 +136,7 @@ class Snapshot:
     @property
     def dead_primary_handlers(self) -> int:
         """How many of the primary's pods are not Ready because their node is not."""
-        return sum(
-            1
-            for node, pods in self.handlers.items()
-            for pod in pods
-            if pod.daemonset == names.HANDLER and not pod.ready and node in self.nodes and not self.nodes[node].ready
-        )
+        return sum(node in self.unready_nodes for node in self.primary_not_ready.values())
 
     def only(self, nodes: t.Collection[str]) -> Snapshot:
         """The same state, restricted to some nodes."""
@@ -166,16 +169,24 @@ def build(
     home = kubevirt["metadata"]["namespace"]
     local = {ds["metadata"]["name"]: ds for ds in daemonsets if ds["metadata"].get("namespace") == home}
     handlers, pulls = _pods(pods, home)
+    by_name = {node.name: node for node in sorted(map(Node.of, nodes), key=lambda n: n.name)}
     return Snapshot(
         namespace=home,
         kubevirt=kubevirt,
         hyperconverged=hco_of(kubevirt, list(hyperconvergeds)),
         primary=local.get(names.HANDLER),
         daemonsets={n: ds for n, ds in sorted(local.items()) if n.startswith(f"{names.HANDLER}-") or is_ours(ds)},
-        nodes={node.name: node for node in sorted(map(Node.of, nodes), key=lambda n: n.name)},
+        nodes=by_name,
         handlers=handlers,
         leftover_pulls=pulls,
         migrations=active_migrations(migrations, vmis),
+        primary_not_ready={
+            pod.name: node
+            for node, found in handlers.items()
+            for pod in found
+            if pod.daemonset == names.HANDLER and not pod.ready
+        },
+        unready_nodes=frozenset(node.name for node in by_name.values() if not node.ready),
         complete=complete,
     )
 
@@ -297,6 +308,13 @@ def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple
     return by_node, tuple(sorted(pulls))
 
 
+def _owner(labels: t.Mapping[str, str]) -> str:
+    value = labels.get(names.OWNER_LABEL)
+    if value is None:
+        return names.PRIMARY
+    return f"'{value}'" if value in ("", names.PRIMARY) else value
+
+
 def _node_of(pod: KubeObject) -> str:
     """The node a pod is bound to; empty while it waits for the scheduler."""
     spec = pod.get("spec") or {}
@@ -321,5 +339,5 @@ def _flat(objects: t.Iterable[KubeObject]) -> t.Iterator[KubeObject]:
     for obj in objects:
         if isinstance(obj, dict) and isinstance(obj.get("items"), list):
             yield from _flat(obj["items"])
-        elif isinstance(obj, dict) and "metadata" in obj:
+        elif isinstance(obj, dict) and isinstance(obj.get("metadata"), dict) and obj["metadata"].get("name"):
             yield obj

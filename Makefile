@@ -135,7 +135,7 @@ lint-galaxy: copy
 
 .PHONY: sanity
 sanity: copy ## ansible-test sanity over what we ship, with its own tools from PyPI
-	ci/ansible_test.sh sanity $(foreach folder,ci tests/control_plane,--exclude $(folder)/)
+	ci/ansible_test.sh sanity $(foreach folder,ci tests/control_plane tests/unit,--exclude $(folder)/)
 
 .PHONY: units
 units: copy ## The unit tests once more as ansible-test runs them: modules without the controller's code

@@ -28,10 +28,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors 
 )
 
 Unmatched = t.Literal["keep_off", "allow"]
-Activation = t.Literal["first_node", "all_moved"] | int
+Activation: t.TypeAlias = "t.Literal['first_node', 'all_moved'] | int"
 
 MOST_NAME = 48
 """Of characters in a pool's name: with ``virt-handler-`` before and a hash after it is still a valid pod's name."""
+
+MOST_POOLS = 1000
+"""Pools are compared with each other: a list by mistake (80,000 in 10 MB) would take hours."""
 
 
 # The model ----------------------------------------------------------------------------------------------------------
@@ -212,6 +215,8 @@ def listed(problems: Problems, name: str, raw: object) -> list[tuple[str, object
         place.refuse(raw, "; give a list of pools")
     elif not raw:
         place.say("is an empty list, which is refused because a mistake looks the same; give at least one pool")
+    elif len(raw) > MOST_POOLS:
+        place.say(f"has {len(raw)} entries, at most {MOST_POOLS} are allowed; is it the right list?")
     else:
         return [(f"{name}[{index}]", entry) for index, entry in enumerate(raw)]
     return []

@@ -195,7 +195,7 @@ def pool_daemonset(of_pool, of_primary=None, generation=1, desired=1):
     return made
 
 
-def node(  # noqa: PLR0913 (every one of them says something else about a node)
+def node(
     name="n1",
     owner=None,
     former=None,

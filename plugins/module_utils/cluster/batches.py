@@ -72,7 +72,8 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
         return Target(owner, names.HANDLER if runs else None)
     live = plan.snapshot.pools.get(owner)
     if live is None:
-        return Target(owner, None)
+        # A former owner that is no pool (any more) cannot have the node back.
+        return _target(plan, move, names.PRIMARY)
     return Target(owner, live["metadata"]["name"], daemonsets.template_of(live))
 
 

@@ -14,7 +14,7 @@ it the node's state each time round.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
@@ -150,6 +150,7 @@ class _Steps:
         self._move = move
         self._to = to
         self._back = back
+        self._owner = to.owner  # whom the node belongs to as far as we know: another one was set by somebody else
         self._ended_at: float | None = None
         self._ready_at: float | None = None
 
@@ -163,6 +164,8 @@ class _Steps:
         return (yield from self._hand_over(view))
 
     def _hand_over(self, view: View) -> t.Generator[None, View, Outcome]:
+        # The plan may be older than waits for images and migrations.
+        self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
         self._write(view.node, names.IN_TRANSIT, self._move.source)
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone()
@@ -184,14 +187,17 @@ class _Steps:
         """The new handler does not get Ready: the same way backwards."""
         former = self._back.owner
         self._write(view.node, names.IN_TRANSIT, former)
+        if self._ended_at is None:
+            self._ended_at = self._clock.now()
+        self._ready_at = None
         stuck, view = yield from self._handlers_gone()
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
         node = self._write(view.node, former, former)
         stuck, view = yield from self._handler_ready(self._back, node.heartbeat)
-        self._write(view.node, former, None)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
+        self._write(view.node, former, None)
         return self._outcome("returned", f"{problem}; it went back to {former}")
 
     def _replace(self, view: View) -> t.Generator[None, View, Outcome]:
@@ -229,7 +235,7 @@ class _Steps:
             waiting_for = self._not_ready(view, wanted, heartbeat)
             if waiting_for is None:
                 return None, view
-            broken = next((pod.problem for pod in view.pods if pod.problem and pod.daemonset == wanted.daemonset), None)
+            broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
                 return f"the handler of {wanted.owner} does not start: {broken}", view
             if self._clock.now() >= give_up:
@@ -238,16 +244,12 @@ class _Steps:
     def _not_ready(self, view: View, wanted: Target, heartbeat: str | None) -> str | None:
         if wanted.daemonset is None:
             return None
-        pods = [
-            pod
-            for pod in view.pods
-            if pod.daemonset == wanted.daemonset and not pod.terminating and wanted.template in (None, pod.template)
-        ]
+        pods = _made_by(wanted, view.pods)
         if not pods:
             return f"DaemonSet {wanted.daemonset} had made no pod for the node"
         if not pods[0].ready:
             return f"handler pod {pods[0].name} was not Ready" + (f" ({pods[0].problem})" if pods[0].problem else "")
-        if self._ready_at is None and wanted is self._to:
+        if self._ready_at is None:
             self._ready_at = self._clock.now()
         if not view.node.schedulable:
             return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
@@ -256,12 +258,24 @@ class _Steps:
         return None
 
     def _write(self, node: Node, owner: str, former: str | None) -> Node:
-        if (node.owner, node.former_owner) == (owner, former):
-            return node
-        return write_owner(self._batch.cluster, node, owner, former)
+        """Give the node an owner, provided that it still has the one that this handover knows of."""
+        if (node.owner, node.former_owner) != (owner, former):
+            expected = replace(node, owner=self._owner)
+            node = write_owner(self._batch.cluster, expected, owner, former)
+        self._owner = owner
+        return node
 
     def _outcome(self, result: Result, message: str = "") -> Outcome:
         gap = None
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at
         return Outcome(self._move, result, message, gap)
+
+
+def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
+    """The pods that are to stay: made by the wanted DaemonSet from its present template."""
+    return [
+        pod
+        for pod in pods
+        if pod.daemonset == wanted.daemonset and not pod.terminating and wanted.template in (None, pod.template)
+    ]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import typing as t
 
@@ -20,6 +19,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
 
 Object = dict[str, t.Any]
+
+_MOST_TRIES = 10
 
 
 def _kind_of(obj: t.Mapping[str, t.Any]) -> kinds.Kind:
@@ -79,7 +80,7 @@ def write_owner(cluster: Cluster, node: Node, owner: str, former: str | None) ->
     """
     labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
-    while True:
+    for attempt in range(1, _MOST_TRIES + 1):
         obj = cluster.existing(kinds.NODE, node.name)
         live = Node.of(obj)
         if (live.owner, live.former_owner) == (owner, former):
@@ -91,5 +92,9 @@ def write_owner(cluster: Cluster, node: Node, owner: str, former: str | None) ->
                 f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who does that, then run again."
             )
         patch = objects.metadata_patch(obj, labels=labels, annotations=annotations)
-        with contextlib.suppress(Conflict):  # its labels or annotations were changed since we read it: read again
+        try:
             return Node.of(cluster.json_patch(kinds.NODE, node.name, patch, dry_run=False))
+        except Conflict:  # its labels or annotations were changed since we read it: read again
+            if attempt == _MOST_TRIES:
+                raise
+    raise AssertionError("the last attempt returns or raises")

@@ -129,7 +129,7 @@ class RunLease:
 
     def renew(self) -> None:
         """Tell the others that this run lives. Raises LeaseLost when the Lease is not ours (any more)."""
-        for _ in range(_MOST_TRIES):
+        for _try in range(_MOST_TRIES):
             ours = self._ours(self._stored if self._stored is not None else self._read())
             started = self._clock()
             try:
@@ -151,7 +151,7 @@ class RunLease:
 
         Raises LeaseLost when the Lease is not ours (any more).
         """
-        for _ in range(2):
+        for _try in range(2):
             if self._clock() - self._renewed_at < RENEW_SECONDS:
                 return
             self.renew()
@@ -164,7 +164,7 @@ class RunLease:
     def release(self) -> bool:
         """Delete the Lease, so that nothing stays behind and the next run need not wait. False when it is not ours."""
         self._stored, self._renewed_at = None, -math.inf
-        for _ in range(_MOST_TRIES):
+        for _try in range(_MOST_TRIES):
             live = self._read()
             if live is None or _holder(live) != self._holder:
                 return False

@@ -112,9 +112,14 @@ def own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Cloc
 def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
     """The primary's pods that are not Ready because their node is not, with that node."""
     waiting = [HandlerPod.of(pod) for pod in live.handler_pods(cluster, namespace)]
-    suspects = {pod.name: pod.node for pod in waiting if pod.daemonset == names.HANDLER and not pod.ready}
-    unready = {name for name in set(suspects.values()) if not Node.of(cluster.existing(kinds.NODE, name)).ready}
+    # One that was only just made is bound to no node yet.
+    suspects = {pod.name: pod.node for pod in waiting if pod.node and pod.daemonset == names.HANDLER and not pod.ready}
+    unready = {name for name in set(suspects.values()) if not _is_ready(cluster.get(kinds.NODE, name))}
     return {pod: node for pod, node in suspects.items() if node in unready}
+
+
+def _is_ready(node: Object | None) -> bool:
+    return node is not None and Node.of(node).ready
 
 
 def _rollout(daemonset: Object) -> str:

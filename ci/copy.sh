@@ -11,16 +11,23 @@ cd "$(dirname "$0")/.."
 root=.build/collection/ansible_collections
 copy=$root/virtpools/kubevirt
 
-rm -rf "$copy"
 mkdir -p "$copy" "$root/kubernetes"
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
 git ls-files -z --cached --others --exclude-standard --deduplicate |
     while IFS= read -r -d '' file; do
         # A file that was deleted but not yet committed is still listed.
         if [[ -e $file ]]; then printf '%s\0' "$file"; fi
-    done |
-    tar --create --null --files-from=- | tar --extract --directory="$copy"
+    done > "$list"
+tar --create --null --files-from="$list" | tar --extract --directory="$copy"
+
 # ansible-test asks git which files there are; without a repository of its own it would ask ours, which ignores .build.
+# The same repository tells what is left over from the last copy. The folder itself stays, and with it the footing of
+# whoever works in it at the moment.
 git -C "$copy" init --quiet
+git -C "$copy" read-tree --empty
+git -C "$copy" update-index --add -z --stdin < "$list"
+git -C "$copy" clean --quiet --force -d -x --exclude=/tests/output
 
 # Documentation fragments and imports of our only dependency, from the ansible package.
 ln -sfn "$(echo "$PWD"/.venv/lib/python3*/site-packages/ansible_collections/kubernetes/core)" "$root/kubernetes/core"

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Bad input: one clear message that names the pool, the field and the fix, a failed run, and nothing changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, LocalCluster, Nodes
+from playbooks import Account, Run
+
+Pool = dict[str, Any]
+
+GPU: Pool = {
+    "name": "gpu",
+    "nodeSelector": {"accelerator": "a100"},
+    "virtHandlerImage": "registry.example/virt-handler:v1.9.0-gpu",
+}
+OTHER: Pool = {**GPU, "name": "other", "nodeSelector": {"accelerator": "l40s"}}
+TEN_MEGABYTES = 10 * 1024 * 1024
+
+
+class Site:
+    """A cluster that no run here may change, and who runs playbooks on it."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.writer = Account.make(cluster, "writer")
+
+    def run(self, pools: Any = None, playbook: str = "site", *arguments: str, **variables: Any) -> Run:
+        """Run a playbook that must leave the cluster as it is."""
+        marker = self.cluster.audit_marker()
+        given = variables if pools is None else {"virtpools_pools": pools, **variables}
+        ended = playbooks.run(playbook, self.writer.kubeconfig, None, *arguments, timeout=120, **given)
+        assert self.cluster.writes(marker, self.writer.user) == []
+        return ended
+
+    def refusal(self, pools: Any = None, **variables: Any) -> str:
+        """Return the one message of a run that was refused."""
+        ended = self.run(pools, **variables)
+        message = ended.refused()
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert "does not expect" not in message, "the error that no code expects"
+        return message
+
+    def apply(self, obj: dict[str, Any]) -> None:
+        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(obj))
+
+
+@pytest.fixture(scope="module")
+def site(start_cluster: Any) -> Site:
+    fleet = Fleet.of(
+        Nodes(name="a100", labels={"accelerator": "a100", "zone": "one"}),
+        Nodes(name="l40s", labels={"accelerator": "l40s", "zone": "one"}),
+        Nodes(prefix="node-", count=2),
+    )
+    return Site(start_cluster(fleet))
+
+
+def _gpu(**fields: Any) -> list[Pool]:
+    """Return the good pool with other fields; None takes one away."""
+    return [{field: value for field, value in {**GPU, **fields}.items() if value is not None}]
+
+
+BAD_POOLS = {
+    "unknown field": (_gpu(nodeSelectors={"a": "b"}), 'Pool gpu has an unknown field "nodeSelectors"; perhaps you mean nodeSelector.'),
+    "unknown field deeper": (
+        _gpu(selector={"deviceName": ["nvidia.com/A100"]}),
+        'Pool gpu: selector has an unknown field "deviceName"; perhaps you mean deviceNames.',
+    ),
+    "mapping for a list": ({"gpu": GPU}, "pools is a mapping; give a list of pools."),
+    "text for a list": ("gpu", 'pools is "gpu"; give a list of pools.'),
+    "text for a pool": (["gpu"], 'pools[0] is "gpu"; give a mapping with name, nodeSelector and so on.'),
+    "nothing for a pool": ([None], "pools[0] is null; give a mapping with name, nodeSelector and so on."),
+    "list for a mapping": (_gpu(nodeSelector=["accelerator"]), "Pool gpu: nodeSelector is a list; give a mapping."),
+    "number for a name": (_gpu(name=7), "pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
+    "bool for a label": (
+        _gpu(nodeSelector={"gpu": True}),
+        "Pool gpu: nodeSelector[gpu] is true, which YAML reads as true or false; put what you mean in quotes.",
+    ),
+    "bad name": (_gpu(name="GPU_1"), 'pools[0]: name is "GPU_1", which is not made of lower case letters, digits and \'-\''),
+    "long name": (_gpu(name="a" * 60), "which has 60 characters, at most 48 are allowed."),
+    "reserved name": (_gpu(name="primary"), "choose another name than primary."),
+    "no name": (_gpu(name=None), "pools[0]: name is missing; give the pool a name of its own, such as gpu."),
+    "duplicate name": (
+        [*_gpu(), *_gpu()],
+        'pools[1]: name is "gpu", as is that of pools[0]; give every pool a name of its own.',
+    ),
+    "no image": (_gpu(virtHandlerImage=None), "Pool gpu has no image; give virtHandlerImage or virtLauncherImage."),
+    "empty image": (_gpu(virtHandlerImage=""), 'Pool gpu: virtHandlerImage is "", which is empty; name an image'),
+    "image as URL": (_gpu(virtHandlerImage="https://registry.example/x:1"), "which is a URL; leave out what ends in ://."),
+    "launcher for no VM": (
+        _gpu(virtLauncherImage="registry.example/virt-launcher:v1.9.0"),
+        "Pool gpu: virtLauncherImage is set but selector is missing: no VM would get it; say in selector which VMs do.",
+    ),
+    "no nodes": (_gpu(nodeSelector=None), "Pool gpu: nodeSelector is missing; a pool owns nodes: add a label that only they have."),
+    "empty selector": (_gpu(nodeSelector={}), "Pool gpu: nodeSelector is an empty mapping; give at least one label with its value."),
+    "empty VM selector": (_gpu(selector={}), "Pool gpu: selector is empty; give at least one of deviceNames, vmLabels"),
+    "bad label key": (_gpu(nodeSelector={"bad key!": "x"}), 'Pool gpu: nodeSelector has the label "bad key!", which is not made of letters'),
+    "bad label value": (_gpu(nodeSelector={"zone": "not valid!"}), 'Pool gpu: nodeSelector[zone] is "not valid!", which is not made of letters'),
+    "our own label": (_gpu(nodeSelector={"virtpools.io/pool": "gpu"}), "which this collection sets itself; select by a label of your own."),
+    "contradiction": (
+        _gpu(nodeExpressions=[{"key": "accelerator", "operator": "DoesNotExist"}]),
+        "Pool gpu can have no node, its nodeSelector and nodeExpressions contradict each other; change one of them.",
+    ),
+    "bad toleration": (_gpu(tolerations=[{"key": "gpu", "operator": "Is"}]), 'Pool gpu: tolerations[0].operator is "Is"; give Exists or Equal.'),
+    "bad quantity": (_gpu(resources={"limits": {"cpu": "lots"}}), 'Pool gpu: resources.limits.cpu is "lots", which is no quantity; give one like 500m'),
+    "empty list": ([], "pools is an empty list, which is refused because a mistake looks the same; give at least one pool."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pools", "message"), BAD_POOLS.values(), ids=BAD_POOLS.keys())
+def test_a_bad_pool_list_is_refused(site: Site, pools: Any, message: str) -> None:
+    said = site.refusal(pools)
+    assert message in said
+    assert "\n" not in said, "one problem, one message"
+
+
+def test_all_problems_are_told_at_once(site: Site) -> None:
+    said = site.refusal([*_gpu(virtHandlerImage=None), {**OTHER, "nodeSelector": {}, "colour": "red"}])
+    assert len(said.splitlines()) == 3
+    for part in (
+        "Pool gpu has no image",
+        "Pool other: nodeSelector is an empty",
+        'Pool other has an unknown field "colour"',
+    ):
+        assert part in said
+
+
+# Where the list comes from ----------------------------------------------------------------------------------------
+
+
+def test_no_pool_list_is_not_an_empty_one(site: Site) -> None:
+    assert site.refusal().startswith("No pool list is given; set virtpools_pools")
+
+
+def test_two_pool_lists_are_refused(site: Site) -> None:
+    said = site.refusal(_gpu(), virtpools_pools_manifest="/nowhere.yml")
+    assert "is given more than once (pools, pools_manifest); keep one of them." in said
+
+
+def test_a_missing_manifest_is_named(site: Site, tmp_path: Path) -> None:
+    said = site.refusal(virtpools_pools_manifest=str(tmp_path / "none.yml"))
+    assert f"The pool manifest {tmp_path}/none.yml cannot be read" in said
+    assert "No such file" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"pools: [", "is not valid YAML", id="not YAML"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read", id="not text"),
+        pytest.param(b"kind: Deployment\n", "No pools were found; give ", id="something else"),
+        pytest.param(b"", "No pools were found; give ", id="empty"),
+        pytest.param(b"pools: " + b"[" * 5000, "is not valid YAML", id="deep"),
+        pytest.param(b"pools: []\n---\nvirtpools_pools: []\n", "Pools were found in several places", id="twice"),
+        pytest.param(b"# " + b"x" * TEN_MEGABYTES, "is larger than 4 MiB; is it the right file?", id="ten megabytes"),
+    ],
+)
+def test_a_bad_manifest_is_refused(site: Site, tmp_path: Path, content: bytes, message: str) -> None:
+    manifest = tmp_path / "pools.yml"
+    manifest.write_bytes(content)
+    said = site.refusal(virtpools_pools_manifest=str(manifest))
+    assert message in said
+    assert len(said) < 1000
+
+
+def test_ten_megabytes_in_one_field_are_refused_in_a_short_message(site: Site) -> None:
+    said = site.refusal(_gpu(virtHandlerImage="x" * TEN_MEGABYTES))
+    assert "Pool gpu: virtHandlerImage" in said
+    assert "at most 512 are allowed" in said
+    assert len(said) < 500
+
+
+def test_a_list_of_too_many_pools_is_refused(site: Site) -> None:
+    pools = [{**GPU, "name": f"pool-{number}", "nodeSelector": {"kind": str(number)}} for number in range(1001)]
+    assert "has 1001 entries, at most 1000 are allowed; is it the right list?" in site.refusal(pools)
+
+
+KUBEVIRT = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+}
+PLAIN = {field: GPU[field] for field in ("name", "nodeSelector", "virtHandlerImage")}
+SELECTING = {**PLAIN, "selector": {"vmLabels": {"matchLabels": {"workload": "gpu"}}}}
+WORKER_POOL = {
+    "apiVersion": "worker.kubevirt.io/v1alpha1",
+    "kind": "WorkerPool",
+    "metadata": {"name": "gpu"},
+    "spec": {key: value for key, value in SELECTING.items() if key != "name"},
+}
+AIE_RULE = {
+    "name": "gpu",
+    "image": "registry.example/virt-launcher:v1.9.0-gpu",
+    "selector": {"deviceNames": ["nvidia.com/A100"]},
+    "nodeSelector": {"matchLabels": GPU["nodeSelector"]},
+}
+AIE = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "kubevirt-aie-launcher-config", "namespace": "kubevirt"},
+    "data": {"config.yaml": json.dumps({"rules": [AIE_RULE]})},
+}
+MANIFESTS = {
+    "virtpools": {"virtpools_pools": [GPU]},
+    "additionalVirtHandlers": {**KUBEVIRT, "spec": {"additionalVirtHandlers": [PLAIN]}},
+    "virtHandlerPools": {**KUBEVIRT, "spec": {"virtHandlerPools": [SELECTING]}},
+    "workerPools": {**KUBEVIRT, "spec": {"workerPools": [SELECTING]}},
+    "WorkerPool": WORKER_POOL,
+    "kubevirt-aie-launcher-config": AIE,
+}
+
+
+@pytest.mark.parametrize("dialect", MANIFESTS)
+def test_every_dialect_can_be_a_manifest(site: Site, tmp_path: Path, dialect: str) -> None:
+    manifest = tmp_path / "pools.yml"
+    manifest.write_text(json.dumps(MANIFESTS[dialect]))
+    plan = site.run(None, "plan", virtpools_pools_manifest=str(manifest)).succeeded().plan
+    assert "DaemonSet kubevirt/virt-handler-gpu: create" in plan["changes"]
+    assert "Node a100: primary -> gpu" in plan["changes"]
+
+
+def test_worker_pools_are_read_from_the_cluster(site: Site) -> None:
+    asked = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": "WorkerPool"}
+    assert "has no WorkerPool to read pools from" in site.refusal(**asked)
+    site.apply(_crd("worker.kubevirt.io", "v1alpha1", "WorkerPool", "workerpools"))
+    site.cluster.wait(
+        lambda: "workerpools" in site.cluster.kubectl("api-resources", "--api-group=worker.kubevirt.io"), 30
+    )
+    site.apply(
+        {
+            **WORKER_POOL,
+            "metadata": {"name": "zeta"},
+            "spec": {**WORKER_POOL["spec"], "nodeSelector": {"accelerator": "l40s"}},
+        }
+    )
+    site.apply(WORKER_POOL)
+    plan = site.run(None, "plan", **asked).succeeded().plan
+    assert plan["changes"][1:] == [
+        "DaemonSet kubevirt/virt-handler-gpu: create",
+        "DaemonSet kubevirt/virt-handler-zeta: create",
+        "Node a100: primary -> gpu",
+        "Node l40s: primary -> zeta",
+    ]
+
+
+def test_the_config_map_of_the_aie_webhook_is_read_from_the_cluster(site: Site) -> None:
+    asked = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": "kubevirt-aie-launcher-config"}
+    assert "has no kubevirt-aie-launcher-config to read pools from" in site.refusal(**asked)
+    site.apply({**AIE, "data": {"config.yaml": "rules: ["}})
+    assert "The YAML inside the ConfigMap is not valid" in site.refusal(**asked)
+    site.apply(AIE)
+    assert "Node a100: primary -> gpu" in site.run(None, "plan", **asked).succeeded().plan["changes"]
+
+
+def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
+    said = site.refusal(virtpools_pools_from_cluster=True)
+    assert "needs pools_dialect to say what to read from the cluster" in said
+
+
+# Options, and lists that do not fit the cluster -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, -1, "0%", "150%", "many", 1.5, True, []], ids=str)
+def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None:
+    said = site.refusal(_gpu(), virtpools_max_unavailable=value)
+    assert said.startswith("max_unavailable is ")
+    assert "give a number from 1, or a percentage from 1% to 100% like 10%." in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "part"),
+    [
+        ("virtpools_overlap", "both", "error, first_wins"),
+        ("virtpools_pools_dialect", "virtpool", "virtHandlerPools"),
+        ("virtpools_prune", "perhaps", "prune"),
+        ("virtpools_node_timeout", "soon", "node_timeout"),
+        ("virtpools_mode", "native", "composed"),
+        ("virtpools_expected_plan", "yes", "which is no plan digest; copy it from the output of the plan playbook"),
+    ],
+)
+def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: str) -> None:
+    assert part in site.refusal(_gpu(), **{variable: value})
+
+
+def test_pools_that_select_the_same_nodes(site: Site) -> None:
+    both = [GPU, {**OTHER, "nodeSelector": {"zone": "one"}}]
+    said = site.refusal(both)
+    assert "Pools gpu, other select the same nodes (a100)" in said
+    assert "virtpools_overlap: first_wins" in said
+    plan = site.run(both, "plan", virtpools_overlap="first_wins").succeeded().plan
+    assert plan["changes"][3:] == ["Node a100: primary -> gpu", "Node l40s: primary -> other"]
+    assert "overlap_first_wins" in {finding["code"] for finding in plan["findings"]}
+
+
+def test_pools_may_not_leave_the_primary_without_a_node(site: Site) -> None:
+    said = site.refusal(_gpu(nodeSelector={"kubernetes.io/os": "linux"}))
+    assert "The pools would leave the primary virt-handler without a node" in said
+    assert "keep at least one node that no pool selects" in said
+
+
+def test_a_pool_that_selects_no_node_is_a_warning(site: Site) -> None:
+    plan = site.run([GPU, {**OTHER, "nodeSelector": {"accelerator": "h100"}}], "plan").succeeded().plan
+    found = {finding["code"]: finding["message"] for finding in plan["findings"]}
+    assert found["pool_without_nodes"].startswith(
+        "Pool other gets no node: no node has the labels that its nodeSelector"
+    )
+
+
+def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }

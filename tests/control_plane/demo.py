@@ -17,12 +17,13 @@ import sys
 from pathlib import Path
 
 from local_cluster import ClusterError, LocalCluster
+from watcher import Watcher
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 POOLS = CHECKOUT / "examples/pools.yml"
 CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
 OWNER_LABEL = "virtpools.io/pool"
-GAP = re.compile(r"Node (\S+): (.+), ([\d.]+) s without a handler")
+IN_TRANSIT = "in_transit"
 RECAP = re.compile(r"changed=(\d+)")
 
 
@@ -35,10 +36,12 @@ def main() -> int:
         kubeconfig = cluster.kubeconfig_for("demo", ["virtpools-writer"])
         _title("Before")
         _show(cluster)
-        code, output = _site(kubeconfig)
+        with Watcher(cluster) as watcher:
+            code, output = _site(kubeconfig)
+            watcher.stop()
         _title("After")
         _show(cluster)
-        _summary(output)
+        _summary(output, watcher)
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
@@ -87,16 +90,20 @@ def _site(kubeconfig: Path) -> tuple[int, list[str]]:
     return process.returncode, lines
 
 
-def _summary(output: list[str]) -> None:
-    gaps = [(float(m[3]), m[1], m[2]) for line in output if (m := GAP.search(line))]
+def _summary(output: list[str], watcher: Watcher) -> None:
+    """What the playbook says, beside what an independent witness saw of nodes and handler pods meanwhile."""
     recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
     _title("What changed")
     if recap is not None and recap[1] == "0":
         _say("No change: everything was as the pools ask for.")
-    for seconds, node, what in gaps:
-        _say(f"{node}: {what}, {seconds:.1f} s without a handler (from the order to stop until the next was Ready)")
+    moved = {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1}
+    gaps = watcher.gaps()
     if gaps:
-        _say(f"Never two handlers on a node; the longest time without one was {max(gaps)[0]:.1f} s.")
+        _say("NODE       OWNER                              LONGEST TIME WITHOUT A READY HANDLER")
+    for node in sorted(gaps):
+        owners = " -> ".join(owner for owner in moved.get(node, ["primary"]) if owner != IN_TRANSIT)
+        _say(f"{node:<10} {owners:<34} {gaps[node]:.1f} s{'' if node in moved else '  (the exclusion)'}")
+    _say(f"Nodes that had two handlers at any time: {', '.join(watcher.crowded) or 'none'}.")
 
 
 def _hints(name: str, cluster: LocalCluster) -> None:

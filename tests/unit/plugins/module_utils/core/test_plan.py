@@ -414,7 +414,7 @@ class TestDigest:
             {"tolerations": [{"operator": "Exists"}]},
             {"nodeExpressions": [{"key": "hw", "operator": "Exists"}]},
         ],
-        ids=lambda fields: "+".join(fields),
+        ids="+".join,
     )
     def test_of_a_changed_pool(self, fields):
         assert self.changed(pools=(builders.pool("gpu", **fields), FPGA)) == [OBJECTS]

@@ -1,0 +1,362 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An API server in memory, behind the real client, and a cluster around it: time, a DaemonSet controller, kubelets."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import dataclass
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import NoAnswer, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import assignment, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+LOST = NoAnswer("Connection reset by peer", sent=True)
+
+_PATH = re.compile(
+    r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?(?:/(?P<plural>[a-z]+))?"
+    r"(?:/(?P<name>[^/]+))?"
+)
+_KINDS = {(kind.api_version, kind.plural): kind for kind in vars(kinds).values() if isinstance(kind, kinds.Kind)}
+_MISFIT = "the server rejected our request due to an error in our request"
+
+
+class _Refused(Exception):
+    def __init__(self, status, reason, message="it said so", details=None):
+        super().__init__(message)
+        body = {"kind": "Status", "code": status, "reason": reason, "message": message, "details": details or {}}
+        self.response = Response(status, json.dumps(body).encode())
+
+
+class ApiServer:
+    """A transport that stores objects. ``writes`` are (verb, path) of what was stored, ``requests`` all there were.
+
+    ``before(request)`` and ``after(request)`` are called around each request; NoAnswer raised by the latter loses the
+    answer of a request that was carried out.
+    """
+
+    server = "https://api.example:6443"
+
+    def __init__(self, *objects, unserved=(), denied=()):
+        self.objects = {}
+        self.unserved = set(unserved)
+        self.denied = set(denied)
+        self.writes = []
+        self.requests = []
+        self.before = lambda request: None
+        self.after = lambda request: None
+        self._version = 1000
+        for obj in objects:
+            self.put(obj)
+
+    def client(self, **options):
+        return Cluster(self, **options)
+
+    # What tests see and do
+
+    def put(self, obj):
+        kind = next(k for k in _KINDS.values() if (k.api_version, k.name) == (obj["apiVersion"], obj["kind"]))
+        stored = copy.deepcopy(obj)
+        metadata = stored["metadata"]
+        self._version += 1
+        metadata["resourceVersion"] = str(self._version)
+        metadata.setdefault("uid", f"uid-{metadata['name']}-{self._version}")
+        self.objects[kind.api_version, kind.plural, metadata.get("namespace"), metadata["name"]] = stored
+        return stored
+
+    def all(self, kind):
+        return [obj for key, obj in list(self.objects.items()) if key[:2] == (kind.api_version, kind.plural)]
+
+    def find(self, kind, name, namespace=None):
+        return self.objects.get((kind.api_version, kind.plural, namespace, name))
+
+    def drop(self, kind, name, namespace=None):
+        return self.objects.pop((kind.api_version, kind.plural, namespace, name), None)
+
+    def touch(self, obj):
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+
+    # The transport
+
+    def send(self, request):
+        self.requests.append(request)
+        self.before(request)
+        try:
+            answer = self._answer(request)
+        except _Refused as refused:
+            return refused.response
+        self.after(request)
+        return Response(200, json.dumps(answer).encode())
+
+    def _answer(self, request):
+        match = _PATH.fullmatch(request.path)
+        assert match, request.path
+        version, plural, namespace, name = match.group("version", "plural", "namespace", "name")
+        if plural == "selfsubjectaccessreviews":
+            asked = request.body["spec"]["resourceAttributes"]
+            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}
+        if plural == "selfsubjectreviews":
+            return {"status": {"userInfo": {"username": "tester"}}}
+        kind = _KINDS.get((version, plural))
+        if plural is None:
+            served = [k.plural for k in _KINDS.values() if k.api_version == version and k.name not in self.unserved]
+            return {"resources": [{"name": each} for each in served]}
+        if kind is None or kind.name in self.unserved:
+            raise _Refused(404, "NotFound", "404 page not found")
+        verb = {"GET": "get" if name else "list", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
+            request.method, "create"
+        )
+        if (verb, plural) in self.denied:
+            raise _Refused(403, "Forbidden", f"cannot {verb} {plural}")
+        if verb == "list":
+            return {"metadata": {}, "items": self._selected(kind, namespace, dict(request.query))}
+        dry = ("dryRun", "All") in request.query or bool((request.body or {} if verb == "delete" else {}).get("dryRun"))
+        return self._object_answer(verb, kind, namespace, name, request, dry)
+
+    def _object_answer(self, verb, kind, namespace, name, request, dry):
+        name = name or request.body["metadata"]["name"]
+        key = (kind.api_version, kind.plural, namespace, name)
+        live = self.objects.get(key)
+        if verb == "create" and live is not None:
+            raise _Refused(409, "AlreadyExists")
+        applied = request.content_type == "application/apply-patch+yaml"
+        if live is None and verb != "create" and not applied:
+            raise _Refused(404, "NotFound", f'{kind.plural} "{name}" not found', {"name": name})
+        if verb == "get":
+            return live
+        if not dry:
+            self.writes.append((verb, request.path))
+        if verb == "delete":
+            return self._deleted(kind, key, live, request.body, dry)
+        wanted = self._wanted(live, request, applied)
+        return self._stored(key, live, wanted, dry)
+
+    def _wanted(self, live, request, applied):
+        if applied:
+            return _merged(live or {}, request.body)
+        if request.content_type == "application/json-patch+json":
+            return _patched(live, request.body)
+        wanted = copy.deepcopy(request.body)
+        version = wanted["metadata"].get("resourceVersion")
+        if live is not None and version not in (None, live["metadata"]["resourceVersion"]):
+            raise _Refused(409, "Conflict", "the object has been modified")
+        return wanted
+
+    def _stored(self, key, live, wanted, dry):
+        if live is not None:
+            for field in ("uid", "generation"):
+                wanted["metadata"][field] = live["metadata"].get(field)
+        if live is None or wanted.get("spec") != live.get("spec"):
+            wanted["metadata"]["generation"] = (wanted["metadata"].get("generation") or 0) + 1
+        if dry:
+            return wanted
+        if live is None:
+            return self.put(wanted)
+        live.clear()
+        live.update(wanted)
+        self.touch(live)
+        return live
+
+    def _deleted(self, kind, key, live, options, dry):
+        wanted_uid = (options.get("preconditions") or {}).get("uid")
+        if wanted_uid not in (None, live["metadata"]["uid"]):
+            raise _Refused(409, "Conflict", "the UID in the precondition does not match")
+        if dry:
+            return live
+        if kind is kinds.POD and names.KUBEVIRT_LABEL in live["metadata"]["labels"]:
+            live["metadata"].setdefault("deletionTimestamp", "now")
+            self.touch(live)
+        else:
+            del self.objects[key]
+        return live
+
+    def _selected(self, kind, namespace, query):
+        found = []
+        for obj in self.all(kind):
+            metadata = obj["metadata"]
+            if namespace is not None and metadata.get("namespace") != namespace:
+                continue
+            key, _, value = query.get("labelSelector", "").partition("=")
+            labels = metadata.get("labels") or {}
+            if key and (key not in labels or (value and labels[key] != value)):
+                continue
+            node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+            if node and obj["spec"].get("nodeName") != node:
+                continue
+            found.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
+        return found
+
+
+def _merged(live, applied):
+    if not isinstance(live, dict) or not isinstance(applied, dict):
+        return copy.deepcopy(applied)
+    return {**copy.deepcopy(live), **{key: _merged(live.get(key), value) for key, value in applied.items()}}
+
+
+def _patched(live, operations):
+    """RFC 6902, as far as we use it; null stands for absent in a test, as in the API server."""
+    changed = copy.deepcopy(live)
+    for operation in operations:
+        *above, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].lstrip("/").split("/")]
+        holder = changed
+        for part in above:
+            holder = holder.get(part)
+            if not isinstance(holder, dict):
+                raise _Refused(422, "Invalid", _MISFIT)
+        if operation["op"] == "test":
+            if holder.get(last) != operation["value"]:
+                raise _Refused(422, "Invalid", _MISFIT)
+        elif operation["op"] == "add":
+            holder[last] = copy.deepcopy(operation["value"])
+        elif last not in holder:
+            raise _Refused(422, "Invalid", _MISFIT)
+        else:
+            del holder[last]
+    return changed
+
+
+# A cluster that moves ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Behaviour:
+    """How pods of one DaemonSet behave on one node, in seconds. None: never."""
+
+    stop: float | None = 2.0
+    start: float | None = 3.0
+    heartbeat: float | None = 1.0
+    broken: str | None = None
+    """Reason of a container that cannot start."""
+
+
+class World(ApiServer):
+    """Nodes, DaemonSets and time: a controller that sees changes late, kubelets that start and stop pods.
+
+    ``behave[daemonset, node]`` (or ``[daemonset, None]``) says how pods behave; ``at`` maps times to calls.
+    Whenever two handler pods are on a node, ``doubled`` notes it.
+    """
+
+    TICK = 0.25
+
+    def __init__(self, *objects, lag=0.5, **others):
+        super().__init__(*objects, **others)
+        self.now = 1000.0
+        self.lag = lag
+        self.behave = {}
+        self.at = {}
+        self.doubled = []
+        self.beat = lambda: None
+        self._since = {}
+        self._count = 0
+
+    def clock(self):
+        return Clock(beat=lambda: self.beat(), now=lambda: self.now, sleep=self.sleep)
+
+    def client(self, **options):
+        return Cluster(self, clock=lambda: self.now, sleep=self.sleep, **options)
+
+    def sleep(self, seconds):
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + self.TICK)
+            for moment in sorted(moment for moment in self.at if moment <= self.now):
+                self.at.pop(moment)()
+            self._tick()
+
+    def node(self, name="n1"):
+        return Node.of(self.find(kinds.NODE, name))
+
+    def pods(self, node="n1"):
+        return [pod for pod in self.all(kinds.POD) if pod["spec"].get("nodeName") == node and _handles(pod)]
+
+    def handlers(self, node="n1"):
+        """DaemonSets of the handler pods on a node that are Ready."""
+        ready = [p for p in self.pods(node) if p["status"]["conditions"][0]["status"] == "True"]
+        return [pod["metadata"]["ownerReferences"][0]["name"] for pod in ready]
+
+    def behaviour(self, pod):
+        made_by = pod["metadata"]["ownerReferences"][0]["name"]
+        of_set = self.behave.get((made_by, None), Behaviour())
+        return self.behave.get((made_by, pod["spec"]["nodeName"]), of_set)
+
+    def _tick(self):
+        self._control()
+        for pod in [pod for pod in self.all(kinds.POD) if _handles(pod)]:
+            self._run(pod)
+        for node in self.all(kinds.NODE):
+            if len(self.pods(node["metadata"]["name"])) > 1:
+                self.doubled.append((self.now, node["metadata"]["name"]))
+
+    def _lasts(self, key, seconds):
+        """Whether what ``key`` stands for has been so for this long."""
+        return seconds is not None and self.now - self._since.setdefault(key, self.now) >= seconds
+
+    def _control(self):
+        """The DaemonSet controller. A pod that still ends counts as there, for its own DaemonSet only."""
+        for daemonset in self.all(kinds.DAEMON_SET):
+            name = daemonset["metadata"]["name"]
+            daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
+            for node in self.all(kinds.NODE):
+                self._control_node(daemonset, name, node)
+        for pod in [pod for pod in self.all(kinds.POD) if _handles(pod)]:
+            if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
+                self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    def _control_node(self, daemonset, name, obj):
+        node = Node.of(obj)
+        template = daemonset["spec"]["template"]
+        selected = template["spec"].get("nodeSelector", {}).get(names.OWNER_LABEL)
+        wanted = assignment.unfit(template, node) is None and selected in (None, node.labels.get(names.OWNER_LABEL))
+        there = [p for p in self.pods(node.name) if p["metadata"]["ownerReferences"][0]["name"] == name]
+        key = ("control", name, node.name)
+        if wanted == bool(there):
+            self._since.pop(key, None)
+        elif self._lasts(key, self.lag):
+            self._since.pop(key)
+            for pod in there:
+                pod["metadata"].setdefault("deletionTimestamp", "now")
+            if not there:
+                self._create(daemonset, node.name)
+
+    def _create(self, daemonset, node):
+        self._count += 1
+        annotations = daemonset["spec"]["template"]["metadata"].get("annotations") or {}
+        pod = builders.handler_pod(
+            node,
+            daemonset["metadata"]["name"],
+            template=annotations.get(names.TEMPLATE_ANNOTATION),
+            ready=False,
+            name=f"{daemonset['metadata']['name']}-{self._count}",
+        )
+        self.put(pod)
+
+    def _run(self, pod):
+        """The kubelet, and the handler inside the pod."""
+        name, behaviour = pod["metadata"]["name"], self.behaviour(pod)
+        node = self.find(kinds.NODE, pod["spec"]["nodeName"])
+        if pod["metadata"].get("deletionTimestamp"):
+            if self._lasts(("stop", name), behaviour.stop):
+                self.drop(kinds.POD, name, pod["metadata"]["namespace"])
+                node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "false"
+            return
+        if behaviour.broken:
+            waiting = {"reason": behaviour.broken, "message": "it says why"}
+            pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
+        elif self._lasts(("start", name), behaviour.start):
+            pod["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+            if self._lasts(("heartbeat", name), behaviour.heartbeat):
+                node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
+                annotations = node["metadata"].setdefault("annotations", {})
+                annotations[names.HEARTBEAT_ANNOTATION] = f"{name} {int(self.now)}"
+
+
+def _handles(pod):
+    return pod["metadata"].get("labels", {}).get(names.KUBEVIRT_LABEL) == names.HANDLER

@@ -258,7 +258,10 @@ class World(ApiServer):
         self._count = 0
 
     def clock(self):
-        return Clock(beat=lambda: self.beat(), now=lambda: self.now, sleep=self.sleep)
+        def beat():  # looked up at each beat: a test may set another one
+            self.beat()
+
+        return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep)
 
     def client(self, **options):
         return Cluster(self, clock=lambda: self.now, sleep=self.sleep, **options)

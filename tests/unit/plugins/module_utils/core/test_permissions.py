@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
+
+yaml = pytest.importorskip("yaml")
+
+CLUSTER_ROLES = pathlib.Path(__file__).resolve().parents[5] / "playbooks" / "files" / "clusterroles.yml"
+
+
+def cluster_roles():
+    documents = yaml.safe_load_all(CLUSTER_ROLES.read_text(encoding="utf-8"))
+    return [item for document in documents for item in document.get("items", [document])]
+
+
+def granted(role):
+    """The rights that a shipped ClusterRole grants."""
+    (found,) = [item for item in cluster_roles() if item["metadata"]["name"] == f"virtpools-{role}"]
+    assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in found["rules"])
+    return [
+        Permission(verb, resource, group)
+        for rule in found["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
+
+@pytest.mark.parametrize("role", ["reader", "writer"])
+def test_the_shipped_cluster_role_grants_exactly_what_modules_ask_for(role):
+    rights = granted(role)
+    assert sorted(rights) == list(permissions.shipped(role))
+    assert len(set(rights)) == len(rights)
+
+
+def test_there_are_no_other_cluster_roles():
+    assert [item["metadata"]["name"] for item in cluster_roles()] == ["virtpools-reader", "virtpools-writer"]
+
+
+def test_a_reader_changes_nothing():
+    assert {right.verb for right in permissions.shipped("reader")} <= {"get", "list", "watch"}
+
+
+def test_a_writer_may_do_what_a_reader_may():
+    assert set(permissions.READER) <= set(permissions.for_run(hco=False)) < set(permissions.for_run(hco=True))
+
+
+def test_nothing_is_granted_by_wildcard():
+    for role in ("reader", "writer"):
+        assert not [right for right in granted(role) if "*" in (right.verb, right.resource, right.group)]
+
+
+@pytest.mark.parametrize(
+    ("right", "text"),
+    [
+        (Permission("get", "nodes"), "get nodes"),
+        (Permission("patch", "daemonsets", "apps", "kubevirt"), "patch daemonsets.apps in namespace kubevirt"),
+        (Permission("update", "nodes", subresource="status"), "update nodes/status"),
+        (
+            Permission("get", "leases", "coordination.k8s.io", "kv", "x"),
+            "get leases.coordination.k8s.io x in namespace kv",
+        ),
+    ],
+)
+def test_as_words(right, text):
+    assert str(right) == text

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 import typing as t
 from dataclasses import dataclass, field
@@ -105,6 +106,16 @@ class Transport(t.Protocol):
         """One attempt, whatever the status of the answer. Raises NoAnswer or CannotConnect."""
 
 
+def _without_file(params: t.Mapping[str, t.Any]) -> str | None:
+    """That the kubeconfig which was named is not there: the library only says that there is no configuration."""
+    for path in (params.get("kubeconfig"), os.environ.get("K8S_AUTH_KUBECONFIG"), os.environ.get("KUBECONFIG")):
+        if isinstance(path, str) and path:
+            # KUBECONFIG may be a list of files, of which some may be missing.
+            there = any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep))
+            return None if there else f"the kubeconfig {path} does not exist"
+    return None
+
+
 def connect(params: t.Mapping[str, t.Any]) -> Transport:
     """The way to the cluster that a module's options (AUTH_ARGUMENTS) name. Sends no request.
 
@@ -120,7 +131,7 @@ def connect(params: t.Mapping[str, t.Any]) -> Transport:
         api_client = _api_client({name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None})
     except kubernetes.config.ConfigException as error:
         # Its messages name files, contexts and keys of the kubeconfig, never their values.
-        problem = " ".join(str(error).split()).rstrip(".")
+        problem = _without_file(params) or " ".join(str(error).split()).rstrip(".")
     except OSError as error:
         problem = _words(error)
     except Exception as error:  # noqa: BLE001 (a parser's for one: its message would quote the kubeconfig)

@@ -37,11 +37,11 @@ class Account:
     """As in the audit log."""
 
     @classmethod
-    def make(cls, cluster: LocalCluster, role: str) -> Account:
-        """Make the account that has the role ``reader`` or ``writer`` and nothing else."""
+    def make(cls, cluster: LocalCluster, role: str, name: str = "") -> Account:
+        """Make an account, by default named after its role, that has the role ``reader`` or ``writer`` and no other."""
         cluster.kubectl("apply", "-f", str(CLUSTER_ROLES))
-        kubeconfig = cluster.kubeconfig_for(role, [f"virtpools-{role}"])
-        return cls(kubeconfig, f"system:serviceaccount:virtpools-system:{role}")
+        kubeconfig = cluster.kubeconfig_for(name or role, [f"virtpools-{role}"])
+        return cls(kubeconfig, f"system:serviceaccount:virtpools-system:{name or role}")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Run:
     def changes(self) -> list[str]:
         """Return the changes that the modules carried out, or in check mode would, in order."""
         writing = (task for task in self.tasks if task.status == "changed")
-        return [line for task in writing for line in _changes(task)]
+        return [line for task in writing for line in task.result["changes"]]
 
     def of(self, action: str) -> list[TaskResult]:
         """Return the results of the tasks that ran a module, leaving out those skipped."""
@@ -132,12 +132,6 @@ def _results(events: Sequence[dict[str, Any]]) -> Iterator[TaskResult]:
 def _status(event: str, result: Mapping[str, Any]) -> str:
     outcome = event.removeprefix("v2_runner_on_")
     return "changed" if outcome == "ok" and result.get("changed") else outcome
-
-
-def _changes(task: TaskResult) -> list[str]:
-    if task.action.endswith(".primary_exclusion"):
-        return [f"{task.result['object']}: keep the primary off pool nodes"]
-    return list(task.result.get("changes", []))
 
 
 class RunningPlaybook:

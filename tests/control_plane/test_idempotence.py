@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A run is foretold by plan and by check mode, does that and no more, and a second one writes nothing at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from end_state import EndState
+from local_cluster import Fleet, LocalCluster, Nodes
+from playbooks import Account, Run, run
+from watcher import Watcher
+
+Pool = dict[str, Any]
+
+QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+EXCLUSION = (
+    "KubeVirt kubevirt/kubevirt: keep the primary virt-handler off nodes with the label virtpools.io/pool "
+    "(spec.customizeComponents.patches)"
+)
+
+
+def _pool(name: str, accelerator: str, tag: str = "v1.9.0-1", **fields: Any) -> Pool:
+    return {
+        "name": name,
+        "nodeSelector": {"accelerator": accelerator},
+        "virtHandlerImage": f"registry.example/virt-handler:{tag}",
+        **fields,
+    }
+
+
+GPU, FPGA = _pool("gpu", "gpu"), _pool("fpga", "fpga")
+FIRST = [GPU, FPGA]
+# Another image for one pool, another selector for the other: two of its three nodes leave it, and a new one joins.
+EDITED = [
+    _pool("gpu", "gpu", "v1.9.0-2"),
+    {**FPGA, "nodeSelector": {"place": "far"}},
+]
+PRUNED = [EDITED[0]]
+
+
+@pytest.fixture(scope="module")
+def site(start_cluster: Callable[..., LocalCluster]) -> Site:
+    fleet = Fleet.of(
+        Nodes(prefix="gpu-", count=3, labels={"accelerator": "gpu"}, annotations=QUICK),
+        Nodes(prefix="fpga-", count=2, labels={"accelerator": "fpga"}, annotations=QUICK),
+        Nodes(name="fpga-far", labels={"accelerator": "fpga", "place": "far"}, annotations=QUICK),
+        Nodes(name="plain-far", labels={"place": "far"}, annotations=QUICK),
+        Nodes(prefix="plain-", count=2, annotations=QUICK),
+    )
+    return Site(start_cluster(fleet))
+
+
+class Site:
+    """A cluster with one who may write and one who may only read."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.writer = Account.make(cluster, "writer")
+        self.reader = Account.make(cluster, "reader")
+
+    def run(self, pools: list[Pool], *arguments: str, **variables: Any) -> Run:
+        return run(
+            "site", self.writer.kubeconfig, pools, *arguments, **{"virtpools_max_unavailable": "100%", **variables}
+        )
+
+    def plan(self, pools: list[Pool], **variables: Any) -> Run:
+        return run("plan", self.reader.kubeconfig, pools, **{"virtpools_max_unavailable": "100%", **variables})
+
+    @contextmanager
+    def nothing_written(self) -> Iterator[None]:
+        """Fail if a playbook writes anything meanwhile, as the API server's audit log has it."""
+        marker = self.cluster.audit_marker()
+        yield
+        users = {self.writer.user, self.reader.user}
+        assert [str(write) for write in self.cluster.writes(marker) if write.user in users] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "pools", "prune"),
+    [
+        pytest.param(None, FIRST, False, id="first-run"),
+        pytest.param(FIRST, EDITED, False, id="image-and-selector-edited"),
+        pytest.param(EDITED, PRUNED, True, id="pool-pruned"),
+    ],
+)
+def test_a_run_does_what_plan_and_check_mode_said_and_the_next_one_writes_nothing(
+    site: Site, before: list[Pool] | None, pools: list[Pool], prune: bool
+) -> None:
+    if before is not None:
+        site.run(before, virtpools_prune=True).succeeded()
+
+    with site.nothing_written():
+        planned = site.plan(pools, virtpools_prune=prune).succeeded()
+        checked = site.run(pools, "--check", "--diff", virtpools_prune=prune).succeeded()
+    state = EndState.of(site.cluster)
+    with Watcher(site.cluster) as watcher:
+        done = site.run(pools, "--diff", virtpools_prune=prune).succeeded()
+        watcher.stop()
+
+    happened = _what_happened(state, EndState.of(site.cluster), watcher)
+    assert happened, "This test needs something to happen."
+    assert planned.plan["changes"] == checked.plan["changes"] == done.plan["changes"]
+    assert planned.plan["digest"] == checked.plan["digest"] == done.plan["digest"]
+    assert sorted(planned.plan["changes"]) == happened
+    assert checked.changes == done.changes == planned.plan["changes"]
+    assert checked.changed == done.changed
+    assert _diffs(checked) == _diffs(done)
+
+    with site.nothing_written():
+        second = site.run(pools, virtpools_prune=prune).succeeded()
+        checked_again = site.run(pools, "--check", virtpools_prune=prune).succeeded()
+    assert (second.changed, second.plan["changes"], second.plan["pending"]) == (0, [], False)
+    assert (checked_again.changed, checked_again.plan["changes"]) == (0, [])
+    assert second.plan["digest"] == done.plan["digest"]
+
+
+def _what_happened(before: EndState, after: EndState, watcher: Watcher) -> list[str]:
+    """Say in the words of a plan what became different, from what an outsider sees."""
+    assert after.leftovers == []
+    lines = [EXCLUSION] if before.kubevirt != after.kubevirt else []
+    for name in before.daemonsets.keys() | after.daemonsets.keys():
+        old, new = before.daemonsets.get(name), after.daemonsets.get(name)
+        # The primary is virt-operator's.
+        if old != new and name != "virt-handler":
+            what = "create" if old is None else "delete" if new is None else "update"
+            lines.append(f"DaemonSet kubevirt/{name}: {what}")
+    rolled = set(after.nodes) if before.kubevirt != after.kubevirt else set()
+    for node, owner in after.owners.items():
+        former = before.owners[node]
+        if former != owner:
+            lines.append(f"Node {node}: {former} -> {owner}")
+        elif watcher.restarted.get(node, 0) > (node in rolled):
+            lines.append(f"Node {node}: replace the handler of {owner}")
+    return sorted(lines)
+
+
+def _diffs(done: Run) -> list[tuple[str, Any]]:
+    """Return what --diff shows, by module."""
+    return [(task.action, task.result["diff"]) for task in done.tasks if task.status == "changed"]
+
+
+def test_an_approved_plan_runs_and_another_one_is_refused_with_what_changed(site: Site) -> None:
+    site.run(FIRST, virtpools_prune=True).succeeded()
+    approved = site.plan(FIRST).succeeded().plan["digest"]
+    assert site.run(FIRST, virtpools_expected_plan=approved).succeeded().changed == 0
+    others: dict[str, tuple[list[Pool], dict[str, Any]]] = {
+        "the desired objects": ([_pool("gpu", "gpu", "v1.9.0-9"), FPGA], {}),
+        "the owners of nodes": ([{**GPU, "nodeExpressions": [{"key": "place", "operator": "Exists"}]}, FPGA], {}),
+        "the options": (FIRST, {"virtpools_max_unavailable": 1}),
+    }
+    for what, (pools, options) in others.items():
+        with site.nothing_written():
+            refused = site.run(pools, virtpools_expected_plan=approved, **options).refused()
+        assert "The plan is not the approved one" in refused
+        assert [each for each in others if each in refused][-1] == what
+
+
+def test_a_digest_that_is_none_is_refused_before_anything_is_written(site: Site) -> None:
+    with site.nothing_written():
+        refused = site.run(FIRST, virtpools_expected_plan="yes").refused()
+    assert "expected_plan is 'yes', which is no plan digest" in refused
+
+
+def test_a_reader_can_plan_but_is_told_what_it_lacks_for_a_run(site: Site) -> None:
+    pools = [GPU, _pool("other", "fpga")]
+    with site.nothing_written():
+        planned = site.plan(pools).succeeded()
+        refused = run("site", site.reader.kubeconfig, pools).refused()
+    assert planned.plan["pending"]
+    for right in ("update kubevirts.kubevirt.io", "patch nodes", "create leases.coordination.k8s.io"):
+        assert right in refused
+
+
+def test_a_pool_list_in_another_order_changes_nothing_where_pools_do_not_overlap(site: Site) -> None:
+    site.run(FIRST, virtpools_prune=True).succeeded()
+    with site.nothing_written():
+        again = site.run(FIRST[::-1]).succeeded()
+    assert again.changed == 0
+    assert json.dumps(again.plan["changes"]) == "[]"

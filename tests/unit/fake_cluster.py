@@ -63,7 +63,7 @@ class ApiServer:
 
     def put(self, obj):
         kind = next(k for k in _KINDS.values() if (k.api_version, k.name) == (obj["apiVersion"], obj["kind"]))
-        stored = copy.deepcopy(obj)
+        stored = _served(copy.deepcopy(obj))
         metadata = stored["metadata"]
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
@@ -151,6 +151,7 @@ class ApiServer:
         return wanted
 
     def _stored(self, key, live, wanted, dry):
+        wanted = _served(wanted)
         if live is not None:
             for field in ("uid", "generation"):
                 wanted["metadata"][field] = live["metadata"].get(field)
@@ -193,6 +194,14 @@ class ApiServer:
                 continue
             found.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
         return found
+
+
+def _served(obj):
+    """As the API server serves it: empty labels and annotations are absent."""
+    for field in ("labels", "annotations"):
+        if not obj["metadata"].get(field):
+            obj["metadata"].pop(field, None)
+    return obj
 
 
 def _merged(live, applied):

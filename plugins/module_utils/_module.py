@@ -152,7 +152,14 @@ class Task:
             self.cluster.before_write = None
             self.clock = Clock()
             if not run_id:
-                lease.release()
+                self._release(lease)
+
+    def _release(self, lease: RunLease) -> None:
+        """What the module did, or why it failed, matters more than a Lease that expires by itself."""
+        try:
+            lease.release()
+        except ClusterError as error:
+            self.module.warn(str(error))
 
 
 def new_run_id() -> str:

@@ -104,8 +104,10 @@ text:
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 
 ARGUMENTS = {
@@ -135,8 +137,12 @@ def body(task: _module.Task) -> dict:
     outcomes: list[Outcome] = []
     with task.writing(made.snapshot.namespace):
         for group in groups:
-            task.settle(task.params["settle_timeout"])
-            outcomes += _carry_out(task, task.plan([move.node for move in group]))
+            try:
+                task.settle(task.params["settle_timeout"])
+                outcomes += _carry_out(task, task.plan([move.node for move in group]))
+            except (ClusterError, InputErrors) as error:
+                # Nodes of earlier batches are reported all the same.
+                raise _module.TaskFailed(str(error), result) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [str(outcome) for outcome in outcomes]
             _refuse_to_go_on(outcomes, result)

@@ -24,6 +24,8 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
 
     :raises InputErrors: when the directory or a file cannot be read, or the objects in it are not enough.
     """
+    if yaml is None:
+        raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
     try:
         files = sorted(path for path in pathlib.Path(directory).iterdir() if path.suffix in _ENDINGS)
     except OSError as error:
@@ -40,5 +42,5 @@ def _objects(path: pathlib.Path) -> list[t.Any]:
     try:
         text = path.read_text(encoding="utf-8")
         return [document for document in yaml.load_all(text, Loader=loader) if isinstance(document, dict)]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise InputErrors([f"{path} cannot be read as YAML or JSON: {' '.join(str(error).split())[:200]}."]) from error

@@ -46,6 +46,7 @@ def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tup
 
 
 def _documents(path: str) -> list[object]:
+    _need_yaml()
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_LARGEST_MANIFEST_BYTES + 1)
@@ -57,15 +58,21 @@ def _documents(path: str) -> list[object]:
         )
     try:
         return [document for document in yaml.safe_load_all(text) if document is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputErrors([f"The pool manifest {path} is not valid YAML: {_short(error)}."]) from error
 
 
 def _load(text: str) -> object:
+    _need_yaml()
     try:
         return t.cast(object, yaml.safe_load(text))
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputErrors([f"The YAML inside the ConfigMap is not valid: {_short(error)}."]) from error
+
+
+def _need_yaml() -> None:
+    if yaml is None:
+        raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
 
 
 def _short(error: Exception) -> str:

@@ -51,9 +51,10 @@ def pool(name: str, accelerator: str, **fields: Any) -> Object:
 class Scene:
     """A cluster, its user who runs playbooks, and quick ways to look."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        """Give the user of playbooks the rights of the shipped ClusterRole."""
+    def __init__(self, cluster: LocalCluster, kubevirt: str = "kubevirt") -> None:
+        """Give the user of playbooks the rights of the shipped ClusterRole; the KubeVirt object has this name."""
         self.cluster = cluster
+        self._kubevirt = kubevirt
         self.writer = Account.make(cluster, "writer")
 
     # Runs
@@ -133,7 +134,7 @@ class Scene:
 
     def kubevirt(self) -> Object:
         """Return the KubeVirt object."""
-        return self.get("kubevirt", "kubevirt")
+        return self.get("kubevirt", self._kubevirt)
 
     # Disturbances
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Pools that are no longer what they were made: found by pool_info, repaired by the next run. One cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from local_cluster import Fleet, Nodes
+from scene import NAMESPACE, OWNER, Scene, pool
+from watcher import Watcher
+
+A100 = pool("a100", "a100")
+L40S = pool("l40s", "l40s")
+BOTH = [A100, L40S]
+OWNERS = {"a100-00": "a100", "a100-01": "a100", "l40s-00": "l40s"}
+DAEMONSET = "daemonset/virt-handler-a100"
+
+
+@pytest.fixture(scope="module")
+def scene(start_cluster: Any) -> Scene:
+    fleet = Fleet.of(
+        Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}),
+        Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
+        Nodes(prefix="node-", count=2),
+    )
+    scene = Scene(start_cluster(fleet))
+    scene.site(BOTH).succeeded()
+    return scene
+
+
+@pytest.fixture(autouse=True)
+def in_order(scene: Scene) -> None:
+    """Every test finds both pools in order, whatever the one before left."""
+    if scene.owners() != OWNERS or scene.info()["findings"]:
+        scene.site(BOTH).succeeded()
+        assert scene.owners() == OWNERS
+
+
+def test_a_pool_that_left_the_list_is_kept_and_reported(scene: Scene) -> None:
+    run = scene.settled([A100])
+    assert "Pool l40s exists but is not in the list: it is kept with the nodes it has" in run.stdout
+    assert "set virtpools_prune: true" in run.stdout
+
+
+def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> None:
+    with Watcher(scene.cluster) as watcher:
+        run = scene.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()
+        watcher.stop()
+    assert run.changes == [
+        "Node a100-00: a100 -> primary",
+        "Node a100-01: a100 -> primary",
+        "DaemonSet kubevirt/virt-handler-a100: delete",
+    ]
+    assert len(run.plan["batches"]) == 2, "one by one"
+    assert watcher.crowded == []
+    assert scene.owners() == {"l40s-00": "l40s"}
+    assert scene.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
+    assert all(image.startswith("quay.io/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name])
+    scene.settled([L40S])
+
+
+def test_a_daemonset_edited_by_hand_is_repaired_exactly(scene: Scene) -> None:
+    before = scene.get("daemonset", "virt-handler-a100")["spec"]
+    env = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "DEBUG", "value": "1"}}
+    label = {"op": "add", "path": "/spec/template/metadata/labels/by-hand", "value": "yes"}
+    scene.patch(DAEMONSET, env, label)
+    drift = scene.findings()["daemonset_drift"]
+    assert "DaemonSet virt-handler-a100 is not what pool a100 derives from the primary" in drift
+    run = scene.site(BOTH).succeeded()
+    assert run.changes == ["DaemonSet kubevirt/virt-handler-a100: update"]
+    assert scene.get("daemonset", "virt-handler-a100")["spec"] == before
+    assert scene.info()["findings"] == []
+    scene.settled(BOTH)
+
+
+def test_a_pool_handler_that_is_deleted_comes_back(scene: Scene) -> None:
+    scene.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=a100")
+    images = {name: [A100["virtHandlerImage"]] for name in ("a100-00", "a100-01")}
+    scene.cluster.wait(lambda: scene.handlers().items() >= images.items(), 30, "new handlers")
+    scene.cluster.wait(lambda: scene.info()["findings"] == [], 30, "them to be Ready")
+    scene.settled(BOTH)
+
+
+def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scene: Scene) -> None:
+    scene.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
+    scene.cluster.wait(lambda: "joined" in scene.handlers(), 30, "the primary's handler")
+    scene.wait_until_settled()
+    assert (
+        "1 node(s) have the labels that pool l40s selects but belong to the primary (joined)"
+        in scene.findings()["node_drift"]
+    )
+    assert scene.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
+    scene.cluster.kubectl("delete", "node", "joined")
+
+
+def test_a_node_that_loses_a_pools_labels_goes_back(scene: Scene) -> None:
+    scene.cluster.kubectl("label", "node", "a100-01", "accelerator-")
+    assert (
+        "1 node(s) belong to pool a100 but no longer have the labels it selects (a100-01)"
+        in scene.findings()["node_drift"]
+    )
+    assert scene.site(BOTH).succeeded().changes == ["Node a100-01: a100 -> primary"]
+    scene.cluster.kubectl("label", "node", "a100-01", "accelerator=a100")
+
+
+# What pool_info finds, and what the next run does about it ----------------------------------------------------------
+
+
+def _steal_handler(scene: Scene) -> None:
+    """Take a handler away while nothing makes a new one."""
+    scene.cluster.stop_component("kube-controller-manager")
+    scene.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=l40s", "--force")
+    scene.cluster.wait(lambda: "l40s-00" not in scene.handlers(), 30)
+
+
+def _add_handler(scene: Scene) -> None:
+    """Put a second handler on a node; it has an owner, since the primary would adopt and delete one that has none."""
+    uid = scene.get("configmap", "kube-root-ca.crt")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": uid, "controller": True}
+    labels = {"kubevirt.io": "virt-handler"}
+    containers = [{"name": "virt-handler", "image": "registry.example/virt-handler:v1.9.0"}]
+    scene.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "second", "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]},
+            "spec": {"nodeName": "a100-00", "containers": containers},
+        }
+    )
+
+
+def _in_transit(scene: Scene) -> None:
+    scene.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=in_transit", "--overwrite")
+
+
+def _unknown_owner(scene: Scene) -> None:
+    scene.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=ghost", "--overwrite")
+
+
+def _no_exclusion(scene: Scene) -> None:
+    """Let virt-operator take the exclusion back, and the primary run everywhere."""
+    scene.patch("kubevirt/kubevirt", {"op": "remove", "path": "/spec/customizeComponents/patches"})
+    scene.wait_until_settled()
+
+
+def _crashing(scene: Scene) -> None:
+    scene.knob("a100-00", "never-ready")
+    scene.cluster.wait(lambda: "handler_not_ready" in scene.findings(), 30)
+
+
+def _start_controllers(scene: Scene) -> None:
+    scene.cluster.start_component("kube-controller-manager")
+
+
+def _remove_second(scene: Scene) -> None:
+    scene.cluster.kubectl("delete", "pod", "second", "-n", NAMESPACE)
+
+
+def _heal(scene: Scene) -> None:
+    scene.knob("a100-00", None)
+
+
+def _nothing(_: Scene) -> None:
+    """Leave the repair to the next run."""
+
+
+FAULTS = {
+    "no_handler": (_steal_handler, _start_controllers, "1 node(s) have no handler pod: l40s-00."),
+    "two_handlers": (_add_handler, _remove_second, "1 node(s) have two handler pods, and pause, console and VNC fail there: a100-00."),
+    "in_transit": (_in_transit, _nothing, "1 node(s) are in transit, owned by nobody: a100-00; run site again to finish."),
+    "owner_unknown": (_unknown_owner, _nothing, "1 node(s) have an owner that is no pool: a100-00 (ghost)."),
+    "handler_not_ready": (_crashing, _heal, "1 node(s) have a handler that is not Ready: a100-00"),
+    "exclusion_missing": (_no_exclusion, _nothing, "There are pools, but the primary virt-handler does not keep off their nodes; run site."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_fault_is_found_and_mended(scene: Scene, code: str) -> None:
+    plant: Callable[[Scene], None]
+    plant, mend, message = FAULTS[code]
+    plant(scene)
+    try:
+        info = scene.info()
+        found = {finding["code"]: finding for finding in info["findings"]}
+        assert message in found[code]["message"]
+        assert found[code]["severity"] == "error"
+        assert not info["healthy"]
+    finally:
+        mend(scene)
+    scene.cluster.wait(lambda: "handler_not_ready" not in scene.findings(), 30)
+    scene.site(BOTH).succeeded()
+    assert scene.owners() == OWNERS
+    scene.cluster.wait(lambda: scene.info()["findings"] == [], 30, "nothing to be wrong any more")

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every source file says whose it is and under which license. Usage: check_headers.py FOLDER"""
+"""Every source file says whose it is and under which license. Usage: check_headers.py REPOSITORY"""
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,18 +25,16 @@ def lacks_header(file: Path) -> bool:
     return bool(lines) and not (COPYRIGHT in head and LICENSE in head)
 
 
-def files_below(root: Path) -> list[str]:
-    """List the files that need a header, relative to root."""
-    found = []
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name != ".git"]
-        found += [(Path(folder) / name).relative_to(root).as_posix() for name in names]
-    return sorted(f for f in found if f not in EXEMPT_FILES and Path(f).suffix not in EXEMPT_SUFFIXES)
+def files_in(repository: Path) -> list[str]:
+    """List the files that need a header, as git knows them: tools leave others behind."""
+    command = ["git", "-C", str(repository), "ls-files", "-z"]
+    known = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
+    return [file for file in known if file and file not in EXEMPT_FILES and Path(file).suffix not in EXEMPT_SUFFIXES]
 
 
 def main() -> int:
     root = Path(sys.argv[1])
-    files = files_below(root)
+    files = files_in(root)
     wrong = [file for file in files if lacks_header(root / file)]
     for file in wrong:
         print(f"{file}: no '{COPYRIGHT}' and '{LICENSE}' in its first {WITHIN_LINES} lines")

@@ -19,6 +19,8 @@ GPU_IMAGE = f"registry.example/virt-handler:{VERSION}-gpu"
 GPU_LAUNCHER_IMAGE = f"registry.example/virt-launcher:{VERSION}-gpu"
 
 EXCLUSION_TERM = {"matchExpressions": [{"key": names.OWNER_LABEL, "operator": "DoesNotExist"}]}
+RAW_POOL = {"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": GPU_IMAGE}
+"""``pool()`` as users write it."""
 
 
 def pool(name="gpu", **fields):

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+yaml = pytest.importorskip("yaml")
+
+RAW = builders.RAW_POOL
+
+
+def test_shows_what_a_run_would_do(run, world):
+    found = run("plan_info", pools=[RAW])
+    assert (found["changed"], found["pending"], found["errors"]) == (False, True, [])
+    assert [line.split(":")[0] for line in found["changes"]] == [
+        "KubeVirt kubevirt/kubevirt",
+        "DaemonSet kubevirt/virt-handler-gpu",
+        "Node n1",
+    ]
+    assert found["batches"] == [[{"node": "n1", "from": "primary", "to": "gpu", "action": "move"}]]
+    assert found["owners"] == {"primary": {"now": 2, "after": 1}, "gpu": {"now": 0, "after": 1}}
+    assert found["text"][-1] == f"Plan digest: {found['digest']}"
+    assert found["retire"] == found["leftovers"] == []
+    assert world.writes == []
+
+
+def test_needs_no_more_than_a_reader(run, world):
+    world.denied = {(verb, kind) for verb in ("create", "update", "patch", "delete") for kind in ("nodes", "pods")}
+    assert run("plan_info", pools=[RAW])["pending"]
+
+
+def test_errors_are_part_of_the_result(run, world):
+    found = run("plan_info", pools=[{**RAW, "nodeSelector": {"kubernetes.io/os": "linux"}}])
+    assert not found.get("failed")
+    assert "leave the primary virt-handler without a node" in found["errors"][0]
+
+
+class TestApproval:
+    def test_of_this_plan(self, run):
+        digest = run("plan_info", pools=[RAW])["digest"]
+        assert run("plan_info", pools=[RAW], expected_plan=digest)["digest"] == digest
+
+    def test_of_another_plan(self, run):
+        digest = run("plan_info", pools=[RAW])["digest"]
+        text = run.failure("plan_info", pools=[RAW], expected_plan=digest, max_unavailable=2)
+        assert text.startswith(
+            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull)"
+        )
+
+    def test_of_no_plan(self, run):
+        assert "is no plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
+
+
+class TestForRun:
+    def test_names_all_missing_rights_together(self, run, world):
+        world.denied = {("patch", "nodes"), ("create", "daemonsets")}
+        text = run.failure("plan_info", pools=[RAW], for_run=True)
+        assert "The user tester lacks 2 permission(s)" in text
+        assert "patch nodes" in text
+        assert "create daemonsets.apps" in text
+
+    def test_waits_for_what_passes_by_itself(self, run, world):
+        world.put(builders.kubevirt(conditions={"Available": "False"}))
+        world.at[world.now + 20] = lambda: world.put(builders.kubevirt())
+        assert run("plan_info", pools=[RAW], for_run=True)["errors"] == []
+
+    def test_does_not_wait_without_a_run(self, run, world):
+        world.put(builders.kubevirt(conditions={"Available": "False"}))
+        assert "is not available" in run("plan_info", pools=[RAW])["errors"][0]
+        assert world.now == 1000
+
+
+def test_missing_rights_to_read_are_named_together(run, world):
+    world.denied = {("list", "nodes"), ("list", "pods")}
+    text = run.failure("plan_info", pools=[RAW])
+    assert "lacks 2 permission(s)" in text
+    assert "list nodes, list pods" in text
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            ({}, "No pool list is given"),
+            ({"pools": []}, "empty list"),
+            ({"pools": "gpu"}, "pools"),
+            ({"pools": [RAW, RAW]}, "gpu"),
+            ({"pools": [RAW], "max_unavailable": "0"}, "max_unavailable is '0'; give a number"),
+            ({"pools": [RAW], "max_unavailable": "200%"}, "max_unavailable is '200%'"),
+            ({"pools": [RAW], "pools_manifest": "x"}, "more than once"),
+            ({"pools_manifest": "/none/pools.yaml"}, "cannot be read"),
+            ({"pools": [RAW], "overlap": "maybe"}, "value of overlap must be one of"),
+            ({"pools": [RAW], "nonsense": 1}, "Unsupported parameters"),
+            ({"pools": [RAW], "dump": "/none"}, "The dump directory /none cannot be read"),
+        ],
+        ids=str,
+    )
+    def test_that_is_bad_is_refused_before_the_cluster_is_looked_for(self, run, arguments, sentence):
+        assert sentence in run.failure("plan_info", **arguments)
+        assert not run.connected
+
+    def test_problems_come_all_at_once(self, run):
+        found = run("plan_info", pools=[{"name": "A"}, {"name": "b", "nodeSelector": {}}])
+        assert len(found["errors"]) > 2
+        assert found["msg"] == "\n".join(found["errors"])
+
+
+def test_from_files_no_cluster_is_needed(run, tmp_path):
+    objects = [builders.kubevirt(), builders.primary(excluded=False), builders.node("n1", labels={"hw": "gpu"})]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([*objects, builders.node("n2")]))
+    found = run("plan_info", pools=[RAW], dump=str(tmp_path), for_run=True)
+    assert "Node n1: primary -> gpu" in found["changes"]
+    assert not run.connected
+
+
+def test_a_cluster_without_kubevirt(run, world):
+    world.unserved = {"KubeVirt"}
+    assert "has no KubeVirt" in run.failure("plan_info", pools=[RAW])
+
+
+def test_what_nobody_expects_is_one_sentence_too(run, world):
+    def fail(request):
+        raise ValueError("surprise")
+
+    world.before = fail
+    found = run("plan_info", pools=[RAW])
+    assert found["msg"] == "An error that this collection does not expect: ValueError: surprise. Please report it."

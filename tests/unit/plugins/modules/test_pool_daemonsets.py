@@ -1,0 +1,84 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+RAW = builders.RAW_POOL
+OTHER = {**RAW, "name": "other", "nodeSelector": {"hw": "other"}}
+
+
+def live(world, pool="gpu"):
+    return world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE)
+
+
+class TestPresent:
+    def test_makes_what_is_missing(self, run, world):
+        found = run("pool_daemonsets", pools=[RAW])
+        assert (found["changed"], found["changes"]) == (True, ["DaemonSet kubevirt/virt-handler-gpu: create"])
+        assert daemonsets.drift(daemonsets.derive(builders.primary(), builders.pool("gpu")), live(world)) == ()
+        (diff,) = found["diff"]
+        assert diff["before"] == {}
+        assert diff["after"]["metadata"]["name"] == "virt-handler-gpu"
+
+    def test_repairs_what_was_edited(self, run, world, excluded):
+        live(world)["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+        assert run("pool_daemonsets", pools=[RAW])["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: update"]
+        assert daemonsets.handler_image(live(world)) == builders.GPU_IMAGE
+
+    def test_check_mode_predicts_and_writes_nothing(self, run, world):
+        predicted = run("pool_daemonsets", pools=[RAW], check=True)
+        assert world.writes == []
+        assert live(world) is None
+        assert predicted["changes"] == run("pool_daemonsets", pools=[RAW])["changes"]
+
+    def test_twice_changes_nothing_and_takes_no_lease(self, run, world):
+        run("pool_daemonsets", pools=[RAW])
+        world.writes.clear()
+        assert run("pool_daemonsets", pools=[RAW])["changed"] is False
+        assert world.writes == []
+
+    def test_never_takes_over_somebody_elses(self, run, world):
+        foreign = builders.pool_daemonset(builders.pool("gpu"))
+        del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        world.put(foreign)
+        assert "this collection did not make it" in run.failure("pool_daemonsets", pools=[RAW])
+        assert world.writes == []
+
+
+class TestAbsent:
+    def absent(self, run, **options):
+        return run("pool_daemonsets", pools=[OTHER], state="absent", prune=True, **options)
+
+    @pytest.fixture(autouse=True)
+    def another_pool(self, excluded):
+        excluded.put(builders.pool_daemonset(builders.pool("other"), desired=0))
+
+    def test_deletes_what_is_gone_from_the_list_and_owns_no_node(self, run, world):
+        assert self.absent(run)["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: delete"]
+        assert live(world) is None
+        assert live(world, "other") is not None
+
+    def test_check_mode_writes_nothing(self, run, world):
+        assert self.absent(run, check=True)["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: delete"]
+        assert live(world) is not None
+        assert world.writes == []
+
+    @pytest.mark.parametrize(("owner", "former"), [("gpu", None), (names.IN_TRANSIT, "gpu"), (None, "gpu")])
+    def test_not_what_still_has_a_node(self, run, world, owner, former):
+        world.put(builders.node("n2", owner, former))
+        assert self.absent(run)["changed"] is False
+        assert live(world) is not None
+
+    def test_not_without_prune(self, run, world):
+        assert run("pool_daemonsets", pools=[OTHER], state="absent")["changed"] is False
+
+    def test_says_when_pods_do_not_end(self, run, world):
+        world._deleted = lambda kind, key, obj, options, dry: obj
+        text = run.failure("pool_daemonsets", pools=[OTHER], state="absent", prune=True, timeout=30)
+        assert "still there after 30 s" in text

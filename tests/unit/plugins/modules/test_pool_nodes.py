@@ -1,0 +1,135 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
+
+RAW = builders.RAW_POOL
+pytestmark = pytest.mark.usefixtures("excluded")
+
+
+def owner_writes(world):
+    return [path for verb, path in world.writes if "/nodes/" in path]
+
+
+def test_hands_nodes_over(run, world):
+    found = run("pool_nodes", pools=[RAW])
+    assert (found["changed"], found["changes"]) == (True, ["Node n1: primary -> gpu"])
+    (node,) = found["nodes"]
+    assert (node["node"], node["result"]) == ("n1", "done")
+    assert node["seconds_without_handler"] > 0
+    assert found["text"][0].startswith("Node n1: primary -> gpu, ")
+    assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})
+    assert world.handlers("n1") == ["virt-handler-gpu"]
+    assert world.all(kinds.LEASE) == [], "the Lease is given back"
+
+
+def test_check_mode_predicts_and_writes_nothing(run, world):
+    predicted = run("pool_nodes", pools=[RAW], check=True)
+    assert world.writes == []
+    done = run("pool_nodes", pools=[RAW])
+    assert {key: predicted[key] for key in ("changed", "changes", "diff")} == {
+        key: done[key] for key in ("changed", "changes", "diff")
+    }
+    assert predicted["nodes"] == []
+
+
+def test_a_second_run_changes_nothing_and_takes_no_lease(run, world):
+    run("pool_nodes", pools=[RAW])
+    world.writes.clear()
+    assert run("pool_nodes", pools=[RAW])["changed"] is False
+    assert world.writes == []
+
+
+def test_only_the_nodes_asked_for(run, world):
+    world.put(builders.node("n2", labels={"hw": "gpu"}, images=[builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]))
+    world.put(builders.handler_pod("n2"))
+    assert run("pool_nodes", pools=[RAW], nodes=["n2"])["changes"] == ["Node n2: primary -> gpu"]
+    assert world.node("n1").owner == names.PRIMARY
+
+
+@pytest.mark.parametrize("nodes", [["gone"], []])
+def test_no_such_nodes(run, world, nodes):
+    assert run("pool_nodes", pools=[RAW], nodes=nodes)["changed"] is False
+    assert world.writes == []
+
+
+@pytest.mark.parametrize("arguments", [{}, {"nodes": []}], ids=str)
+def test_pull_pods_that_were_left_are_deleted_without_any_move(run, world, arguments):
+    run("pool_nodes", pools=[RAW])
+    pod = builders.handler_pod("n1", name="virtpools-pull-1")
+    pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+    world.put(pod)
+    found = run("pool_nodes", pools=[RAW], **arguments)
+    assert (found["changed"], found["changes"]) == (True, ["Pod kubevirt/virtpools-pull-1: delete"])
+    assert run("pool_nodes", pools=[RAW], **arguments)["changed"] is False
+
+
+def test_a_node_that_fails_fails_the_module_with_a_report(run, world):
+    world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+    found = run("pool_nodes", pools=[RAW])
+    assert found["failed"]
+    assert found["msg"].startswith("1 of 1 node(s) failed, and the run stops here. Node n1: primary -> gpu: returned: ")
+    assert [node["result"] for node in found["nodes"]] == ["returned"]
+    assert world.all(kinds.LEASE) == []
+
+
+def test_a_batch_that_is_refused_does_not_hide_the_ones_before(run, world):
+    images = [builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]
+    world.put(builders.node("n2", labels={"hw": "gpu"}, images=images))
+    world.put(builders.handler_pod("n2"))
+    upgrading = builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")
+
+    def upgrade(request):
+        if request.method == "PATCH" and any(op.get("value") == "gpu" for op in request.body):
+            world.put(upgrading)
+
+    world.before = upgrade
+    found = run("pool_nodes", pools=[RAW])
+    assert found["failed"]
+    assert "is being upgraded from v1.9.0 to v1.9.1" in found["msg"]
+    assert [(node["node"], node["result"]) for node in found["nodes"]] == [("n1", "done")]
+    assert world.node("n2").owner == names.PRIMARY
+
+
+class TestRun:
+    def test_that_holds_the_lease_is_joined(self, run, world):
+        lease = run("run_lease")
+        assert run("pool_nodes", pools=[RAW], run_id=lease["run_id"])["changed"]
+        assert len(world.all(kinds.LEASE)) == 1, "the run gives it back, not the module"
+
+    def test_that_does_not_hold_it_changes_nothing(self, run, world):
+        run("run_lease")
+        world.writes.clear()
+        assert "has lost its Lease" in run.failure("pool_nodes", pools=[RAW], run_id="run-other")
+        assert world.writes == []
+
+    def test_a_lease_that_cannot_be_given_back_is_only_a_warning(self, run, world):
+        world.denied = {("delete", "leases")}
+        found = run("pool_nodes", pools=[RAW])
+        assert found["changed"]
+        assert "Not allowed to delete Lease" in str(found["warnings"])
+
+
+@pytest.mark.parametrize("before", ["exclusion", "daemonset"])
+def test_what_must_come_before(run, world, before):
+    if before == "exclusion":
+        world.put(builders.primary(excluded=False, desired=2))
+        world.put(builders.kubevirt())
+    else:
+        world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+    text = run.failure("pool_nodes", pools=[RAW])
+    assert ("run primary_exclusion first" if before == "exclusion" else "run pool_daemonsets first") in text
+    assert owner_writes(world) == []
+
+
+def test_a_plan_with_errors_is_refused(run, world):
+    text = run.failure("pool_nodes", pools=[{**RAW, "nodeSelector": {"kubernetes.io/os": "linux"}}])
+    assert "leave the primary virt-handler without a node" in text
+    assert world.writes == []

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+
+def patches(world):
+    return world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)["spec"]["customizeComponents"].get("patches", [])
+
+
+@pytest.fixture
+def operator(world):
+    """virt-operator, which takes a moment to carry the patches over to its DaemonSet."""
+
+    def reconcile(request):
+        if request.method == "PUT" and request.path.endswith("/kubevirts/kubevirt") and world.writes:
+            excluded = any(map(exclusion._is_ours, patches(world)))
+            world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)["metadata"]["generation"] = 2
+            world.at[world.now + 10] = lambda: world.put(builders.primary(excluded=excluded, desired=2))
+
+    world.after = reconcile
+    return world
+
+
+class TestPresent:
+    def test_is_installed_and_waited_for(self, run, operator):
+        found = run("primary_exclusion")
+        assert (found["changed"], found["object"]) == (True, "KubeVirt kubevirt/kubevirt")
+        assert patches(operator) == [exclusion.PATCH]
+        assert operator.now >= 1010
+        assert found["changes"][0].startswith("KubeVirt kubevirt/kubevirt: keep the primary virt-handler off")
+        assert operator.all(kinds.LEASE) == []
+
+    def test_check_mode_predicts_and_writes_nothing(self, run, operator):
+        predicted = run("primary_exclusion", check=True)
+        assert operator.writes == []
+        done = run("primary_exclusion")
+        assert predicted["changes"] == done["changes"]
+        assert predicted["diff"][0]["after"]["spec"] == done["diff"][0]["after"]["spec"]
+
+    def test_twice_changes_nothing(self, run, operator):
+        run("primary_exclusion")
+        operator.writes.clear()
+        assert run("primary_exclusion")["changed"] is False
+        assert operator.writes == []
+
+    def test_of_an_interrupted_run_is_waited_for_without_a_change(self, run, world):
+        world.put(builders.excluding_kubevirt())
+        world.at[world.now + 10] = lambda: world.put(builders.primary(desired=2))
+        assert run("primary_exclusion")["changed"] is False
+        assert world.now >= 1010
+
+    def test_waits_for_migrations_before_anything_is_changed(self, run, operator):
+        operator.put(
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstanceMigration",
+                "metadata": {"namespace": "vms", "name": "m1"},
+                "spec": {"vmiName": "vm"},
+            }
+        )
+        text = run.failure("primary_exclusion", migration_timeout=30)
+        assert "Nothing was changed: live migrations did not end within 30 s (vms/m1)" in text
+        assert patches(operator) == []
+
+    def test_is_refused_while_a_dead_node_would_hold_it_up(self, run, world):
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        assert "would wait for ever for 1 node(s)" in run.failure("primary_exclusion")
+        assert world.writes == []
+
+    def test_is_refused_on_an_unfit_kubevirt(self, run, world):
+        world.put(builders.kubevirt(conditions={"Degraded": "True"}))
+        assert "is degraded" in run.failure("primary_exclusion")
+        assert world.writes == []
+
+
+class TestAbsent:
+    def test_is_taken_back(self, run, operator):
+        run("primary_exclusion")
+        assert run("primary_exclusion", state="absent")["changed"]
+        assert patches(operator) == []
+
+    @pytest.mark.parametrize("owner", ["gpu", names.IN_TRANSIT, "", "primary"])
+    def test_is_refused_while_a_node_would_get_a_second_handler(self, run, operator, owner):
+        run("primary_exclusion")
+        operator.put(builders.node("n9", owner))
+        operator.writes.clear()
+        text = run.failure("primary_exclusion", state="absent")
+        assert "1 node(s) still belong to a pool (n9)" in text
+        assert operator.writes == []
+
+    def test_of_nothing_changes_nothing(self, run, world):
+        assert run("primary_exclusion", state="absent")["changed"] is False
+        assert world.writes == []

@@ -54,7 +54,9 @@ class Quantity:
         whole, rest = divmod(self.thousandths, 1000)
         if self.notation == "binary" and whole >= 1024 and not rest:
             number, power = _without_factor(whole, 1024)
-            return f"{number}{_BINARY[power]}"
+            if power:
+                return f"{number}{_BINARY[power]}"
+            # The server would write a plain number, which it then reads as decimal and shortens: what it keeps is that.
         number, power = _without_factor(self.thousandths, 10)
         power -= 3
         number *= 10 ** (power % 3)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.quantities import Quantity
@@ -88,6 +88,7 @@ SUFFIXES = ("", "m", "k", "M", "Ki", "Mi", "Gi", "e3", "E-2", "u", "n")
 
 
 @given(st.integers(0, 10**9), st.sampled_from(("", ".5", ".25", ".001", ".0009")), st.sampled_from(SUFFIXES))
+@example(19559781, ".25", "Ki")
 def test_the_canonical_spelling_is_its_own(number: int, part: str, suffix: str) -> None:
     quantity = Quantity.parse(f"{number}{part}{suffix}")
     assert quantity is not None

@@ -205,13 +205,12 @@ def start(
     *arguments: str,
     **variables: Any,
 ) -> RunningPlaybook:
-    """Start a playbook of the collection, ``site`` or ``plan``, or a file, with these pools, options and further variables."""
+    """Start a playbook of the collection, ``site`` or ``plan``, with these pools, options and further variables."""
     folder = tempfile.TemporaryDirectory(prefix="virtpools-run-")
     here, mark = Path(folder.name), uuid.uuid4().hex
     given = {**({} if pools is None else {"virtpools_pools": pools}), **variables}
     (here / "variables.json").write_text(json.dumps(given), "utf-8")
-    name = playbook if playbook.endswith(".yml") else f"virtpools.kubevirt.{playbook}"
-    command = [str(ANSIBLE_PLAYBOOK), name, "-e", "@variables.json", *arguments]
+    command = [str(ANSIBLE_PLAYBOOK), f"virtpools.kubevirt.{playbook}", "-e", "@variables.json", *arguments]
     with (here / "stdout").open("wb") as stdout, (here / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             command,

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import playbooks
@@ -28,14 +30,9 @@ OUR_REQUIREMENT = {"key": OWNER, "operator": "DoesNotExist"}
 HANDLER_KNOB = "standin.virtpools.io/handler"
 # Written by handlers all the time.
 LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", HANDLER_KNOB)
-READ_MODULE = """
-- hosts: localhost
-  gather_facts: false
-  vars:
-    ansible_python_interpreter: "{{ ansible_playbook_python }}"
-  tasks:
-    - virtpools.kubevirt.pool_info:
-"""
+# A proxy in the environment has no way to this machine's loopback.
+ENVIRONMENT = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+MODULES = "ansible_collections.virtpools.kubevirt.plugins.modules"
 
 
 def pool(name: str, accelerator: str, **fields: Any) -> Object:
@@ -121,12 +118,15 @@ class Scene:
         return found
 
     def info(self) -> Object:
-        """Return what the module pool_info says."""
-        with tempfile.TemporaryDirectory() as folder:
-            playbook = Path(folder) / "info.yml"
-            playbook.write_text(READ_MODULE)
-            run = playbooks.run(str(playbook), self.writer.kubeconfig).succeeded()
-        return run.of("virtpools.kubevirt.pool_info")[0].result
+        """Return what the module pool_info says. Run without Ansible, which takes seconds more to start it."""
+        arguments = {"ANSIBLE_MODULE_ARGS": {"kubeconfig": str(self.writer.kubeconfig)}}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(arguments, file)
+            file.flush()
+            command = [sys.executable, "-m", f"{MODULES}.pool_info", file.name]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return dict(json.loads(ended.stdout))
 
     def findings(self) -> dict[str, str]:
         """Return the messages of pool_info's findings by their code."""

@@ -47,23 +47,6 @@ def test_a_pool_that_left_the_list_is_kept_and_reported(scene: Scene) -> None:
     assert "set virtpools_prune: true" in run.stdout
 
 
-def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> None:
-    with Watcher(scene.cluster) as watcher:
-        run = scene.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()
-        watcher.stop()
-    assert run.changes == [
-        "Node a100-00: a100 -> primary",
-        "Node a100-01: a100 -> primary",
-        "DaemonSet kubevirt/virt-handler-a100: delete",
-    ]
-    assert len(run.plan["batches"]) == 2, "one by one"
-    assert watcher.crowded == []
-    assert scene.owners() == {"l40s-00": "l40s"}
-    assert scene.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
-    assert all(image.startswith("quay.io/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name])
-    scene.settled([L40S])
-
-
 def test_a_daemonset_edited_by_hand_is_repaired_exactly(scene: Scene) -> None:
     before = scene.get("daemonset", "virt-handler-a100")["spec"]
     env = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "DEBUG", "value": "1"}}
@@ -196,3 +179,20 @@ def test_a_fault_is_found_and_mended(scene: Scene, code: str) -> None:
     scene.site(BOTH).succeeded()
     assert scene.owners() == OWNERS
     scene.cluster.wait(lambda: scene.info()["findings"] == [], 30, "nothing to be wrong any more")
+
+
+def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> None:
+    with Watcher(scene.cluster) as watcher:
+        run = scene.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()
+        watcher.stop()
+    assert run.changes == [
+        "Node a100-00: a100 -> primary",
+        "Node a100-01: a100 -> primary",
+        "DaemonSet kubevirt/virt-handler-a100: delete",
+    ]
+    assert len(run.plan["batches"]) == 2, "one by one"
+    assert watcher.crowded == []
+    assert scene.owners() == {"l40s-00": "l40s"}
+    assert scene.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
+    assert all(image.startswith("quay.io/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name])
+    scene.settled([L40S])

@@ -244,6 +244,8 @@ class Behaviour:
     heartbeat: float | None = 1.0
     broken: str | None = None
     """Reason of a container that cannot start."""
+    killed: bool = False
+    """It ends without telling that its node is not schedulable any more."""
 
 
 class World(ApiServer):
@@ -357,7 +359,8 @@ class World(ApiServer):
         if pod["metadata"].get("deletionTimestamp"):
             if self._lasts(("stop", name), behaviour.stop):
                 self.drop(kinds.POD, name, pod["metadata"]["namespace"])
-                node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "false"
+                if not behaviour.killed:
+                    node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "false"
             return
         if behaviour.broken:
             waiting = {"reason": behaviour.broken, "message": "it says why"}

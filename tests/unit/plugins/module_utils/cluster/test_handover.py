@@ -79,7 +79,9 @@ class TestMove:
         gap = hand_over(world, ("n1", "primary", "gpu"))["n1"].gap
         assert 30 <= gap <= 36, "stop and start, without the time until the heartbeat"
 
-    def test_waits_for_a_heartbeat_of_the_new_handler(self, world):
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_waits_for_a_heartbeat_of_the_new_handler(self, world, killed):
+        world.behave["virt-handler", None] = Behaviour(killed=killed)
         world.behave["virt-handler-gpu", None] = Behaviour(start=1, heartbeat=25)
         began = world.now
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"

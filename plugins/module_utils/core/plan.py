@@ -440,7 +440,11 @@ def _digest(
     objects = {
         "exclusion": edit.place,
         "daemonsets": {
-            pool: [ds["metadata"]["name"], (ds["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION), ds["spec"]]
+            pool: [
+                ds["metadata"]["name"],
+                (ds["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION),
+                ds["spec"],
+            ]
             for pool, ds in desired.items()
         },
     }

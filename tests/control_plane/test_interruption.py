@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A run that is killed at any write, and run again, ends where an undisturbed one does; never are there two handlers.
+
+VIRTPOOLS_TEST_ALL_KILLS=1 kills at every kind of write in both ways, and leaves every dead run's Lease to run out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from end_state import EndState
+from local_cluster import Fleet, LocalCluster, Nodes, Write, audit
+from playbooks import Account, Run, RunningPlaybook, run, start
+from watcher import NAMESPACE, Watcher
+
+Pool = dict[str, Any]
+
+ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS"))
+QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+SLOW_STOP_SECONDS = 6
+LEASE = "leases.coordination.k8s.io"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A moment of a run: its nth write of a kind."""
+
+    verb: str
+    resource: str
+    number: int = 1
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb}-{self.prefix or self.resource}-{self.number}"
+
+    def is_reached(self, writes: list[Write]) -> bool:
+        kind = (self.verb, self.resource)
+        found = [each for each in writes if (each.verb, each.resource) == kind and each.name.startswith(self.prefix)]
+        return len(found) >= self.number
+
+
+# Of a run that hands three nodes over, replaces two handlers, and makes, changes and deletes a DaemonSet each.
+POINTS = {
+    "lease taken": Point("create", LEASE),
+    "first DaemonSet": Point("patch", "daemonsets.apps"),
+    "second DaemonSet": Point("patch", "daemonsets.apps", 2),
+    "first pull pod": Point("create", "pods"),
+    "pull pod deleted": Point("delete", "pods", 1, "virtpools-pull-"),
+    "first node in transit": Point("patch", "nodes"),
+    "all nodes in transit": Point("patch", "nodes", 3),
+    "first node handed on": Point("patch", "nodes", 4),
+    "first node proven": Point("patch", "nodes", 7),
+    "last node proven": Point("patch", "nodes", 9),
+    "handler replaced": Point("delete", "pods", 1, "virt-handler-"),
+    "DaemonSet deleted": Point("delete", "daemonsets.apps"),
+    "lease given back": Point("delete", LEASE),
+}
+# Where ansible-playbook dies alone, its task in flight runs on to its end; elsewhere everything dies at once.
+ALONE = {"first DaemonSet", "pull pod deleted", "all nodes in transit"}
+SELDOM = {"second DaemonSet", "first node in transit", "last node proven"}
+KILLS = [
+    (point, alone)
+    for point in POINTS
+    for alone in (False, True)
+    if ALL or (alone == (point in ALONE) and point not in SELDOM)
+]
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return Fleet.of(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
+        Nodes(prefix="even-", count=2, labels={"turn": "even"}, annotations=QUICK),
+        Nodes(name="odd", labels={"turn": "odd"}, annotations=QUICK),
+        Nodes(name="plain", annotations=QUICK),
+    )
+
+
+class Site:
+    """A cluster whose pools change with every turn: one gets other images, one comes and one goes."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.account = Account.make(cluster, "writer")
+        self.other = Account.make(cluster, "writer", "other")
+        self.turn = 0
+
+    @property
+    def tag(self) -> str:
+        return f"v1.9.0-turn{self.turn:03}"
+
+    @property
+    def pools(self) -> list[Pool]:
+        turn = ("even", "odd")[self.turn % 2]
+        image = {"virtHandlerImage": f"registry.example/virt-handler:{self.tag}"}
+        return [
+            {"name": "gpu", "nodeSelector": {"accelerator": "gpu"}, **image},
+            {"name": turn, "nodeSelector": {"turn": turn}, **image},
+        ]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"virtpools_max_unavailable": "100%", "virtpools_prune": True}
+
+    def start(self, **variables: Any) -> RunningPlaybook:
+        return start("site", self.account.kubeconfig, self.pools, **{**self.options, **variables})
+
+    def run(self, *arguments: str, account: Account | None = None, **variables: Any) -> Run:
+        kubeconfig = (account or self.account).kubeconfig
+        return run("site", kubeconfig, self.pools, *arguments, **{**self.options, **variables})
+
+    def plan(self) -> dict[str, Any]:
+        return run("plan", self.account.kubeconfig, self.pools, **self.options).succeeded().plan
+
+    def run_until(self, point: Point, **variables: Any) -> RunningPlaybook:
+        """Start a run and return at the moment when the audit log has that write."""
+        marker = self.cluster.audit_marker()
+        running = self.start(**variables)
+        while not point.is_reached(self._writes(marker)):
+            if running.ended():
+                raise AssertionError(f"The run ended without a write {point}.\n{running.wait()}")
+            time.sleep(0.005)
+        return running
+
+    def _writes(self, marker: int) -> list[Write]:
+        # Without waiting for the log to be complete, as the cluster's own method does: the point must not be missed.
+        found = audit.writes(audit.read(self.cluster.dir / "audit.log", marker))
+        return [write for write in found if write.user == self.account.user]
+
+    def let_the_lease_run_out(self) -> None:
+        """Do what 30 s do once all processes of a run are dead."""
+        if not ALL:
+            self.cluster.kubectl("delete", "lease", "virtpools", "-n", NAMESPACE, "--ignore-not-found")
+
+    def state(self) -> EndState:
+        return EndState.of(self.cluster).with_text(self.tag, "TAG")
+
+
+@pytest.fixture(scope="module")
+def site(start_cluster: Callable[..., LocalCluster], fleet: Fleet) -> Site:
+    return Site(start_cluster(fleet))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(site: Site) -> dict[int, EndState]:
+    """Return how runs without any disturbance leave the cluster, after an even turn and after an odd one."""
+    states = {}
+    for turn in (0, 1):
+        site.turn = turn
+        site.run().succeeded()
+        states[turn] = site.state()
+    return states
+
+
+@pytest.mark.parametrize(
+    ("point", "alone"), [pytest.param(POINTS[name], alone, id=f"{name}{' alone' * alone}") for name, alone in KILLS]
+)
+def test_a_killed_run_that_is_run_again_ends_like_an_undisturbed_one(
+    site: Site, undisturbed: dict[int, EndState], point: Point, alone: bool
+) -> None:
+    site.turn += 1
+    approved = site.plan()["digest"]
+    with Watcher(site.cluster) as watcher:
+        running = site.run_until(point)
+        (running.kill if alone else running.kill_all)()
+        site.cluster.wait(lambda: not running.pids(), 60, "the orphaned task to end")
+        foretold = site.plan()
+        site.let_the_lease_run_out()
+        again = site.run(virtpools_expected_plan=approved).succeeded()
+        watcher.stop()
+    assert foretold["digest"] == approved, "an approved plan must hold after an interruption"
+    assert again.changes == foretold["changes"], "the plan did not foretell the rest of the run"
+    _assert_like(site, undisturbed)
+    assert watcher.crowded == []
+    assert watcher.without == []
+    assert site.plan()["pending"] is False
+
+
+def _assert_like(site: Site, undisturbed: dict[int, EndState]) -> None:
+    state, wanted = site.state(), undisturbed[site.turn % 2]
+    # One by one: a difference in one of them is easier to read.
+    assert state.leftovers == wanted.leftovers == []
+    assert state.nodes == wanted.nodes
+    assert _without_digests(state) == _without_digests(wanted)
+    assert state.kubevirt == wanted.kubevirt
+
+
+def _without_digests(state: EndState) -> dict[str, Any]:
+    """Return the DaemonSets without the digests of their templates, which cover the image's tag."""
+    for daemonset in state.daemonsets.values():
+        (daemonset["spec"]["template"]["metadata"].get("annotations") or {}).pop("virtpools.io/template", None)
+    return state.daemonsets
+
+
+def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
+    site: Site, undisturbed: dict[int, EndState]
+) -> None:
+    site.turn += 1
+    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
+        site.cluster.set_node_annotation(
+            node.metadata.name, "standin.virtpools.io/stop-seconds", str(SLOW_STOP_SECONDS)
+        )
+    marker = site.cluster.audit_marker()
+    with Watcher(site.cluster) as watcher:
+        running = site.run_until(POINTS["first node in transit"])
+        running.kill()
+        assert running.orphans(), "the task in flight must outlive ansible-playbook for this test"
+        impatient = site.run(account=site.other, virtpools_lease_timeout=0).refused()
+        assert running.orphans(), "the task in flight must still have run when the second run was refused"
+        done = site.run(account=site.other).succeeded()
+        watcher.stop()
+    assert "Only one run may change the cluster at a time" in impatient
+    assert running.orphans() == []
+    writes = site.cluster.writes(marker)
+    orphaned = [write for write in writes if write.user == site.account.user]
+    second = [write for write in writes if write.user == site.other.user]
+    assert done.changed > 0, "something must have been left to do"
+    assert _time(second[0]) > _time(orphaned[-1]), f"{second[0]} came before {orphaned[-1]}"
+    assert watcher.crowded == []
+    assert watcher.without == []
+    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
+        site.cluster.set_node_annotation(node.metadata.name, "standin.virtpools.io/stop-seconds", "0.3")
+    _assert_like(site, undisturbed)
+
+
+def _time(write: Write) -> str:
+    return str(write.entry["requestReceivedTimestamp"])
+
+
+@pytest.mark.parametrize("point", [Point("update", "kubevirts.kubevirt.io")], ids=["exclusion asked for"])
+def test_a_first_run_killed_while_the_primary_restarts_is_finished_by_the_next(
+    start_cluster: Callable[..., LocalCluster], fleet: Fleet, undisturbed: dict[int, EndState], point: Point
+) -> None:
+    with start_cluster(fleet) as cluster:
+        site = Site(cluster)
+        with Watcher(cluster) as watcher:
+            site.run_until(point).kill_all()
+            site.let_the_lease_run_out()
+            site.run().succeeded()
+            watcher.stop()
+        _assert_like(site, undisturbed)
+        assert watcher.crowded == []
+        assert watcher.without == []
+        assert site.plan()["pending"] is False
+
+
+def test_pull_pods_of_a_dead_run_are_deleted_even_when_no_node_is_left_to_move(
+    site: Site, undisturbed: dict[int, EndState]
+) -> None:
+    site.run().succeeded()
+    site.cluster.kubectl(
+        *("run", "virtpools-pull-0123456789abcdef", "-n", NAMESPACE, "--image=none.example/none:1"),
+        *("--labels=virtpools.io/pull=true,app.kubernetes.io/managed-by=virtpools",),
+    )
+    checked = site.run("--check").succeeded()
+    done = site.run().succeeded()
+    pod = f"Pod {NAMESPACE}/virtpools-pull-0123456789abcdef: delete"
+    assert checked.changes == done.changes == done.plan["changes"] == [pod]
+    _assert_like(site, undisturbed)
+    assert site.plan()["pending"] is False

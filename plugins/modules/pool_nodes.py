@@ -86,7 +86,7 @@ nodes:
       type: str
     result:
       description:
-        - V(done), V(returned) to its former owner, V(stuck) without a handler, or V(failed) when a replaced handler does not get Ready.
+        - V(done), V(returned) to its former owner, V(stuck) when a person must look, or V(failed) when a replaced handler does not get Ready.
       type: str
     message:
       description: Why it is not done.

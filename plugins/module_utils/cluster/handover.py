@@ -41,7 +41,7 @@ _PROBLEM_PATIENCE_SECONDS = 15.0
 class Outcome:
     """What became of one node.
 
-    ``done``; ``returned``: its former owner has it again; ``stuck``: it has no handler and a person must look;
+    ``done``; ``returned``: its former owner has it again; ``stuck``: an error in between, a person must look;
     ``failed``: a handler pod was replaced but does not get Ready. ``gap``: seconds from the moment the old handler was told to end until
     the next one was Ready, None when neither happened.
     """
@@ -201,26 +201,32 @@ class _Steps:
         return self._outcome("returned", f"{problem}; it went back to {former}")
 
     def _replace(self, view: View) -> t.Generator[None, View, Outcome]:
-        heartbeat = view.node.heartbeat
-        for pod in view.pods:
-            if pod.daemonset == self._to.daemonset and pod.template != self._to.template and not pod.terminating:
+        old = [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
+        for pod in old:
+            if not pod.terminating:
                 self._batch.cluster.delete(kinds.POD, pod.name, self._batch.namespace, uid=pod.uid, dry_run=False)
         self._ended_at = self._clock.now()
-        problem, view = yield from self._handler_ready(self._to, heartbeat)
+        problem, view = yield from self._handlers_gone(old)
+        if problem is None:
+            problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
         if problem is not None:
             return self._outcome("failed", f"its handler was replaced, but {problem}")
         return self._outcome("done")
 
     # Waits: what did not happen, in words (None: it did), and the node as it was seen then
 
-    def _handlers_gone(self) -> t.Generator[None, View, tuple[str | None, View]]:
+    def _handlers_gone(
+        self, old: t.Sequence[HandlerPod] | None = None
+    ) -> t.Generator[None, View, tuple[str | None, View]]:
+        """Wait until these handler pods are gone; without ``old``, until the node has none at all."""
         give_up = self._clock.now() + self._batch.timeout
         while True:
             view = yield
-            if not view.pods:
+            left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
+            if not left:
                 return None, view
             if self._clock.now() >= give_up:
-                pods = ", ".join(pod.name for pod in view.pods)
+                pods = ", ".join(pod.name for pod in left)
                 return (
                     f"handler pod {pods} did not end within {self._batch.timeout:.0f} s (does the node's kubelet work? "
                     "is somebody else's DaemonSet there?)"

@@ -132,7 +132,8 @@ class Watcher:
     @property
     def handlers(self) -> dict[str, list[str]]:
         """Return the DaemonSets that have a handler pod on each node at the end."""
-        return {name: sorted(_daemonset(pod) for pod in self._on(name)) for name in self._nodes}
+        with self._lock:
+            return {name: sorted(_daemonset(pod) for pod in self._on(name)) for name in self._nodes}
 
     @property
     def images(self) -> dict[str, list[str]]:
@@ -141,7 +142,8 @@ class Watcher:
 
     def gaps(self) -> dict[str, float]:
         """Return the longest time without a Ready handler of each node that had such a time."""
-        return {name: max(seen.unready) for name, seen in self.nodes.items() if seen.unready}
+        with self._lock:
+            return {name: max(seen.unready) for name, seen in self.nodes.items() if seen.unready}
 
     # Inside
 

@@ -19,6 +19,7 @@ import yaml
 
 COLLECTION = "virtpools.kubevirt"
 GROUP = "all"
+OWN_GROUP = "kubevirt"
 
 
 def documented_members(modules: set[str]) -> set[str]:
@@ -51,9 +52,10 @@ def requirements(file: Path) -> set[str]:
 def main() -> int:
     root = Path(sys.argv[1])
     modules = {file.stem for file in (root / "plugins/modules").glob("*.py") if file.stem != "__init__"}
-    group = set(yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))["action_groups"][GROUP])
+    groups = yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))["action_groups"]
     problems = [
-        *differences(f"meta/runtime.yml: action group {GROUP}", group, modules),
+        *differences(f"meta/runtime.yml: action group {GROUP}", set(groups[GROUP]), modules),
+        *differences(f"meta/runtime.yml: action group {OWN_GROUP}", set(groups[OWN_GROUP]), modules),
         *differences(f"documentation of action group {GROUP}", documented_members(modules), modules),
         *differences(
             "meta/ee-requirements.txt",

@@ -21,6 +21,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 
 Object = dict[str, t.Any]
 
+_STALL_SECONDS = 180.0
+"""A handler needs about a minute to end and get Ready; a rollout that stands still for so long waits for something else."""
+
 _DEGRADED_PATIENCE_SECONDS = 45.0
 """virt-operator needs up to 15 s for a sync, and a condition stays as it was until the next one."""
 
@@ -33,9 +36,13 @@ def primary(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock, 
     namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
     health_of = _Watch(cluster, namespace, name, clock)
 
+    stalled = _Stall(clock)
+
     def pending() -> str | None:
         problem = health_of.pending()
         daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
+        if stalled.lasts(daemonset):
+            _refuse_dead_nodes(cluster, namespace)
         if exclusion.exclusion_in(daemonset) != excluded:
             return "virt-operator has not changed its DaemonSet yet."
         if health.primary_rolled_out(daemonset, health_of.dead_handlers):
@@ -60,6 +67,40 @@ def fit(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Cloc
         raise ClusterError(
             f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {left} Nothing was changed; see what keeps "
             "it from that, then run again."
+        )
+
+
+class _Stall:
+    """Notices a rollout of the primary that makes no headway."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lasting = Persistence(clock, _STALL_SECONDS)
+        self._progress: object = None
+
+    def lasts(self, daemonset: Object) -> bool:
+        status = daemonset.get("status") or {}
+        progress = (
+            daemonset["metadata"]["generation"],
+            status.get("updatedNumberScheduled"),
+            status.get("numberReady"),
+        )
+        if progress != self._progress:
+            self._lasting.lasts(False)
+        self._progress = progress
+        return self._lasting.lasts(True)
+
+
+def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
+    """Wait no longer for handlers on nodes that died meanwhile: one of them can hold up a whole rollout (see preflight).
+
+    :raises ClusterError: when there are any.
+    """
+    dead = sorted(set(_dead_handlers(cluster, namespace).values()))
+    if dead:
+        raise ClusterError(
+            f"KubeVirt's rollout of virt-handler makes no headway, and {len(dead)} node(s) with a handler are not Ready "
+            f"({listed(dead)}), which can hold it up for ever; bring them back, or delete the Node objects of machines that "
+            "are gone, then run again. No node was handed over."
         )
 
 

@@ -76,11 +76,14 @@ def assign(
                 blocked[node.name] = reason
     findings = [
         *_contested(claims, overlap),
-        *_could_overlap(pools, claims),
         *_held_back(nodes, wanted, blocked),
     ]
     if complete:
-        findings += [*_unused(pools, wanted), *_primary_left_empty(nodes, wanted, templates)]
+        findings += [
+            *_could_overlap(pools, claims),
+            *_unused(pools, wanted),
+            *_primary_left_empty(nodes, wanted, templates),
+        ]
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
 
 

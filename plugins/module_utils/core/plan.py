@@ -421,7 +421,7 @@ def _consequences(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.
         yield note(
             "primary_restarts",
             f"Installing the exclusion changes the primary's pod template: virt-operator restarts its {running} handler(s) "
-            "once, one first and then 10% at a time; running VMs go on.",
+            "once, at the pace of its own rollouts; running VMs go on.",
         )
     if snapshot.migrations and (edit.changed or moves):
         yield note(

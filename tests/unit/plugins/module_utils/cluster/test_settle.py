@@ -78,6 +78,17 @@ class TestPrimary:
         world.put(builders.handler_pod("dead", ready=False))
         assert self.settle(world) == 0
 
+    def test_a_rollout_that_dead_nodes_hold_up_is_given_up_with_their_names(self, world):
+        """KubeVirt calls itself settled meanwhile; its canary rollout lets one handler be unavailable at a time."""
+        world.put(builders.primary(desired=3, ready=1))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        world.behave["virt-handler", "dead"] = Behaviour(start=None)
+        began = world.now
+        with pytest.raises(ClusterError, match=r"no headway, and 1 node\(s\) with a handler are not Ready \(dead\)"):
+            self.settle(world, timeout=1000)
+        assert 180 <= world.now - began < 190
+
     def test_handlers_that_start_on_good_nodes_are(self, world):
         world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
         world.put(builders.primary(desired=3, ready=2))

@@ -153,7 +153,7 @@ class TestFindings:
 
     def test_many_pairs_that_could_meet_are_counted(self):
         pools = [builders.pool(f"p{index}", nodeSelector={f"k{index}": "x"}) for index in range(5)]
-        found = assigned([builders.node()], pools, complete=False)
+        found = assigned([builders.node()], pools)
         notes = [f.message for f in found.findings if f.code == "overlap_possible"]
         assert len(notes) == 6
         assert [text for text in notes if text.startswith("5 more pairs")]

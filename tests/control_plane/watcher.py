@@ -270,7 +270,7 @@ class Watcher:
             for name, count in self._counts.items():
                 self.nodes[name].intervals.append(Interval(count, self._since.get(name, now), now))
         for response in self._responses:
-            response.close()
+            response.shutdown()  # close would wait for the thread that reads, until the next event or bookmark
 
 
 def _lines(response: Any) -> Any:

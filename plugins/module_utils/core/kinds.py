@@ -56,9 +56,11 @@ class Kind:
 
 
 NODE = Kind("v1", "Node", "nodes", namespaced=False)
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 POD = Kind("v1", "Pod", "pods")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+CONTROLLER_REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
@@ -76,18 +78,36 @@ VIRTUAL_MACHINE_INSTANCE = Kind("kubevirt.io/v1", "VirtualMachineInstance", "vir
 VIRTUAL_MACHINE_INSTANCE_MIGRATION = Kind(
     "kubevirt.io/v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
 )
+INSTANCETYPE = Kind("instancetype.kubevirt.io/v1beta1", "VirtualMachineInstancetype", "virtualmachineinstancetypes")
+CLUSTER_INSTANCETYPE = Kind(
+    "instancetype.kubevirt.io/v1beta1",
+    "VirtualMachineClusterInstancetype",
+    "virtualmachineclusterinstancetypes",
+    namespaced=False,
+)
+PREFERENCE = Kind("instancetype.kubevirt.io/v1beta1", "VirtualMachinePreference", "virtualmachinepreferences")
+CLUSTER_PREFERENCE = Kind(
+    "instancetype.kubevirt.io/v1beta1",
+    "VirtualMachineClusterPreference",
+    "virtualmachineclusterpreferences",
+    namespaced=False,
+)
 WORKER_POOL = Kind("worker.kubevirt.io/v1alpha1", "WorkerPool", "workerpools", namespaced=False)
 
 HYPER_CONVERGED = Kind("hco.kubevirt.io/v1", "HyperConverged", "hyperconvergeds")
 HYPER_CONVERGED_V1BETA1 = Kind("hco.kubevirt.io/v1beta1", "HyperConverged", "hyperconvergeds")
 """What most installed versions of HCO serve; ask ``Cluster.first_served`` which of the two to use."""
 
-MUTATING_ADMISSION_POLICY = Kind(
-    "admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False
+_ADMISSION_VERSIONS = tuple(f"admissionregistration.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
+
+MUTATING_ADMISSION_POLICIES = tuple(
+    Kind(version, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False)
+    for version in _ADMISSION_VERSIONS
 )
-MUTATING_ADMISSION_POLICY_BINDING = Kind(
-    "admissionregistration.k8s.io/v1",
-    "MutatingAdmissionPolicyBinding",
-    "mutatingadmissionpolicybindings",
-    namespaced=False,
+"""On by default from Kubernetes 1.36 (v1); ask ``Cluster.first_served`` which version to use."""
+MUTATING_ADMISSION_POLICY_BINDINGS = tuple(
+    Kind(version, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", namespaced=False)
+    for version in _ADMISSION_VERSIONS
 )
+"""In the order of MUTATING_ADMISSION_POLICIES."""
+KYVERNO_MUTATING_POLICY = Kind("policies.kyverno.io/v1", "MutatingPolicy", "mutatingpolicies", namespaced=False)

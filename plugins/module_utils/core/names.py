@@ -23,6 +23,30 @@ POOL_ANNOTATION = "virtpools.io/pool-spec"
 PULL_LABEL = "virtpools.io/pull"
 """On the short-lived pods that pull a pool's images to a node."""
 
+POLICY = "virtpools-launcher"
+"""Name of the launcher policy (and of its binding), of whatever kind."""
+
+CANDIDATE_POLICY = "virtpools-launcher-candidate"
+"""Name of the launcher policy that only probes see, while it is tried out."""
+
+OUTDATED_POLICY = "virtpools-outdated"
+"""Name of the policy (and of its binding) that keeps KubeVirt from calling pool VMs outdated."""
+
+MAPPING_ANNOTATION = "virtpools.io/mapping"
+"""On a launcher policy: the mapping table it was made from."""
+
+POLICY_ANNOTATION = "virtpools.io/policy"
+"""On a launcher policy, and on each launcher pod that it admitted: the policy's digest."""
+
+PROBE_LABEL = "virtpools.io/probe"
+"""On the launcher pods, never stored, that a launcher policy is tried with."""
+
+STOCK_IMAGE_ENV = "VIRTPOOLS_STOCK_IMAGE"
+"""On ``compute`` of a launcher pod: the launcher image it came with. VM owners can set annotations, but no variable."""
+
+POOL_ENV = "VIRTPOOLS_POOL"
+"""On ``compute`` of a launcher pod: the pool that the VM was given."""
+
 PRIMARY = "primary"
 """How messages, plans and annotations name the stock DaemonSet as an owner; no pool may have this name."""
 
@@ -36,11 +60,28 @@ KUBEVIRT_LABEL = "kubevirt.io"
 HANDLER = "virt-handler"
 """Value of KUBEVIRT_LABEL on handler pods, name of the primary DaemonSet and of its handler container."""
 
+LAUNCHER = "virt-launcher"
+"""Value of KUBEVIRT_LABEL on launcher pods."""
+
+COMPUTE = "compute"
+"""The container of a launcher pod that runs the guest; its limits name the devices that the VM asks for."""
+
+CONTROLLER_ACCOUNT = "kubevirt-controller"
+"""virt-controller's ServiceAccount, in KubeVirt's namespace: it makes the launcher pods."""
+
+OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
+"""On a VMI whose compute image is not KubeVirt's own launcher image: no evidence where pools have images of their own."""
+
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"
 
 HCO_NAME = "kubevirt-hyperconverged"
 HCO_PATCH_ANNOTATION = "kubevirt.kubevirt.io/jsonpatch"
+
+
+def controller_user(namespace: str) -> str:
+    """Who creates launcher pods where KubeVirt is in ``namespace``, as admission sees it."""
+    return f"system:serviceaccount:{namespace}:{CONTROLLER_ACCOUNT}"
 
 
 def pool_daemonset_name(pool: str) -> str:

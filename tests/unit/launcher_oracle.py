@@ -1,0 +1,267 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The judge of launcher policies: what is wrong with a launcher pod that a policy has changed.
+
+Written from the design alone. It shares no code with the policies it judges, nor with the matcher that predicts them:
+pools are plain mappings in our own form, and where a pod can land is worked out node by node.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+OWNER = "virtpools.io/pool"
+IN_TRANSIT = "in_transit"
+UNMATCHED = "primary"
+POOL_ANNOTATION = "virtpools.io/pool"
+POLICY_ANNOTATION = "virtpools.io/policy"
+STOCK_VARIABLE = "VIRTPOOLS_STOCK_IMAGE"
+POOL_VARIABLE = "VIRTPOOLS_POOL"
+OURS = (STOCK_VARIABLE, POOL_VARIABLE)
+
+SET_BY_THE_SERVER = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+
+
+# Which pool should win ----------------------------------------------------------------------------------------------
+
+
+def winner(pools, images, pod, namespace_labels):
+    """The first of ``pools`` that is active (has its image in effect, or None, in ``images``) and takes the pod."""
+    active = (pool for pool in pools if pool["name"] in images)
+    return next((pool for pool in active if _takes(pool, pod, namespace_labels)), None)
+
+
+def _takes(pool, pod, namespace_labels):
+    selector = pool.get("selector", {})
+    if "namespaces" in selector and not _in_namespaces(selector["namespaces"], pod, namespace_labels):
+        return False
+    labels = pod["metadata"].get("labels", {})
+    selected = pod["spec"].get("nodeSelector", {})
+    limits = compute(pod).get("resources", {}).get("limits", {})
+    vm_labels = selector.get("vmLabels", {})
+    return (
+        any(name in limits for name in selector.get("deviceNames", ()))
+        or (bool(vm_labels) and _has_labels(vm_labels, labels))
+        or (selector.get("matchNodeSelector", False) and pool["nodeSelector"].items() <= selected.items())
+        or selected.get("kubernetes.io/arch") in selector.get("architectures", ())
+    )
+
+
+def _in_namespaces(wanted, pod, namespace_labels):
+    if isinstance(wanted, list):
+        wanted = {"names": wanted}
+    by_labels = wanted.get("matchLabels", {})
+    return pod["metadata"]["namespace"] in wanted.get("names", ()) or (
+        bool(by_labels) and by_labels.items() <= namespace_labels.items()
+    )
+
+
+def _has_labels(vm_labels, labels):
+    return vm_labels.get("matchLabels", {}).items() <= labels.items() and all(
+        _meets(labels, expression) for expression in vm_labels.get("matchExpressions", ())
+    )
+
+
+# What is wrong ------------------------------------------------------------------------------------------------------
+
+
+def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=()):
+    """Everything that is wrong with ``after``, which a policy made of ``before``; a sentence each.
+
+    ``before`` is what the server makes of the pod without the policy. ``former`` are tolerations that a pool may have
+    left behind which won before the pod asked for more.
+    """
+    won = winner(pools, images, before, namespace_labels)
+    return [
+        *_wrong_annotations(won, after, digest),
+        *_wrong_images(won, images, before, after),
+        *_wrong_variables(won, images, before, after),
+        *_wrong_tolerations(won, before, after, former),
+        *_wrong_nodes(won, pools, before, after, nodes, former),
+        *differences(_rest(before), _rest(after)),
+    ]
+
+
+def _wrong_annotations(won, after, digest):
+    expected = {POOL_ANNOTATION: won["name"] if won else UNMATCHED, POLICY_ANNOTATION: digest}
+    found = after["metadata"].get("annotations", {})
+    for key, value in expected.items():
+        if found.get(key) != value:
+            yield f"annotation {key} is {found.get(key)!r}, not {value!r}"
+
+
+def _wrong_images(won, images, before, after):
+    stock = compute(before)["image"]
+    target = (images[won["name"]] if won else None) or stock
+    now = dict(references(after))
+    for place, image in references(before):
+        expected = target if image == stock else image
+        if now.get(place) != expected:
+            yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
+
+
+def _wrong_variables(won, images, before, after):
+    expected = {}
+    if won and images[won["name"]]:
+        expected = {STOCK_VARIABLE: compute(before)["image"], POOL_VARIABLE: won["name"]}
+    ours = [variable for variable in compute(after).get("env", ()) if variable["name"] in OURS]
+    found = {variable["name"]: variable.get("value") for variable in ours}
+    if found != expected or len(ours) != len(found):
+        yield f"compute has the variables {ours}, not {expected}"
+
+
+def _wrong_tolerations(won, before, after, former):
+    had = [_toleration(each) for each in before["spec"].get("tolerations", ())]
+    has = [_toleration(each) for each in after["spec"].get("tolerations", ())]
+    wanted = [_toleration(each) for each in (won or {}).get("tolerations", ())]
+    if has[: len(had)] != had:
+        yield f"the tolerations {had} became {has}"
+        return
+    added = has[len(had) :]
+    for each, times in Counter(added).items():
+        if each not in wanted and each not in map(_toleration, former):
+            yield f"{each} is tolerated for no reason"
+        if times > 1 or each in had:
+            yield f"{each} is tolerated more than once"
+    for each in wanted:
+        if each not in has:
+            yield f"{each} is not tolerated"
+
+
+def _wrong_nodes(won, pools, before, after, nodes, former):
+    tolerations = [*before["spec"].get("tolerations", ()), *(won or {}).get("tolerations", ()), *former]
+    for node in nodes:
+        could = lands(before["spec"], node, tolerations)
+        expected = could and _may_own(won, pools, node["labels"].get(OWNER))
+        if lands(after["spec"], node, after["spec"].get("tolerations", ())) != expected:
+            yield f"the pod can{'not' if expected else ''} land on {node}"
+
+
+def _may_own(won, pools, owner):
+    """Whether the pod belongs on nodes with this owner label, None for those without."""
+    if won:
+        return owner == won["name"]
+    kept_off = [pool["name"] for pool in pools if _unmatched(pool) == "keep_off"]
+    if len(kept_off) == len(pools):
+        return owner is None
+    return owner not in (*kept_off, IN_TRANSIT)
+
+
+def _unmatched(pool):
+    return pool.get("unmatched") or ("keep_off" if "selector" in pool or "virtLauncherImage" in pool else "allow")
+
+
+def _rest(pod):
+    """The pod without all that a policy has a right to change, and without what differs from one create to the next."""
+    pod = copy.deepcopy(pod)
+    metadata, spec = pod["metadata"], pod["spec"]
+    for key in SET_BY_THE_SERVER:
+        metadata.pop(key, None)
+    annotations = metadata.pop("annotations", {})
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k not in (POOL_ANNOTATION, POLICY_ANNOTATION)}
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container["image"] = "judged"
+    for volume in spec.get("volumes", ()):
+        if "image" in volume:
+            volume["image"]["reference"] = "judged"
+    kept = [variable for variable in compute(pod).pop("env", ()) if variable["name"] not in OURS]
+    compute(pod)["env"] = kept
+    spec.pop("tolerations", None)
+    affinity = spec.pop("affinity", {})
+    node_affinity = affinity.pop("nodeAffinity", {})
+    node_affinity.pop("requiredDuringSchedulingIgnoredDuringExecution", None)
+    spec["affinity"] = {**affinity, **({"nodeAffinity": node_affinity} if node_affinity else {})}
+    return pod
+
+
+def differences(before, after, path=""):
+    """Where two values differ, as sentences."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before.keys() | after.keys()):
+            yield from differences(before.get(key), after.get(key), f"{path}/{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}/{index}")
+    elif before != after:
+        yield f"{path} was {before!r} and is {after!r}"
+
+
+# Pods ---------------------------------------------------------------------------------------------------------------
+
+
+def compute(pod):
+    """The container that runs the VM."""
+    (found,) = (container for container in pod["spec"]["containers"] if container["name"] == "compute")
+    return found
+
+
+def references(pod):
+    """Every image of a pod and where it stands."""
+    spec = pod["spec"]
+    for which in ("containers", "initContainers"):
+        for container in spec.get(which, ()):
+            yield f"{which}/{container['name']}", container["image"]
+    for volume in spec.get("volumes", ()):
+        if "image" in volume:
+            yield f"volumes/{volume['name']}", volume["image"].get("reference")
+
+
+# Scheduling, as its documentation has it ----------------------------------------------------------------------------
+
+
+def lands(spec, node, tolerations):
+    """Whether a pod with this spec and these tolerations can be scheduled to the node."""
+    return (
+        spec.get("nodeSelector", {}).items() <= node["labels"].items()
+        and _affine(spec, node)
+        and all(_tolerated(taint, tolerations) for taint in node["taints"] if taint["effect"] != "PreferNoSchedule")
+    )
+
+
+def _affine(spec, node):
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_selects(term, node) for term in required["nodeSelectorTerms"])
+
+
+def _selects(term, node):
+    by_labels, by_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not by_labels and not by_fields:
+        return False
+    fields = {"metadata.name": node["name"]}
+    return all(_meets(node["labels"], each) for each in by_labels) and all(_meets(fields, each) for each in by_fields)
+
+
+def _meets(labels, expression):
+    value, wanted = labels.get(expression["key"]), expression.get("values") or []
+    operator = expression["operator"]
+    if operator in ("Gt", "Lt"):
+        if value is None or not value.isdecimal():
+            return False
+        return int(value) > int(wanted[0]) if operator == "Gt" else int(value) < int(wanted[0])
+    return {
+        "In": value is not None and value in wanted,
+        "NotIn": value is None or value not in wanted,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[operator]
+
+
+def _tolerated(taint, tolerations):
+    return any(
+        each.get("effect") in (None, "", taint["effect"])
+        and (each.get("key") == taint["key"] or not each.get("key"))
+        and (each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", ""))
+        for each in tolerations
+    )
+
+
+def _toleration(toleration):
+    """A toleration in the one form of all that mean the same."""
+    fields = {"operator": "Equal", **{key: value for key, value in toleration.items() if value != ""}}
+    return tuple(sorted(fields.items(), key=str))

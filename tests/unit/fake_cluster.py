@@ -24,7 +24,13 @@ _PATH = re.compile(
     r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?(?:/(?P<plural>[a-z]+))?"
     r"(?:/(?P<name>[^/]+))?"
 )
-_KINDS = {(kind.api_version, kind.plural): kind for kind in vars(kinds).values() if isinstance(kind, kinds.Kind)}
+_CONSTANTS = [value if isinstance(value, tuple) else (value,) for value in vars(kinds).values()]
+_KINDS = {
+    (kind.api_version, kind.plural): kind
+    for constant in _CONSTANTS
+    for kind in constant
+    if isinstance(kind, kinds.Kind)
+}
 _MISFIT = "the server rejected our request due to an error in our request"
 
 
@@ -97,6 +103,8 @@ class ApiServer:
         return Response(200, json.dumps(answer).encode())
 
     def _answer(self, request):
+        if request.path == "/version":
+            return {"gitVersion": "v1.36.3"}
         match = _PATH.fullmatch(request.path)
         assert match, request.path
         version, plural, namespace, name = match.group("version", "plural", "namespace", "name")

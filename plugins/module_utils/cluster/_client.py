@@ -239,6 +239,15 @@ class Cluster:
         """The first of these (versions of one kind) that the server serves."""
         return next((kind for kind in kinds if self.exists_api(kind)), None)
 
+    def version(self) -> str | None:
+        """The server's version, as ``v1.36.3``; None when it does not say."""
+        try:
+            answer = self._answer(Request("GET", "/version"), "ask for the server's version", SELF_SUBJECT_REVIEW)
+        except (Forbidden, NotFound):
+            return None
+        found = answer.get("gitVersion")
+        return str(found) if found else None
+
     # Writes
 
     def apply(self, kind: Kind, obj: Object, *, dry_run: bool, force: bool = True) -> Object:

@@ -55,7 +55,33 @@ def take_snapshot(
         pods=_chained(pods, handler_pods(cluster, home, nodes)),
         migrations=migrations,
         vmis=vmis,
+        admission=admission(cluster, home) if nodes is None else None,
         complete=nodes is None,
+    )
+
+
+def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
+    """What can change launcher pods on this cluster, and what of ours does.
+
+    :param namespace: KubeVirt's.
+    """
+    policy = cluster.first_served(*kinds.MUTATING_ADMISSION_POLICIES)
+    kyverno = cluster.first_served(kinds.KYVERNO_MUTATING_POLICY)
+    wanted: list[tuple[kinds.Kind, str, str | None]] = [(kinds.CONFIG_MAP, names.AIE_CONFIG, namespace)]
+    if policy is not None:
+        binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
+        of_ours = (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)
+        wanted += [(kind, name, None) for kind in (policy, binding) for name in of_ours]
+    if kyverno is not None:
+        wanted.append((kyverno, names.POLICY, None))
+    found = {(kind.name, name): cluster.get(kind, name, where) for kind, name, where in wanted}
+    objects = {key: obj for key, obj in found.items() if obj is not None}
+    return snapshot.Admission(
+        policy_kind=policy,
+        kyverno=kyverno is not None,
+        aie=(kinds.CONFIG_MAP.name, names.AIE_CONFIG) in objects,
+        version=cluster.version(),
+        objects=objects,
     )
 
 

@@ -9,9 +9,9 @@ Only what planning, handing over and checking need is kept of nodes and pods, so
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import hco_of
 
@@ -100,6 +100,44 @@ class Migration:
 
 
 @dataclass(frozen=True)
+class Admission:
+    """What can change launcher pods on this cluster, and what of ours does.
+
+    ``policy_kind`` is the version of MutatingAdmissionPolicy that the server serves. ``aie``: whether
+    kubevirt-aie-webhook's ConfigMap is in KubeVirt's namespace. ``assumed``: what is served is not known (a dump).
+    """
+
+    policy_kind: kinds.Kind | None = None
+    kyverno: bool = False
+    aie: bool = False
+    version: str | None = None
+    objects: t.Mapping[tuple[str, str], KubeObject] = field(default_factory=dict)
+    """Policies, bindings and the ConfigMap of names that we use, ours or not, by kind and name."""
+    assumed: bool = False
+
+    @classmethod
+    def of_dump(cls, objects: t.Iterable[KubeObject], namespace: str) -> Admission:
+        """From the objects of a dump. Which APIs the server has it does not say: policies are assumed."""
+        found = {
+            (obj["kind"], obj["metadata"]["name"]): obj
+            for obj in objects
+            if obj["metadata"].get("namespace") in (None, namespace) and _concerns_launchers(obj)
+        }
+        versions = {obj["apiVersion"] for (kind, _name), obj in found.items() if kind == "MutatingAdmissionPolicy"}
+        served = next(
+            (kind for kind in kinds.MUTATING_ADMISSION_POLICIES if kind.api_version in versions),
+            kinds.MUTATING_ADMISSION_POLICIES[0],
+        )
+        return cls(
+            policy_kind=served,
+            kyverno=any(kind == kinds.KYVERNO_MUTATING_POLICY.name for kind, _name in found),
+            aie=("ConfigMap", names.AIE_CONFIG) in found,
+            objects=found,
+            assumed=True,
+        )
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The state of one cluster.
 
@@ -122,6 +160,8 @@ class Snapshot:
     """The primary's pods that are not Ready, with their nodes; ``only`` keeps them all, since KubeVirt's health tells of all."""
     unready_nodes: frozenset[str]
     """Nodes that are not Ready; ``only`` keeps them all."""
+    admission: Admission | None = None
+    """None where it was not read, as when only some nodes were."""
     complete: bool = True
 
     @property
@@ -144,6 +184,7 @@ class Snapshot:
             self,
             nodes={name: node for name, node in self.nodes.items() if name in nodes},
             handlers={name: pods for name, pods in self.handlers.items() if name in nodes},
+            admission=None,
             complete=False,
         )
 
@@ -157,6 +198,7 @@ def build(
     pods: t.Iterable[KubeObject] = (),
     migrations: t.Iterable[KubeObject] = (),
     vmis: t.Iterable[KubeObject] = (),
+    admission: Admission | None = None,
     namespace: str | None = None,
     name: str | None = None,
     complete: bool = True,
@@ -187,6 +229,7 @@ def build(
             if pod.daemonset == names.HANDLER and not pod.ready
         },
         unready_nodes=frozenset(node.name for node in by_name.values() if not node.ready),
+        admission=admission,
         complete=complete,
     )
 
@@ -196,21 +239,23 @@ def from_objects(objects: t.Iterable[KubeObject], namespace: str | None = None, 
 
     :raises InputErrors: when there is not exactly one KubeVirt that fits, or no node.
     """
-    kinds: dict[str, list[KubeObject]] = {}
+    by_kind: dict[str, list[KubeObject]] = {}
     for obj in _flat(objects):
-        kinds.setdefault(obj.get("kind", ""), []).append(obj)
-    if not kinds.get("Node"):
+        by_kind.setdefault(obj.get("kind", ""), []).append(obj)
+    if not by_kind.get("Node"):
         raise InputErrors(["The dump holds no Node object; add the output of `kubectl get nodes -o yaml`."])
+    kubevirt = choose_kubevirt(by_kind.get("KubeVirt", ()), namespace, name)
     return build(
-        kubevirts=kinds.get("KubeVirt", ()),
-        hyperconvergeds=kinds.get("HyperConverged", ()),
-        daemonsets=kinds.get("DaemonSet", ()),
-        nodes=kinds["Node"],
-        pods=kinds.get("Pod", ()),
-        migrations=kinds.get("VirtualMachineInstanceMigration", ()),
-        vmis=kinds.get("VirtualMachineInstance", ()),
-        namespace=namespace,
-        name=name,
+        kubevirts=[kubevirt],
+        hyperconvergeds=by_kind.get("HyperConverged", ()),
+        daemonsets=by_kind.get("DaemonSet", ()),
+        nodes=by_kind["Node"],
+        pods=by_kind.get("Pod", ()),
+        migrations=by_kind.get("VirtualMachineInstanceMigration", ()),
+        vmis=by_kind.get("VirtualMachineInstance", ()),
+        admission=Admission.of_dump(
+            (obj for found in by_kind.values() for obj in found), kubevirt["metadata"]["namespace"]
+        ),
     )
 
 
@@ -306,6 +351,14 @@ def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple
             handlers.setdefault(_node_of(pod), []).append(HandlerPod.of(pod))
     by_node = {node: tuple(sorted(found, key=lambda p: p.name)) for node, found in sorted(handlers.items())}
     return by_node, tuple(sorted(pulls))
+
+
+def _concerns_launchers(obj: KubeObject) -> bool:
+    kind, name = obj.get("kind"), obj["metadata"]["name"]
+    if kind == kinds.CONFIG_MAP.name:
+        return bool(name == names.AIE_CONFIG)
+    policies = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", kinds.KYVERNO_MUTATING_POLICY.name)
+    return kind in policies and name in (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)
 
 
 def _owner(labels: t.Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -30,7 +30,8 @@ def test_yaml_and_json_files_make_one_snapshot(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps({"kind": "List", "items": OBJECTS[2:3]}))
     (tmp_path / "c.yml").write_text(yaml.safe_dump(OBJECTS[3]))
     (tmp_path / "notes.txt").write_text("{ no yaml")
-    assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]])
+    assumed = snapshot.Admission.of_dump([], builders.NAMESPACE)
+    assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]], admission=assumed)
 
 
 def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):

@@ -25,6 +25,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     warning,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
+    HandlerPod,
     KubeObject,
     Node,
     Snapshot,
@@ -57,9 +58,7 @@ class State:
 
 def examine(snapshot: Snapshot) -> State:
     """The state of all pools, with a finding for everything that is not as it should be."""
-    sets = dict(snapshot.pools)
-    if snapshot.primary is not None:
-        sets = {names.PRIMARY: snapshot.primary, **sets}
+    sets = _daemonsets(snapshot)
     findings = [
         *preflight.fitness(snapshot),
         *_handlers(snapshot, sets),
@@ -91,17 +90,13 @@ def _owner(snapshot: Snapshot, name: str, daemonset: KubeObject) -> Owner:
 
 def _handlers(snapshot: Snapshot, sets: t.Mapping[str, KubeObject]) -> t.Iterator[Finding]:
     """Every node that should run a handler must run exactly one Ready handler, of its owner."""
-    missing, wrong, doubled, not_ready = [], [], [], []
+    found: dict[str, list[str]] = {}
     for node in snapshot.nodes.values():
-        pods = snapshot.handlers.get(node.name, ())
-        if len(pods) > 1:
-            doubled.append(node.name)
-        elif not pods and _expects_handler(node, sets):
-            missing.append(node.name)
-        elif pods and node.owner in sets and pods[0].daemonset != sets[node.owner]["metadata"]["name"]:
-            wrong.append(node.name)
-        elif pods and node.ready and not pods[0].ready:
-            not_ready.append(f"{node.name} ({pods[0].problem or 'no reason known'})")
+        code = _handler_problem(node, snapshot.handlers.get(node.name, ()), sets)
+        if code is not None:
+            found.setdefault(code, []).append(node.name)
+    doubled, missing = found.get("two_handlers"), found.get("no_handler")
+    wrong, not_ready = found.get("wrong_handler"), found.get("handler_not_ready")
     if doubled:
         yield error(
             "two_handlers",
@@ -114,9 +109,41 @@ def _handlers(snapshot: Snapshot, sets: t.Mapping[str, KubeObject]) -> t.Iterato
             "wrong_handler", f"{len(wrong)} node(s) run the handler of another owner than their own: {listed(wrong)}."
         )
     if not_ready:
+        reasons = [f"{node} ({snapshot.handlers[node][0].problem or 'no reason known'})" for node in not_ready]
         yield error(
-            "handler_not_ready", f"{len(not_ready)} node(s) have a handler that is not Ready: {listed(not_ready)}."
+            "handler_not_ready", f"{len(not_ready)} node(s) have a handler that is not Ready: {listed(reasons)}."
         )
+
+
+def node_problems(snapshot: Snapshot) -> dict[str, str]:
+    """What is wrong with a node, as the code of the finding that tells of it; nodes in order are left out."""
+    sets = _daemonsets(snapshot)
+    found = {}
+    for node in snapshot.nodes.values():
+        code = _handler_problem(node, snapshot.handlers.get(node.name, ()), sets)
+        if code is None and node.owner == names.IN_TRANSIT:
+            code = "in_transit"
+        if code is None and node.owner not in (names.PRIMARY, names.IN_TRANSIT) and node.owner not in sets:
+            code = "owner_unknown"
+        if code is not None:
+            found[node.name] = code
+    return found
+
+
+def _daemonsets(snapshot: Snapshot) -> dict[str, KubeObject]:
+    """The DaemonSet of every owner."""
+    primary = {} if snapshot.primary is None else {names.PRIMARY: snapshot.primary}
+    return {**primary, **snapshot.pools}
+
+
+def _handler_problem(node: Node, pods: t.Sequence[HandlerPod], sets: t.Mapping[str, KubeObject]) -> str | None:
+    if len(pods) > 1:
+        return "two_handlers"
+    if not pods:
+        return "no_handler" if _expects_handler(node, sets) else None
+    if node.owner in sets and pods[0].daemonset != sets[node.owner]["metadata"]["name"]:
+        return "wrong_handler"
+    return "handler_not_ready" if node.ready and not pods[0].ready else None
 
 
 def _expects_handler(node: Node, sets: t.Mapping[str, KubeObject]) -> bool:

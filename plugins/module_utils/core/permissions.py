@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import typing as t
 from dataclasses import dataclass
 
 
@@ -33,6 +34,10 @@ def _all(verbs: str, resource: str, group: str = "", subresource: str = "") -> t
     return tuple(Permission(verb, resource, group, subresource=subresource) for verb in verbs.split())
 
 
+_ADMISSION = "admissionregistration.k8s.io"
+_KYVERNO = "policies.kyverno.io"
+_INSTANCETYPE = "instancetype.kubevirt.io"
+
 READER: tuple[Permission, ...] = (
     *_all("get list", "nodes"),
     *_all("list", "pods"),
@@ -40,16 +45,29 @@ READER: tuple[Permission, ...] = (
     *_all("get", "leases", "coordination.k8s.io"),
     *_all("get", "customresourcedefinitions", "apiextensions.k8s.io"),
     *_all("get list", "kubevirts", "kubevirt.io"),
-    *_all("get", "virtualmachineinstances", "kubevirt.io"),
+    *_all("get list", "virtualmachineinstances", "kubevirt.io"),
     *_all("list", "virtualmachineinstancemigrations", "kubevirt.io"),
     *_all("list", "hyperconvergeds", "hco.kubevirt.io"),
-)
-"""What reading modules ask of the API: ``plan_info`` and ``pool_info``."""
-
-_POOLS_FROM_CLUSTER: tuple[Permission, ...] = (
+    *_all("get list", "namespaces"),
     *_all("get", "configmaps"),
-    *_all("list", "workerpools", "worker.kubevirt.io"),
+    *_all("get", "mutatingadmissionpolicies", _ADMISSION),
+    *_all("get", "mutatingadmissionpolicybindings", _ADMISSION),
+    *_all("get", "mutatingpolicies", _KYVERNO),
 )
+"""What reading modules ask of the API: ``plan_info``, ``pool_info`` and ``launcher_images_info``."""
+
+EXPLAIN: tuple[Permission, ...] = (
+    *_all("get", "virtualmachines", "kubevirt.io"),
+    *_all("get", "virtualmachines", "subresources.kubevirt.io", "expand-spec"),
+    *_all("get", "controllerrevisions", "apps"),
+    *_all("get", "virtualmachineinstancetypes", _INSTANCETYPE),
+    *_all("get", "virtualmachineclusterinstancetypes", _INSTANCETYPE),
+    *_all("get", "virtualmachinepreferences", _INSTANCETYPE),
+    *_all("get", "virtualmachineclusterpreferences", _INSTANCETYPE),
+)
+"""What ``launcher_explain_info`` asks besides, for VMs that do not run."""
+
+_POOLS_FROM_CLUSTER: tuple[Permission, ...] = _all("list", "workerpools", "worker.kubevirt.io")
 """Only where the pool list itself is read from the cluster."""
 
 WRITER: tuple[Permission, ...] = (
@@ -65,13 +83,31 @@ WRITER: tuple[Permission, ...] = (
 WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.kubevirt.io")
 """What a run needs besides on a cluster that HCO manages."""
 
+WRITER_OF_BACKEND: t.Mapping[str, tuple[Permission, ...]] = {
+    "admission_policy": (
+        *_all("create update delete", "mutatingadmissionpolicies", _ADMISSION),
+        *_all("create update delete", "mutatingadmissionpolicybindings", _ADMISSION),
+    ),
+    "kyverno": _all("create update delete", "mutatingpolicies", _KYVERNO),
+    "aie_webhook": _all("create update delete", "configmaps"),
+}
+"""What a run needs besides to write the launcher policy, by back end."""
 
-def for_run(*, hco: bool) -> tuple[Permission, ...]:
-    """What a run needs on this cluster."""
-    return (*WRITER, *WRITER_HCO) if hco else WRITER
+WORKLOAD_UPDATE: tuple[Permission, ...] = (
+    *READER,
+    *_all("get create", "virtualmachineinstancemigrations", "kubevirt.io"),
+)
+"""What ``workload_update`` needs."""
+
+
+def for_run(*, hco: bool, backend: str = "none") -> tuple[Permission, ...]:
+    """What a run needs on this cluster, with this launcher back end."""
+    return (*WRITER, *(WRITER_HCO if hco else ()), *WRITER_OF_BACKEND.get(backend, ()))
 
 
 def shipped(role: str) -> tuple[Permission, ...]:
     """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
-    rights = for_run(hco=True) if role == "writer" else READER
-    return tuple(sorted({*rights, *_POOLS_FROM_CLUSTER}))
+    rights = {*READER, *EXPLAIN, *_POOLS_FROM_CLUSTER}
+    if role == "writer":
+        rights.update(for_run(hco=True), WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
+    return tuple(sorted(rights))

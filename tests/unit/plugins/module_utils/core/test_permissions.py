@@ -26,10 +26,10 @@ def granted(role):
     (found,) = [item for item in cluster_roles() if item["metadata"]["name"] == f"virtpools-{role}"]
     assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in found["rules"])
     return [
-        Permission(verb, resource, group)
+        Permission(verb, resource, group, subresource=subresource)
         for rule in found["rules"]
         for group in rule["apiGroups"]
-        for resource in rule["resources"]
+        for resource, _slash, subresource in (name.partition("/") for name in rule["resources"])
         for verb in rule["verbs"]
     ]
 

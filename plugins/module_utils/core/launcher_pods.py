@@ -67,6 +67,15 @@ class Placement:
             terms = ({"matchExpressions": [added]},)
         return replace(self, terms=terms, tolerations=(*self.tolerations, *tolerations))
 
+    def without_owner(self) -> Placement:
+        """The placement without what it asks of the owner label: the VM's own, before any launcher policy."""
+        if self.terms is None:
+            return self
+        # A term that loses its last requirement asked for nothing else: all nodes are fine.
+        own = tuple(_without_owner(term) if _asks(term) else term for term in self.terms)
+        freed = any(_asks(before) and not _asks(after) for before, after in zip(self.terms, own, strict=True))
+        return replace(self, terms=None if freed else own)
+
     def unfit(self, node: Node) -> str | None:
         """Why the scheduler keeps the pod off the node, as a clause that groups nodes; None when it fits.
 
@@ -182,6 +191,11 @@ class LauncherPod:
 
 def _asks(term: KubeObject) -> bool:
     return bool(term.get("matchExpressions") or term.get("matchFields"))
+
+
+def _without_owner(term: KubeObject) -> KubeObject:
+    expressions = term.get("matchExpressions") or ()
+    return {**term, "matchExpressions": [e for e in expressions if e["key"] != names.OWNER_LABEL]}
 
 
 def is_launcher(pod: KubeObject) -> bool:

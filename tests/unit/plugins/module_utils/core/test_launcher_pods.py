@@ -167,3 +167,14 @@ class TestPlacement:
 def _allows(placement, labels, name):
     required = None if placement.terms is None else {"nodeSelectorTerms": placement.terms}
     return node_selector_matches(required, labels, name)
+
+
+@pytest.mark.parametrize(
+    "terms", [None, (), ({},), ({"matchExpressions": [{"key": "a", "operator": "Exists"}]},)], ids=str
+)
+def test_what_the_policy_added_can_be_taken_out_of_a_placement(terms):
+    own = Placement({}, terms, ())
+    freed = own.with_pool(GPU_NODES).without_owner()
+    for labels in ({}, {"a": "1"}, {names.OWNER_LABEL: "gpu"}):
+        found = node(labels=labels)
+        assert (freed.unfit(found) is None) == (own.unfit(found) is None)

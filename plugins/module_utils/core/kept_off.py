@@ -1,0 +1,120 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The VMs that the mapping keeps off the nodes they run on, or the only ones they select: they could not start there again."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, in_order, note, warning
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import canonical_json
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
+
+_MOST_EXAMPLES = 5
+
+
+@dataclass
+class _Vms:
+    """How many there are, and the first few names: of thousands nobody reads more."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.examples) < _MOST_EXAMPLES:
+            self.examples.append(name)
+
+    def __str__(self) -> str:
+        more = self.count - len(self.examples)
+        return ", ".join(self.examples) + (f" and {more} more" if more else "")
+
+
+def kept_off(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    """A finding for every pool whose nodes some VMs have, or need, without being its VMs.
+
+    :param nodes: all nodes, with the owners that they will have.
+    :param pods: the launcher pods of the cluster, read once and not kept.
+    """
+    scheduler = _Scheduler(table, nodes)
+    elsewhere: dict[str, _Vms] = {}
+    nowhere: dict[tuple[str, tuple[str, ...]], _Vms] = {}
+    for pod in pods:
+        if pod.ended or pod.terminating:
+            continue
+        winner = matching.winner(table, pod.asked)
+        node = scheduler.nodes.get(pod.node)
+        if node is not None and table.requirement(winner).matches(node.labels):
+            continue
+        name = f"{pod.namespace}/{pod.vmi}"
+        owners = scheduler.owners_of_its_nodes(pod, winner)
+        if owners:
+            nowhere.setdefault((winner.name if winner is not None else "", owners), _Vms()).add(name)
+        elif winner is None and node is not None:
+            elsewhere.setdefault(node.owner, _Vms()).add(name)
+    return in_order((*_elsewhere(elsewhere), *_nowhere(nowhere)))
+
+
+def _elsewhere(groups: t.Mapping[str, _Vms]) -> t.Iterator[Finding]:
+    for pool, vms in groups.items():
+        yield note(
+            "kept_off",
+            f"{vms.count} VM(s) run on nodes of pool {pool} without belonging to it ({vms}): they go on running, and start "
+            "on other nodes next time.",
+        )
+
+
+def _nowhere(groups: t.Mapping[tuple[str, tuple[str, ...]], _Vms]) -> t.Iterator[Finding]:
+    for (pool, owners), vms in groups.items():
+        if pool:
+            yield warning(
+                "kept_off_nowhere",
+                f"{vms.count} VM(s) belong to pool {pool}, but their own nodeSelector, node affinity and tolerations let "
+                f"them onto none of its nodes, only onto those of {', '.join(owners)} ({vms}): once stopped they find no "
+                "node. Change that in the VMs, or the pool's selector.",
+            )
+        else:
+            yield warning(
+                "kept_off_nowhere",
+                f"{vms.count} VM(s) belong to no pool, but their own nodeSelector, node affinity and tolerations let them "
+                f"only onto nodes of {', '.join(owners)} ({vms}): once stopped they find no node. Change that in the VMs, "
+                "let the pool's selector match them, or set unmatched: allow for the pool.",
+            )
+
+
+class _Scheduler:
+    """Where launcher pods could go. Answers are kept, since most VMs ask for the same."""
+
+    def __init__(self, table: Table, nodes: t.Mapping[str, Node]) -> None:
+        self.nodes = {name: _labelled(node) for name, node in nodes.items()}
+        self._table = table
+        self._known: dict[tuple[str, str | None], tuple[str, ...]] = {}
+
+    def owners_of_its_nodes(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
+        """Who owns the nodes that the VM itself could take, when the mapping lets it onto none of them; else nobody."""
+        wanted = [dict(pod.node_selector), pod.terms, pod.tolerations]
+        key = canonical_json(wanted), winner.name if winner is not None else None
+        if key not in self._known:
+            self._known[key] = self._look(pod, winner)
+        return self._known[key]
+
+    def _look(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
+        own = pod.placement.without_owner()
+        mapped = own.with_pool(self._table.requirement(winner), winner.tolerations if winner is not None else ())
+        if any(mapped.unfit(node) is None for node in self.nodes.values()):
+            return ()
+        return tuple(sorted({node.owner for node in self.nodes.values() if own.unfit(node) is None}))
+
+
+def _labelled(node: Node) -> Node:
+    """The node with the label of the owner it will have."""
+    labels = {key: value for key, value in node.labels.items() if key != names.OWNER_LABEL}
+    if node.owner != names.PRIMARY:
+        labels[names.OWNER_LABEL] = node.owner
+    return replace(node, labels=labels)

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A verification's reports as data, of clusters of any size, for what renders them."""
+
+from __future__ import annotations
+
+import collections
+
+STOCK = "registry.example/kubevirt/virt-launcher@sha256:" + "5" * 64
+VERDICTS = ("correct", "outdated", "wrong_image", "wrong_node", "not_covered", "pending")
+
+
+def image(pool):
+    return f"registry.example/virtpools/virt-launcher:v1.9.0-{pool}"
+
+
+def vm(name="web", namespace="shop", pool="gpu", verdict="wrong_image", **fields):
+    return {
+        "namespace": namespace,
+        "name": name,
+        "pool": pool,
+        "expected_image": image(pool),
+        "images": {"container compute": STOCK, "container guest-console-log": STOCK},
+        "node": f"{pool}-0",
+        "owner": pool,
+        "verdict": verdict,
+        "reason": "It was made under the present policy and has another image.",
+        "remedy": "restart",
+        **fields,
+    }
+
+
+def node(name, owner="primary", problem=None, handlers=1, ready=True, **fields):
+    return {
+        "name": name,
+        "owner": owner,
+        "wanted": owner,
+        "problem": problem,
+        "handlers": handlers,
+        "ready": ready,
+        **fields,
+    }
+
+
+def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
+    """A report of these VMs, and of ``correct`` others in every pool."""
+    vms, nodes, owners = list(vms), list(nodes), ["primary", *pools]
+    verdicts = collections.Counter(found["verdict"] for found in vms)
+    verdicts["correct"] += correct * len(owners)
+    problems = sum(verdicts[verdict] for verdict in ("wrong_image", "wrong_node", "not_covered"))
+    return {
+        "healthy": not problems,
+        "summary": f"{problems} VM(s) are wrong." if problems else "Every VM has the image and nodes of its pool.",
+        "counts": {
+            "vms": verdicts.total(),
+            "nodes": len(nodes),
+            "pools": len(pools),
+            "problems": problems,
+            "listed": verdicts["outdated"] + verdicts["pending"],
+        },
+        "pools": [_pool(owner, vms, nodes, correct) for owner in owners],
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "vms": vms,
+        "vms_left_out": left_out,
+        "nodes": nodes,
+        "daemonsets": [
+            {"name": f"virt-handler-{pool}", "pool": pool, "desired": 2, "ready": 2, "problems": []} for pool in pools
+        ],
+        "policy": {
+            "backend": "admission_policy",
+            "name": "virtpools-launcher",
+            "state": "live",
+            "digest": "0123456789ab",
+            "problem": None,
+        },
+        "findings": [],
+        **fields,
+    }
+
+
+def _pool(owner, vms, nodes, correct):
+    own = [found for found in nodes if found["owner"] == owner]
+    counts = collections.Counter(found["verdict"] for found in vms if (found["pool"] or "primary") == owner)
+    counts["correct"] += correct
+    return {
+        "name": owner,
+        "nodes": len(own),
+        "ready": sum(found["ready"] for found in own),
+        "daemonset": "virt-handler" if owner == "primary" else f"virt-handler-{owner}",
+        "handler_image": f"registry.example/virt-handler:v1.9.0-{owner}",
+        "launcher_image": None if owner == "primary" else image(owner),
+        "active": True,
+        "vms": {verdict: counts[verdict] for verdict in VERDICTS},
+    }

@@ -36,6 +36,8 @@ class Node:
     former_owner: str | None
     heartbeat: str | None
     images: frozenset[str]
+    devices: t.Mapping[str, int] = field(default_factory=dict)
+    """How many of each device (extended resource, such as ``nvidia.com/A100``) the node can give to pods."""
 
     @property
     def schedulable(self) -> bool:
@@ -57,6 +59,7 @@ class Node:
             former_owner=annotations.get(names.FORMER_OWNER_ANNOTATION),
             heartbeat=annotations.get(names.HEARTBEAT_ANNOTATION),
             images=frozenset(name for image in status.get("images") or () for name in image.get("names") or ()),
+            devices=_devices(status.get("allocatable") or {}),
         )
 
 
@@ -366,6 +369,10 @@ def _owner(labels: t.Mapping[str, str]) -> str:
     if value is None:
         return names.PRIMARY
     return f"'{value}'" if value in ("", names.PRIMARY) else value
+
+
+def _devices(allocatable: t.Mapping[str, t.Any]) -> dict[str, int]:
+    return {name: int(amount) for name, amount in allocatable.items() if "/" in name and str(amount).isdigit()}
 
 
 def _node_of(pod: KubeObject) -> str:

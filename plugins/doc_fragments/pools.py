@@ -69,4 +69,30 @@ options:
       - Pull a pool's images to a node by a short-lived pod before the node's handler is taken away.
     type: bool
     default: true
+  launcher_backend:
+    description:
+      - What gives launcher pods their pool's image and nodes.
+      - V(admission_policy) is a MutatingAdmissionPolicy, which Kubernetes has on by default from 1.36. V(kyverno) is a MutatingPolicy of Kyverno.
+        V(aie_webhook) is the ConfigMap of kubevirt-aie-webhook. V(none) leaves launcher pods alone.
+      - V(auto) keeps the one in use, or takes the first of these that the cluster has, and the plan says why.
+    type: str
+    default: auto
+    choices:
+      - auto
+      - admission_policy
+      - kyverno
+      - aie_webhook
+      - none
+  outdated:
+    description:
+      - KubeVirt calls every VM with a pool's launcher image outdated, and migrates or restarts it for ever when
+        C(workloadUpdateMethods) of the KubeVirt object say so.
+      - V(refuse) refuses pools with launcher images while they do.
+      - V(correct) installs a second policy that keeps KubeVirt from calling VMs with a current pool image outdated. It changes
+        a status field that virt-controller writes.
+    type: str
+    default: refuse
+    choices:
+      - refuse
+      - correct
 """

@@ -49,6 +49,12 @@ POOL_ARGUMENTS: Arguments = {
     "max_unavailable": {"type": "raw", "default": 1},
     "allow_skew": {"type": "bool", "default": False},
     "prepull": {"type": "bool", "default": True},
+    "launcher_backend": {
+        "type": "str",
+        "default": "auto",
+        "choices": ["auto", "admission_policy", "kyverno", "aie_webhook", "none"],
+    },
+    "outdated": {"type": "str", "default": "refuse", "choices": ["refuse", "correct"]},
 }
 
 RUN_ARGUMENTS: Arguments = {

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The mapping table as rules of kubevirt-aie-webhook, and what these cannot say.
+
+The webhook takes the first rule of its ConfigMap that has one of the VM's devices or all of its labels, and replaces the
+image of the pod's first container. It can also add the rule's node labels, as one more required node-affinity term:
+terms are ORed, so that in a pod which has one already (KubeVirt gives most VMs one) it lets the VM go to nodes that it
+was kept off, and keeps it off none. So no node labels are written, and only what leads VMs to their nodes by itself is
+accepted: devices.
+
+The ConfigMap belongs to whoever installed the webhook. We own its rules while POLICY_ANNOTATION is on it.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, error, listed, warning
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object, canonical_json, digest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+
+KubeObject = t.Mapping[str, t.Any]
+
+KEY = "config.yaml"
+_EMPTY = frozenset({"", "{}", "rules:", "rules:[]", "rules:null"})
+"""A configuration without rules, spaces aside, as the webhook's chart, HCO or a person writes it."""
+_NO_RULES = canonical_json({"rules": []})
+
+
+def check(table: Table) -> t.Iterator[Finding]:
+    """What of the table the webhook cannot do: errors where VMs would get the wrong image or node."""
+    for rule in table.rules:
+        beyond = listed(_beyond(rule), most=10)
+        if beyond:
+            yield error(
+                "aie_cannot_express",
+                f"Pool {rule.name}: kubevirt-aie-webhook cannot do what it says with {beyond}; leave that out, or choose "
+                "another virtpools_launcher_backend.",
+            )
+    if table.keep_off:
+        yield error(
+            "aie_cannot_keep_off",
+            f"kubevirt-aie-webhook cannot keep VMs that match no pool off the nodes of {listed(table.keep_off)}; set "
+            "unmatched: allow there, or choose another virtpools_launcher_backend.",
+        )
+    tolerating = [rule.name for rule in table.rules if rule.tolerations]
+    if tolerating:
+        yield warning(
+            "aie_no_tolerations",
+            f"kubevirt-aie-webhook adds no tolerations, so the VMs of {listed(tolerating)} need them in their own "
+            "template where the pool's nodes are tainted.",
+        )
+    if table.rules:
+        yield warning(
+            "aie_compute_only",
+            f"kubevirt-aie-webhook changes the container {names.COMPUTE} alone: helpers of the VMs of "
+            f"{listed(rule.name for rule in table.rules)} (serial console, virtiofs, container disks) keep KubeVirt's own "
+            "launcher image, and only devices keep these VMs on the pools' nodes.",
+        )
+
+
+def _beyond(rule: Pool) -> t.Iterator[str]:
+    """The fields of a pool that no rule can stand for."""
+    selector = rule.selector
+    if selector is None:
+        return
+    if rule.virt_launcher_image is None:
+        yield "no virtLauncherImage"
+    if selector.labels is not None:
+        yield "selector.vmLabels"  # matched, but nothing would lead such a VM to the pool's nodes
+    if selector.match_node_selector:
+        yield "selector.matchNodeSelector"
+    if selector.architectures:
+        yield "selector.architectures"
+    if selector.namespaces is not None:
+        yield "selector.namespaces"
+
+
+def foreign(live: KubeObject) -> Finding | None:
+    """The error that the rules in the ConfigMap are somebody else's, if they are."""
+    if is_ours(live) or "".join(_text(live).split()) in _EMPTY:
+        return None
+    metadata = live["metadata"]
+    return error(
+        "aie_rules_foreign",
+        f"ConfigMap {metadata.get('namespace')}/{metadata['name']} holds rules that this collection has not written, "
+        f"and would lose them; make pools of them (virtpools_pools_from_cluster reads them), then empty its {KEY}.",
+    )
+
+
+def is_ours(live: KubeObject) -> bool:
+    """Whether the rules in the ConfigMap were written by us."""
+    return names.POLICY_ANNOTATION in (live["metadata"].get("annotations") or {})
+
+
+def derive(table: Table, live: KubeObject) -> Object:
+    """The webhook's ConfigMap with the table's rules; the rest of it as it is."""
+    text = canonical_json({"rules": [_rule(rule) for rule in table.rules]})
+    annotations = {names.POLICY_ANNOTATION: digest(text)[:12], names.MAPPING_ANNOTATION: table.to_text() or None}
+    return _with(live, text, annotations)
+
+
+def released(live: KubeObject) -> Object:
+    """The webhook's ConfigMap without rules: without the key, or without itself, the webhook would keep the last ones."""
+    return _with(live, _NO_RULES, {names.POLICY_ANNOTATION: None, names.MAPPING_ANNOTATION: None})
+
+
+def _rule(rule: Pool) -> Object:
+    selector = rule.selector
+    return {
+        "name": rule.name,
+        "image": rule.virt_launcher_image,
+        "selector": {"deviceNames": list(selector.device_names)} if selector is not None else {},
+    }
+
+
+def _text(live: KubeObject) -> str:
+    return str((live.get("data") or {}).get(KEY) or "")
+
+
+def _with(live: KubeObject, text: str, annotations: t.Mapping[str, str | None]) -> Object:
+    obj = copy.deepcopy(dict(live))
+    obj["data"] = {**(obj.get("data") or {}), KEY: text}
+    merged = {**(obj["metadata"].get("annotations") or {}), **annotations}
+    obj["metadata"]["annotations"] = {key: value for key, value in merged.items() if value is not None}
+    if not obj["metadata"]["annotations"]:
+        del obj["metadata"]["annotations"]
+    return obj

@@ -45,10 +45,11 @@ PROBE_LABEL = "virtpools.io/probe"
 """On the launcher pods, never stored, that a launcher policy is tried with."""
 
 STOCK_IMAGE_ENV = "VIRTPOOLS_STOCK_IMAGE"
-"""On ``compute`` of a launcher pod: the launcher image it came with. VM owners can set annotations, but no variable."""
+"""On ``compute`` of a launcher pod whose pool has an image: the launcher image that it came with. VM owners can set
+annotations, but no variable."""
 
 POOL_ENV = "VIRTPOOLS_POOL"
-"""On ``compute`` of a launcher pod: the pool that the VM was given."""
+"""On ``compute`` of every launcher pod that a policy admitted: the pool that the VM was given, or PRIMARY."""
 
 PRIMARY = "primary"
 """How messages, plans and annotations name the stock DaemonSet as an owner; no pool may have this name."""

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writing CEL, the expression language of admission policies: values as literals, requirements as conditions."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement
+
+MOST_TEXT = 6_000
+"""Of characters in one expression: an API server takes far more, but needs ever longer to check it."""
+
+
+def literal(value: t.Any) -> str:
+    """A value as a literal, in ASCII. Values of mappings may be of different types: CEL is told so (``dyn``)."""
+    if isinstance(value, str):
+        return f'"{"".join(map(_escaped, value))}"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, t.Mapping):
+        return f"{{{', '.join(f'{literal(key)}: dyn({literal(item)})' for key, item in value.items())}}}"
+    return f"[{', '.join(map(literal, value))}]"
+
+
+def _escaped(character: str) -> str:
+    """CEL knows no surrogate pairs: what JSON escapes as two, it escapes as one."""
+    if " " <= character <= "~":
+        return f"\\{character}" if character in '"\\' else character
+    return f"\\u{ord(character):04x}" if character <= "\uffff" else f"\\U{ord(character):08x}"
+
+
+def meets(requirement: Requirement, labels: str) -> str:
+    """The condition that a map of strings, the expression ``labels``, meets a label selector's requirement."""
+    key = literal(requirement.key)
+    there = f"{key} in {labels}"
+    if requirement.operator == "Exists":
+        return there
+    if requirement.operator == "DoesNotExist":
+        return f"!({there})"
+    one_of = all_of([there, f"{labels}[{key}] in {literal(requirement.values)}"])
+    return one_of if requirement.operator == "In" else f"!{one_of}"
+
+
+def all_of(conditions: t.Iterable[str]) -> str:
+    return _joined("&&", conditions, "true")
+
+
+def any_of(conditions: t.Iterable[str]) -> str:
+    return _joined("||", conditions, "false")
+
+
+def _joined(operator: str, conditions: t.Iterable[str], nothing: str) -> str:
+    parts = list(conditions)
+    return f"({f' {operator} '.join(parts)})" if len(parts) > 1 else "".join(parts) or nothing
+
+
+def shards(texts: t.Iterable[str], most: int = MOST_TEXT) -> t.Iterator[list[str]]:
+    """The texts in order, in groups of at most ``most`` characters (or of one text that is longer)."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > most:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text) + len(", ")
+    if group:
+        yield group

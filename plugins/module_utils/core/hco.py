@@ -108,6 +108,13 @@ def placement_path(hyperconverged: ReadOnly) -> str:
     return "spec.deployment.nodePlacements.workload"
 
 
+def update_methods_path(hyperconverged: ReadOnly) -> str:
+    """Where the user says by which methods KubeVirt updates VMs. HCO renders its own default where nothing is said."""
+    if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
+        return "spec.workloadUpdateStrategy.workloadUpdateMethods"
+    return "spec.virtualization.workloadUpdateStrategy.workloadUpdateMethods"
+
+
 def operations(hyperconverged: ReadOnly) -> list[Object]:
     """Everybody's operations in the annotation, in order.
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement
@@ -16,7 +17,7 @@ MOST_TEXT = 6_000
 def literal(value: t.Any) -> str:
     """A value as a literal, in ASCII. Values of mappings may be of different types: CEL is told so (``dyn``)."""
     if isinstance(value, str):
-        return f'"{"".join(map(_escaped, value))}"'
+        return f'"{_SPECIAL.sub(_escaped, value)}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -26,10 +27,14 @@ def literal(value: t.Any) -> str:
     return f"[{', '.join(map(literal, value))}]"
 
 
-def _escaped(character: str) -> str:
+_SPECIAL = re.compile(r'[^ -~]|["\\]')
+
+
+def _escaped(match: re.Match[str]) -> str:
     """CEL knows no surrogate pairs: what JSON escapes as two, it escapes as one."""
-    if " " <= character <= "~":
-        return f"\\{character}" if character in '"\\' else character
+    character = match[0]
+    if character in '"\\':
+        return f"\\{character}"
     return f"\\u{ord(character):04x}" if character <= "\uffff" else f"\\U{ord(character):08x}"
 
 

@@ -15,6 +15,7 @@ of the pod come from the VM's owner; environment variables of ``compute`` do not
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import cel, names, objects
@@ -59,6 +60,7 @@ def metadata(table: Table, namespace: str) -> Object:
     }
 
 
+@functools.lru_cache(maxsize=8)
 def digest_of(table: Table, namespace: str) -> str:
     """What tells this policy from any other that does something else. Pods carry it."""
     return objects.digest(_spec(table, namespace, names.POLICY, digest=""))[:_DIGITS]
@@ -153,6 +155,8 @@ def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
         yield f"rules{number}", cel.literal([_row(rule) for rule in shard])
         found.append(f"variables.hit{number} >= 0 ? [variables.rules{number}[variables.hit{number}]] : []")
     nobody = cel.literal({"name": names.PRIMARY, "image": "", "tolerations": []})
+    # Without any rule the list must still say what it would hold, or its type is anybody's guess.
+    found = found or [f"[{nobody}].filter(n, false)"]
     yield "found", f"[{', '.join(found)}].filter(f, f.size() > 0)"
     yield "pool", f"variables.found.size() > 0 ? variables.found[0][0] : {nobody}"
 

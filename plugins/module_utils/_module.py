@@ -115,6 +115,8 @@ class Task:
             max_unavailable=self.params["max_unavailable"],
             allow_skew=self.params["allow_skew"],
             prepull=self.params["prepull"],
+            launcher_backend=self.params["launcher_backend"],
+            outdated=self.params["outdated"],
         )
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
@@ -122,6 +124,18 @@ class Task:
         options = self.options()
         pools = self.pools()
         return plan.make(self.snapshot(nodes), pools, options)
+
+    def plan_or_recorded(self, found: Snapshot) -> Plan:
+        """The plan for the pools given or, without any, for those that the cluster records, on this snapshot.
+
+        :raises InputErrors: when none are given and the cluster has none.
+        """
+        if any(self.params[source] for source in ("pools", "pools_manifest", "pools_from_cluster")):
+            return plan.make(found, self.pools(), self.options())
+        pools = plan.recorded(found)
+        if not pools:
+            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
+        return plan.make(found, pools, plan.recorded_options(found, self.options()))
 
     def settle(self, timeout: float) -> None:
         """Wait until KubeVirt is fit to be changed.

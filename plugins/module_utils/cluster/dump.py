@@ -8,8 +8,9 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 
 try:
     import yaml
@@ -24,6 +25,27 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
 
     :raises InputErrors: when the directory or a file cannot be read, or the objects in it are not enough.
     """
+    return snapshot.from_objects(read_objects(directory), namespace, name)
+
+
+def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:
+    """The launcher pods among the objects of a dump."""
+    by_kind: dict[str, list[t.Any]] = {"Namespace": [], "Pod": []}
+    for obj in snapshot.flat(objects):
+        by_kind.setdefault(obj.get("kind", ""), []).append(obj)
+    labels = {found["metadata"]["name"]: found["metadata"].get("labels") or {} for found in by_kind["Namespace"]}
+    return [
+        LauncherPod.of(pod, labels.get(pod["metadata"].get("namespace", "")))
+        for pod in by_kind["Pod"]
+        if (pod["metadata"].get("labels") or {}).get(names.KUBEVIRT_LABEL) == names.LAUNCHER
+    ]
+
+
+def read_objects(directory: str) -> list[t.Any]:
+    """The objects in the files of a directory; ``List`` objects as they are.
+
+    :raises InputErrors: when the directory or a file cannot be read.
+    """
     if yaml is None:
         raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
     try:
@@ -32,8 +54,7 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
         raise InputErrors([f"The dump directory {directory} cannot be read: {error.strerror}."]) from error
     if not files:
         raise InputErrors([f"The dump directory {directory} holds no .yaml, .yml or .json file."])
-    objects = [obj for path in files for obj in _objects(path)]
-    return snapshot.from_objects(objects, namespace, name)
+    return [obj for path in files for obj in _objects(path)]
 
 
 def _objects(path: pathlib.Path) -> list[t.Any]:

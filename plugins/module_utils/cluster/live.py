@@ -17,11 +17,14 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     snapshot,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
 
 Object = dict[str, t.Any]
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
+
+LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
 _MOST_SINGLE_READS = 40
 """Up to so many nodes are read one by one; more are cheaper as a list of all."""
@@ -156,6 +159,19 @@ def _migrations(cluster: Cluster) -> tuple[list[Object], list[Object]]:
 def migrations(cluster: Cluster) -> tuple[snapshot.Migration, ...]:
     """The live migrations that are running now."""
     return snapshot.active_migrations(*_migrations(cluster))
+
+
+def namespaces(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """The labels of every namespace."""
+    found = (namespace["metadata"] for namespace in cluster.list(kinds.NAMESPACE))
+    return {metadata["name"]: dict(metadata.get("labels") or {}) for metadata in found}
+
+
+def launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
+    """The launcher pods of all namespaces, page by page: of 100,000 of them only one page is held at a time."""
+    labels = namespaces(cluster)
+    for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS):
+        yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
 
 
 def _chained(*parts: t.Iterable[Object]) -> t.Iterator[Object]:

@@ -190,8 +190,7 @@ def desired(
 
 
 def of_others(backend: Backend, admission: Admission) -> list[tuple[str, Object]]:
-    """Our objects of all back ends but this one, by kind, in the order to take them away (``aie_config.released``
-    where it is the ConfigMap): what a change of the back end leaves behind."""
+    """Our objects of all back ends but this one, by kind, in the order to take them away: see ``left_of``."""
     return [
         (kind, dict(live))
         for other, of_other in _KINDS.items()
@@ -199,6 +198,11 @@ def of_others(backend: Backend, admission: Admission) -> list[tuple[str, Object]
         for kind in reversed(of_other)
         if (live := _ours(admission, kind)) is not None
     ]
+
+
+def left_of(live: KubeObject) -> Object | None:
+    """What stays of an object of ours that is not needed any more; None where it is deleted."""
+    return aie_config.released(live) if live["kind"] == _CONFIG_MAP else None
 
 
 def recorded(admission: Admission) -> Table | None:
@@ -215,6 +219,12 @@ def in_effect(admission: Admission) -> KubeObject | None:
     """The live object of ours that holds the rules, of whatever back end; None where there is none."""
     holders = (of_backend[0] for of_backend in _KINDS.values() if of_backend)
     return next((live for kind in holders if (live := _ours(admission, kind)) is not None), None)
+
+
+def in_use(admission: Admission) -> Backend | None:
+    """The back end whose rules are live; None where there are none of ours."""
+    found = in_effect(admission)
+    return next((backend for backend, of_backend in _KINDS.items() if found and found["kind"] in of_backend), None)
 
 
 def drift(wanted: t.Sequence[tuple[Kind, Object]], admission: Admission) -> tuple[Difference, ...]:

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     assignment,
     daemonsets,
     exclusion,
+    launcher_backends,
+    launchers,
     names,
     preflight,
 )
@@ -25,9 +28,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     warning,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Admission, KubeObject, Snapshot
 
 Action = t.Literal["move", "finish", "replace"]
 ObjectAction = t.Literal["create", "update", "delete"]
@@ -48,6 +52,8 @@ class Options:
     max_unavailable: int | str = 1
     allow_skew: bool = False
     prepull: bool = True
+    launcher_backend: launcher_backends.Wanted = "auto"
+    outdated: launchers.Outdated = "refuse"
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -137,7 +143,11 @@ class Digest:
                 ]
             )
         meanings = (
-            ("the desired objects (pools, images, or the primary DaemonSet they derive from)", self.objects, parts[0]),
+            (
+                "the desired objects (pools, images, launcher policy, or the primary DaemonSet they derive from)",
+                self.objects,
+                parts[0],
+            ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
             ("the options (overlap, prune, max_unavailable, prepull)", self.options, parts[2]),
         )
@@ -147,7 +157,10 @@ class Digest:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``."""
+    """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
+
+    The steps of ``launchers`` come before the first batch and between batches.
+    """
 
     snapshot: Snapshot
     exclusion: Edit
@@ -163,16 +176,30 @@ class Plan:
     findings: tuple[Finding, ...]
     digest: Digest
     pools: tuple[str, ...] = field(default=())
+    launchers: Launchers | None = None
+    """None where the snapshot has not all that decides it."""
 
     @property
     def changed(self) -> bool:
         """Whether a run would write anything."""
-        return bool(self.exclusion.changed or self.daemonsets or self.moves or self.retired or self.leftovers)
+        return bool(
+            self.exclusion.changed
+            or self.daemonsets
+            or self.moves
+            or self.retired
+            or self.leftovers
+            or self.launcher_steps
+        )
 
     @property
     def pending(self) -> bool:
         """Whether a run has anything to do, waiting for what an earlier one left included."""
         return self.changed or self.settling
+
+    @property
+    def launcher_steps(self) -> tuple[int, ...]:
+        """After how many batches the launcher policy changes; 0: before the first."""
+        return self.launchers.steps if self.launchers else ()
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -191,14 +218,21 @@ class Plan:
 
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run."""
-        lines = []
-        if self.exclusion.changed:
-            lines.append(str(self.exclusion))
+        lines = [*self.first_changes(), *self.launcher_changes(0)]
+        for number, batch in enumerate(self.batches, 1):
+            lines += [*map(str, batch), *self.launcher_changes(number)]
+        return (*lines, *map(str, self.retired))
+
+    def first_changes(self) -> tuple[str, ...]:
+        """What is done before launcher pods and nodes are touched."""
+        lines = [str(self.exclusion)] if self.exclusion.changed else []
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
-        lines += [str(move) for batch in self.batches for move in batch]
-        lines += [str(change) for change in self.retired]
         return tuple(lines)
+
+    def launcher_changes(self, batches: int) -> tuple[str, ...]:
+        """What is done for launcher pods after so many batches of nodes."""
+        return self.launchers.changes(batches) if self.launchers and batches in self.launcher_steps else ()
 
 
 def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
@@ -214,6 +248,8 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     changes = _daemonset_changes(snapshot, desired)
     moves, held_back = _moves(snapshot, assigned, desired)
     retired, staying = _retired(snapshot, pools, moves, options)
+    batches = _batches(moves, assigned, snapshot, options)
+    found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     settling = preflight.own_change_settling(snapshot)
     findings = [
         *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
@@ -223,6 +259,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *staying,
         *_kept(kept),
         *_consequences(snapshot, edit, moves),
+        *(found.findings() if found else ()),
     ]
     return Plan(
         snapshot=snapshot,
@@ -230,14 +267,38 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         settling=settling,
         daemonsets=changes,
         moves=moves,
-        batches=_batches(moves, assigned, snapshot, options),
+        batches=batches,
         retired=retired,
         wanted=assigned.wanted,
         desired=desired,
         findings=in_order(findings),
-        digest=_digest(edit, desired, assigned, options),
+        digest=_digest(edit, desired, assigned, found, options),
         pools=tuple(pool.name for pool in pools),
+        launchers=found,
     )
+
+
+def recorded(snapshot: Snapshot) -> tuple[Pool, ...]:
+    """The pools as the cluster records them: those of the live launcher policy in its order, then the others by name.
+
+    What a pool's DaemonSet says counts. One that does not say what it was made for is left out.
+    """
+    live = snapshot.admission and launcher_backends.recorded(snapshot.admission)
+    order = [rule.name for rule in live.rules] if live else []
+    found = {pool.name: pool for pool in _readable(snapshot, sorted(snapshot.pools))}
+    ranked = sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+    return tuple(found[name] for name in ranked)
+
+
+def recorded_options(snapshot: Snapshot, options: Options) -> Options:
+    """The options for pools that the cluster records: what was accepted when they were made is no question now."""
+    admission = snapshot.admission or Admission()
+    backend, outdated = options.launcher_backend, options.outdated
+    if backend == "auto":
+        backend = launcher_backends.in_use(admission) or backend
+    if launchers.corrects(admission):
+        outdated = "correct"
+    return replace(options, overlap="first_wins", allow_skew=True, launcher_backend=backend, outdated=outdated)
 
 
 def _nothing(snapshot: Snapshot, edit: Edit, pools: t.Sequence[Pool], options: Options) -> Plan:
@@ -280,6 +341,34 @@ def _desired(
         else:
             desired[name] = daemonsets.derive(primary, pool)
     return desired, findings
+
+
+def _readable(snapshot: Snapshot, pools: t.Iterable[str]) -> t.Iterator[Pool]:
+    """What the DaemonSets of these pools say they were made for, as far as they do."""
+    for name in pools:
+        with contextlib.suppress(InputErrors):
+            yield daemonsets.pool_of(snapshot.pools[name])
+
+
+def _launchers(
+    snapshot: Snapshot,
+    pools: t.Sequence[Pool],
+    kept: t.Sequence[str],
+    assigned: assignment.Assignment,
+    batches: t.Sequence[t.Sequence[Move]],
+    options: Options,
+) -> Launchers:
+    staying = {*kept, *(pool.name for pool in pools)}
+    return launchers.make(
+        snapshot,
+        (*pools, *_readable(snapshot, kept)),
+        tuple(_readable(snapshot, (pool for pool in snapshot.pools if pool not in staying))),
+        assigned.wanted,
+        assigned.blocked,
+        batches,
+        backend=options.launcher_backend,
+        outdated=options.outdated,
+    )
 
 
 def _plain_template(primary: KubeObject) -> KubeObject:
@@ -435,6 +524,7 @@ def _digest(
     edit: Edit,
     desired: t.Mapping[str, KubeObject],
     assigned: assignment.Assignment,
+    found: Launchers | None,
     options: Options,
 ) -> Digest:
     objects = {
@@ -447,6 +537,7 @@ def _digest(
             ]
             for pool, ds in desired.items()
         },
+        "launchers": found.digest if found else None,
     }
     return Digest(
         objects=digest(objects)[:12],

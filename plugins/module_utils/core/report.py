@@ -49,16 +49,14 @@ def _step_lines(plan: Plan) -> list[str]:
     lines = []
     if plan.settling:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
-    changes = list(plan.changes())
-    moves = [str(move) for batch in plan.batches for move in batch]
-    before = changes[: len(changes) - len(moves) - len(plan.retired)]
-    if before:
+    first = [*plan.first_changes(), *plan.launcher_changes(0)]
+    if first:
         lines.append("First:")
-        lines += [f"  {line}" for line in before]
+        lines += [f"  {line}" for line in first]
         lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
     for number, batch in enumerate(plan.batches, 1):
         lines.append(f"Batch {number} of {len(plan.batches)}:")
-        lines += [f"  {move}" for move in batch]
+        lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
     if plan.retired:
         lines.append("At the end:")
         lines += [f"  {change}" for change in plan.retired]

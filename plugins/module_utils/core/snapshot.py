@@ -243,7 +243,7 @@ def from_objects(objects: t.Iterable[KubeObject], namespace: str | None = None, 
     :raises InputErrors: when there is not exactly one KubeVirt that fits, or no node.
     """
     by_kind: dict[str, list[KubeObject]] = {}
-    for obj in _flat(objects):
+    for obj in flat(objects):
         by_kind.setdefault(obj.get("kind", ""), []).append(obj)
     if not by_kind.get("Node"):
         raise InputErrors(["The dump holds no Node object; add the output of `kubectl get nodes -o yaml`."])
@@ -395,9 +395,10 @@ def _condition(status: KubeObject, kind: str) -> str | None:
     return None
 
 
-def _flat(objects: t.Iterable[KubeObject]) -> t.Iterator[KubeObject]:
+def flat(objects: t.Iterable[KubeObject]) -> t.Iterator[KubeObject]:
+    """The objects that have a name, those inside ``List`` objects in their place."""
     for obj in objects:
         if isinstance(obj, dict) and isinstance(obj.get("items"), list):
-            yield from _flat(obj["items"])
+            yield from flat(obj["items"])
         elif isinstance(obj, dict) and isinstance(obj.get("metadata"), dict) and obj["metadata"].get("name"):
             yield obj

@@ -1,0 +1,233 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The launcher policy's part of a plan: which mapping table is in effect when, and what is written for it."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    activation,
+    kinds,
+    launcher_backends,
+    names,
+    outdated_policy,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.activation import Move, Progress
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
+    Finding,
+    error,
+    listed,
+    note,
+    warning,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_backends import Choice, Wanted
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object, digest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Admission, KubeObject, Snapshot
+
+Outdated = t.Literal["refuse", "correct"]
+
+
+@dataclass(frozen=True)
+class Launchers:
+    """What a run does for launcher pods.
+
+    ``stages[0]`` is the mapping table that is due now, ``stages[n]`` the one after the n-th batch of nodes.
+    """
+
+    snapshot: Snapshot
+    choice: Choice
+    outdated: Outdated
+    stages: tuple[Table, ...]
+    full: Table
+    """The table with all pools active and their own images: what an approved plan is approved for."""
+    in_effect: Table | None
+    """The table of the live policy; None where there is none."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """After how many batches the policy changes; 0: before the first."""
+        return tuple(
+            number
+            for number, table in enumerate(self.stages)
+            if (self.to_write(0) or self.to_delete(0) if number == 0 else table != self.stages[number - 1])
+        )
+
+    def policy(self, stage: int) -> list[tuple[Kind, Object]]:
+        """The objects of the launcher policy at a stage, in the order to write them."""
+        return self._policy(self.stages[stage])
+
+    def correction(self, stage: int) -> list[tuple[Kind, Object]]:
+        """The policy that keeps KubeVirt from calling pool VMs outdated, and its binding; written first."""
+        return self._correction(self.stages[stage])
+
+    def to_write(self, stage: int) -> tuple[Object, ...]:
+        """Those objects of a stage that are missing or differ on the cluster as it is."""
+        wanted = [*self.correction(stage), *self.policy(stage)]
+        admission = _admission(self.snapshot)
+        return tuple(obj for kind, obj in wanted if launcher_backends.drift([(kind, obj)], admission))
+
+    def to_delete(self, stage: int) -> tuple[KubeObject, ...]:
+        """Live objects of ours that a stage does not need, or that belong to another back end."""
+        admission = _admission(self.snapshot)
+        backend = self.choice.backend if self.policy(stage) else "none"
+        found: list[KubeObject] = [obj for _kind, obj in launcher_backends.of_others(backend, admission)]
+        if not self.correction(stage):
+            found += _ours(admission, names.OUTDATED_POLICY)
+        return (*found, *_ours(admission, names.CANDIDATE_POLICY))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of what is in effect once all pools are active."""
+        return digest([obj for _kind, obj in (*self._correction(self.full), *self._policy(self.full))])
+
+    def _policy(self, table: Table) -> list[tuple[Kind, Object]]:
+        return launcher_backends.desired(self.choice.backend, table, self.snapshot.namespace, _admission(self.snapshot))
+
+    def _correction(self, table: Table) -> list[tuple[Kind, Object]]:
+        served, stock = _admission(self.snapshot).policy_kind, outdated_policy.stock_image(self.snapshot)
+        if self.outdated != "correct" or served is None or stock is None:
+            return []
+        return outdated_policy.derive(table, stock, self.snapshot.namespace, served)
+
+    def changes(self, step: int) -> tuple[str, ...]:
+        """What a step writes and what that means for VMs, one line each."""
+        lines = []
+        if step == 0:
+            live = _admission(self.snapshot).objects
+            lines += [
+                _line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in live else "create")
+                for obj in self.to_write(0)
+            ]
+            lines += [_line(obj, "delete") for obj in self.to_delete(0)]
+            return (*lines, *meaning(self.in_effect, self.stages[0]))
+        lines += [_line(obj, "update") for _kind, obj in self.policy(step)[:1]]
+        return (*lines, *meaning(self.stages[step - 1], self.stages[step]))
+
+    def findings(self) -> t.Iterator[Finding]:
+        """What the user should know."""
+        admission = _admission(self.snapshot)
+        yield from self.choice.findings
+        yield from _foreign([*self._correction(self.full), *self._policy(self.full)], admission)
+        yield from outdated_policy.check(self.snapshot, self.full, self.outdated)
+        last = self.stages[-1]
+        inactive = [rule.name for rule in self.full.rules if rule.name not in last.images]
+        if inactive:
+            yield note(
+                "pool_not_active",
+                f"{len(inactive)} pool(s) take no VM after this run either, because too few of their nodes are handed over "
+                f"for what their activation asks: {listed(inactive)}.",
+            )
+        yield from _unknown_devices(self.snapshot, self.full)
+
+
+def make(
+    snapshot: Snapshot,
+    pools: t.Sequence[Pool],
+    retired: t.Sequence[Pool],
+    wanted: t.Mapping[str, str],
+    blocked: t.Collection[str],
+    batches: t.Sequence[t.Sequence[Move]],
+    *,
+    backend: Wanted,
+    outdated: Outdated,
+) -> Launchers:
+    """The launcher policy over a run.
+
+    :param pools: those that are there after the run, in order; ``retired`` those that are not.
+    :param wanted: the owner that every node should have; ``blocked`` are nodes that cannot get it now.
+    """
+    admission = _admission(snapshot)
+    in_effect = launcher_backends.recorded(admission)
+    full = Table.of(pools)
+    done: dict[str, list[str]] = {}
+    counts: dict[str, int] = {}
+    for node in snapshot.nodes.values():
+        owner = wanted[node.name]
+        if node.name not in blocked:
+            counts[owner] = counts.get(owner, 0) + 1
+        if node.former_owner is None:
+            done.setdefault(node.owner, []).append(node.name)
+    return Launchers(
+        snapshot=snapshot,
+        choice=launcher_backends.choose(backend, admission, full),
+        outdated=outdated,
+        stages=activation.stages(
+            pools, retired, in_effect.images if in_effect else {}, Progress(done, counts), batches
+        ),
+        full=full,
+        in_effect=in_effect,
+    )
+
+
+def corrects(admission: Admission) -> bool:
+    """Whether the policy that keeps KubeVirt from calling pool VMs outdated is live."""
+    return bool(_ours(admission, names.OUTDATED_POLICY))
+
+
+def meaning(before: Table | None, after: Table) -> tuple[str, ...]:
+    """What a new table means for VMs that start from then on."""
+    old = before.images if before is not None else {}
+    lines = []
+    for rule in after.rules:
+        image = rule.virt_launcher_image or "KubeVirt's own launcher image"
+        if rule.name not in old:
+            lines.append(f"VMs that match pool {rule.name} start with {image} on its nodes")
+        elif old[rule.name] != rule.virt_launcher_image:
+            former = old[rule.name] or "KubeVirt's own launcher image"
+            lines.append(f"VMs that match pool {rule.name} start with {image} instead of {former}")
+    lines += [f"No VM is taken by pool {pool} any more" for pool in old if pool not in after.images]
+    if before is None and after.keep_off:
+        lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))
+    return tuple(lines)
+
+
+def _foreign(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:
+    for kind, obj in wanted:
+        name = obj["metadata"]["name"]
+        live = admission.objects.get((kind.name, name))
+        if live is not None and kind != kinds.CONFIG_MAP and not _is_ours(live):
+            yield error(
+                "launcher_policy_foreign",
+                f"{kind} {name} is there but not ours (it lacks the label {names.MANAGED_BY_LABEL}={names.MANAGED_BY}); delete "
+                "or rename it, then run again.",
+            )
+
+
+def _ours(admission: Admission, name: str) -> list[KubeObject]:
+    """Live policies and bindings of this name; the binding first, since a policy without one does nothing."""
+    found = [live for (_kind, of), live in admission.objects.items() if of == name and _is_ours(live)]
+    return sorted(found, key=lambda live: str(live["kind"]), reverse=True)
+
+
+def _is_ours(live: KubeObject) -> bool:
+    return (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
+
+
+def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
+    """What DRA's DeviceClasses offer is no resource of a node, and a pod that claims it does not name it."""
+    offered = {device for node in snapshot.nodes.values() for device in node.devices}
+    for rule in table.rules:
+        unknown = set(rule.selector.device_names if rule.selector else ()) - offered
+        if unknown:
+            yield warning(
+                "device_not_offered",
+                f"Pool {rule.name}: no node offers {listed(unknown)} (selector.deviceNames) as a resource now. VMs that get a "
+                "device through dynamic resource allocation (DRA) do not show its name in their launcher pods: select them by "
+                "vmLabels or matchNodeSelector.",
+            )
+
+
+def _admission(snapshot: Snapshot) -> Admission:
+    return snapshot.admission or Admission()
+
+
+def _line(obj: KubeObject, action: str) -> str:
+    namespace = obj["metadata"].get("namespace")
+    return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{obj['metadata']['name']}: {action}"

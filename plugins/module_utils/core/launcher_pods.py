@@ -55,8 +55,8 @@ class Placement:
             tolerations=tuple(spec.get("tolerations") or ()),
         )
 
-    def with_pool(self, requirement: Requirement, tolerations: t.Iterable[KubeObject] = ()) -> Placement:
-        """The placement that the launcher policy makes of this one."""
+    def requiring(self, requirement: Requirement) -> Placement:
+        """The placement that also asks for this, in every term."""
         added = requirement.to_object()
         # A term without any requirement matches no node, and must not be given one.
         terms = tuple(
@@ -65,7 +65,11 @@ class Placement:
         )
         if self.terms is None:
             terms = ({"matchExpressions": [added]},)
-        return replace(self, terms=terms, tolerations=(*self.tolerations, *tolerations))
+        return replace(self, terms=terms)
+
+    def with_pool(self, requirement: Requirement, tolerations: t.Iterable[KubeObject] = ()) -> Placement:
+        """The placement that the launcher policy makes of this one."""
+        return replace(self.requiring(requirement), tolerations=(*self.tolerations, *tolerations))
 
     def without_owner(self) -> Placement:
         """The placement without what it asks of the owner label: the VM's own, before any launcher policy."""

@@ -1,0 +1,203 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the launcher pod of a VM instance will ask for: virt-controller's rendering, as far as pools and nodes depend on it.
+
+Not predicted are labels for nodes that follow from the machine type, Hyper-V, TSC and confidential computing: pools
+hardly select by them, and the real pod shows them.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, in_order, warning
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.frozen import FrozenMap
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import Placement
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.matching import ARCHITECTURE_LABEL, Asked
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement
+
+KubeObject = t.Mapping[str, t.Any]
+Networks = t.Mapping[str, "str | None"]
+"""NetworkAttachmentDefinitions as ``namespace/name``, with the device that each asks for (None: for none)."""
+
+NETWORK_RESOURCE_ANNOTATION = "k8s.v1.cni.cncf.io/resourceName"
+
+_CPU_MODEL = "cpu-model.node.kubevirt.io/"
+_CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
+_DEDICATED_CPU = "cpumanager"
+_NOT_OBSOLETE = Requirement("node-labeller.kubevirt.io/obsolete-host-model", "DoesNotExist")
+_HOST_MODELS = ("host-model", "host-passthrough")
+
+_DEVICES = "devices.kubevirt.io/"
+_HYPERVISOR_DEVICES = {"hyperv-direct": "mshv"}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What KubeVirt's configuration adds to every launcher pod. ``hypervisor``: the device, None when it is emulated."""
+
+    architecture: str = "amd64"
+    node_selector: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    hypervisor: str | None = "kvm"
+
+    @classmethod
+    def of(cls, kubevirt: KubeObject) -> Defaults:
+        """Those of a KubeVirt object."""
+        configuration = (kubevirt.get("spec") or {}).get("configuration") or {}
+        developer = configuration.get("developerConfiguration") or {}
+        architecture = (configuration.get("architectureConfiguration") or {}).get("defaultArchitecture")
+        hypervisor = next((h.get("name") or "" for h in configuration.get("hypervisors") or ()), "")
+        return cls(
+            architecture=architecture or (kubevirt.get("status") or {}).get("defaultArchitecture") or cls.architecture,
+            node_selector=FrozenMap(developer.get("nodeSelectors")),
+            hypervisor=None if developer.get("useEmulation") else _HYPERVISOR_DEVICES.get(hypervisor, "kvm"),
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A launcher pod to come. ``findings`` say what could not be known of it."""
+
+    asked: Asked
+    placement: Placement
+    findings: tuple[Finding, ...] = ()
+
+
+def asked(
+    template: KubeObject, namespace: str, namespace_labels: t.Mapping[str, str] | None = None, *, name: str = ""
+) -> Asked:
+    """What the launcher pod will ask for, see ``predict``."""
+    return predict(template, namespace, namespace_labels, name=name).asked
+
+
+def predict(
+    template: KubeObject,
+    namespace: str,
+    namespace_labels: t.Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    defaults: Defaults | None = None,
+    networks: Networks | None = None,
+) -> Prediction:
+    """The launcher pod of a VM instance, or of a VM's template whose instancetype and preference were applied.
+
+    :param name: of the VM instance; by default the one in the metadata.
+    :param networks: those that are known.
+    """
+    defaults = defaults or Defaults()
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    vmi = metadata.get("name") or name
+    node_selector = _node_selector(spec, defaults)
+    devices, findings = _devices(spec, namespace, networks or {}, vmi)
+    limits = ((spec.get("domain") or {}).get("resources") or {}).get("limits") or {}
+    own = {names.KUBEVIRT_LABEL: names.LAUNCHER, "vm.kubevirt.io/name": vmi, "vmi.kubevirt.io/id": vmi}
+    return Prediction(
+        asked=Asked(
+            namespace=namespace,
+            namespace_labels=FrozenMap(namespace_labels),
+            labels=FrozenMap({**(metadata.get("labels") or {}), **own}),
+            node_selector=FrozenMap(node_selector),
+            devices=frozenset((*devices, *limits, *_kubevirt_devices(spec, defaults))),
+        ),
+        placement=_placement(spec, node_selector),
+        findings=in_order(findings),
+    )
+
+
+def network_names(template: KubeObject, namespace: str) -> tuple[str, ...]:
+    """The NetworkAttachmentDefinitions that a VM instance's networks name, as ``namespace/name``."""
+    return tuple(_attachments(template.get("spec") or {}, namespace).values())
+
+
+def _node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
+    cpu = (spec.get("domain") or {}).get("cpu") or {}
+    selector = {
+        names.SCHEDULABLE_LABEL: "true",
+        ARCHITECTURE_LABEL: (spec.get("architecture") or defaults.architecture).lower(),
+        **defaults.node_selector,
+        **(spec.get("nodeSelector") or {}),
+    }
+    if cpu.get("dedicatedCpuPlacement"):
+        selector[_DEDICATED_CPU] = "true"
+    if cpu.get("model") and cpu["model"] not in _HOST_MODELS:
+        selector[_CPU_MODEL + cpu["model"]] = "true"
+    for feature in cpu.get("features") or ():
+        if feature.get("policy") in (None, "", "require"):
+            selector[_CPU_FEATURE + feature["name"]] = "true"
+    return selector
+
+
+def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> Placement:
+    cpu = (spec.get("domain") or {}).get("cpu") or {}
+    placement = Placement.of_spec({**spec, "nodeSelector": node_selector})
+    if cpu.get("model") in (None, "", "host-model"):
+        placement = placement.requiring(_NOT_OBSOLETE)
+    for feature in cpu.get("features") or ():
+        if feature.get("policy") == "forbid":
+            placement = placement.requiring(Requirement(_CPU_FEATURE + feature["name"], "DoesNotExist"))
+    return placement
+
+
+def _devices(spec: KubeObject, namespace: str, networks: Networks, vmi: str) -> tuple[set[str], list[Finding]]:
+    """The devices that the owner of the VM asks for."""
+    devices, findings = set(), []
+    own = (spec.get("domain") or {}).get("devices") or {}
+    for place in ("gpus", "hostDevices"):
+        for device in own.get(place) or ():
+            if device.get("deviceName"):
+                devices.add(device["deviceName"])
+            else:
+                findings.append(
+                    warning(
+                        "device_from_claim",
+                        f"Device {device.get('name', '')} of {namespace}/{vmi} comes from resource claim "
+                        f"{device.get('claimName', '')}: no launcher pod names such a device, so no pool's deviceNames "
+                        "can match it; select the VM by a label.",
+                    )
+                )
+    sriov = {i.get("name") for i in own.get("interfaces") or () if "sriov" in i}
+    for network, attachment in _attachments(spec, namespace).items():
+        device = networks.get(attachment)
+        if device:
+            devices.add(device)
+        elif network in sriov and attachment not in networks:
+            findings.append(
+                warning(
+                    "network_unknown",
+                    f"Interface {network} of {namespace}/{vmi} gets a device that NetworkAttachmentDefinition {attachment} "
+                    f"names in its annotation {NETWORK_RESOURCE_ANNOTATION}, and that could not be read; a pool that has "
+                    "it in deviceNames may win instead.",
+                )
+            )
+    return devices, findings
+
+
+def _attachments(spec: KubeObject, namespace: str) -> dict[str, str]:
+    """The VM's networks that Multus attaches, each with its NetworkAttachmentDefinition."""
+    found = {}
+    for network in spec.get("networks") or ():
+        attachment = (network.get("multus") or {}).get("networkName")
+        if attachment:
+            found[network["name"]] = attachment if "/" in attachment else f"{namespace}/{attachment}"
+    return found
+
+
+def _kubevirt_devices(spec: KubeObject, defaults: Defaults) -> t.Iterator[str]:
+    """The devices that KubeVirt's own device plugins give to the pod."""
+    domain = spec.get("domain") or {}
+    own = domain.get("devices") or {}
+    interfaces = own.get("interfaces") or ()
+    if defaults.hypervisor is not None:
+        yield _DEVICES + defaults.hypervisor
+    if interfaces or own.get("autoattachPodInterface") is not False:
+        yield f"{_DEVICES}tun"
+        models = [interface.get("model") for interface in interfaces] or [None]
+        if defaults.hypervisor is not None and any(model in (None, "", "virtio") for model in models):
+            yield f"{_DEVICES}vhost-net"
+    if own.get("autoattachVSOCK"):
+        yield f"{_DEVICES}vhost-vsock"
+    if "sev" in (domain.get("launchSecurity") or {}):
+        yield f"{_DEVICES}sev"

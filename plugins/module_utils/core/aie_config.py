@@ -20,25 +20,36 @@ import typing as t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, error, listed, warning
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Object, canonical_json, digest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import (
+    SERVER_METADATA,
+    Object,
+    canonical_json,
+    digest,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 
 KubeObject = t.Mapping[str, t.Any]
 
 KEY = "config.yaml"
-_EMPTY = frozenset({"", "{}", "rules:", "rules:[]", "rules:null"})
-"""A configuration without rules, spaces aside, as the webhook's chart, HCO or a person writes it."""
 _NO_RULES = canonical_json({"rules": []})
+_EMPTY = frozenset({"", "{}", "rules:", "rules:[]", "rules:null", _NO_RULES})
+"""A configuration without rules, spaces aside, as the webhook's chart, HCO or a person writes it."""
 
 
 def check(table: Table) -> t.Iterator[Finding]:
     """What of the table the webhook cannot do: errors where VMs would get the wrong image or node."""
     for rule in table.rules:
-        beyond = listed(_beyond(rule), most=10)
+        beyond = listed(_beyond(rule))
         if beyond:
             yield error(
                 "aie_cannot_express",
-                f"Pool {rule.name}: kubevirt-aie-webhook cannot do what it says with {beyond}; leave that out, or choose "
+                f"Pool {rule.name}: kubevirt-aie-webhook leads VMs to a pool's nodes by selector.deviceNames alone, not by "
+                f"{beyond}; leave that out, or choose another virtpools_launcher_backend.",
+            )
+        if rule.virt_launcher_image is None:
+            yield error(
+                "aie_cannot_express",
+                f"Pool {rule.name}: every rule of kubevirt-aie-webhook needs an image; give virtLauncherImage, or choose "
                 "another virtpools_launcher_backend.",
             )
     if table.keep_off:
@@ -64,14 +75,12 @@ def check(table: Table) -> t.Iterator[Finding]:
 
 
 def _beyond(rule: Pool) -> t.Iterator[str]:
-    """The fields of a pool that no rule can stand for."""
+    """The criteria of a pool that no rule can stand for, or that would leave its VMs anywhere (labels)."""
     selector = rule.selector
     if selector is None:
         return
-    if rule.virt_launcher_image is None:
-        yield "no virtLauncherImage"
     if selector.labels is not None:
-        yield "selector.vmLabels"  # matched, but nothing would lead such a VM to the pool's nodes
+        yield "selector.vmLabels"
     if selector.match_node_selector:
         yield "selector.matchNodeSelector"
     if selector.architectures:
@@ -125,8 +134,8 @@ def _text(live: KubeObject) -> str:
 def _with(live: KubeObject, text: str, annotations: t.Mapping[str, str | None]) -> Object:
     obj = copy.deepcopy(dict(live))
     obj["data"] = {**(obj.get("data") or {}), KEY: text}
-    merged = {**(obj["metadata"].get("annotations") or {}), **annotations}
-    obj["metadata"]["annotations"] = {key: value for key, value in merged.items() if value is not None}
-    if not obj["metadata"]["annotations"]:
-        del obj["metadata"]["annotations"]
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in SERVER_METADATA}
+    merged = {**(metadata.pop("annotations", None) or {}), **annotations}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    obj["metadata"] = {**metadata, "annotations": kept} if kept else metadata
     return obj

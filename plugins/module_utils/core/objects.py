@@ -18,7 +18,8 @@ from dataclasses import dataclass
 Object = dict[str, t.Any]
 """A Kubernetes object, or a part of one, as the API serves it."""
 
-_SERVER_METADATA = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
+SERVER_METADATA = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
+"""What the server notes down in ``metadata``; without it an object can be written, whatever happened to the live one."""
 _SERVER_ANNOTATIONS = (
     "deprecated.daemonset.template.generation",
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -165,7 +166,7 @@ def _without_server_fields(obj: Object) -> Object:
     metadata = cleaned.get("metadata")
     if not isinstance(metadata, dict):
         return cleaned
-    for key in _SERVER_METADATA:
+    for key in SERVER_METADATA:
         metadata.pop(key, None)
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict):

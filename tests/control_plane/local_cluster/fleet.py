@@ -29,6 +29,18 @@ CAPACITY = {
     "devices.kubevirt.io/vhost-net": "1k",
     "devices.kubevirt.io/vhost-vsock": "1k",
 }
+# What virt-handler's labeller says of a node's CPU and machine types, by which launcher pods find nodes.
+LABELLER = {
+    "amd64": {
+        "machine-type.node.kubevirt.io/q35": "true",
+        "cpu-model.node.kubevirt.io/Cascadelake-Server": "true",
+        "cpu-model-migration.node.kubevirt.io/Cascadelake-Server": "true",
+        "host-model-cpu.node.kubevirt.io/Cascadelake-Server": "true",
+        "cpu-vendor.node.kubevirt.io/Intel": "true",
+    },
+    "arm64": {"machine-type.node.kubevirt.io/virt": "true"},
+    "s390x": {"machine-type.node.kubevirt.io/s390-ccw-virtio": "true"},
+}
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,7 @@ def _node(group: Nodes, name: str, number: int) -> dict[str, Any]:
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**well_known, "node-role.kubernetes.io/worker": "", **group.labels},
+            "labels": {**well_known, "node-role.kubernetes.io/worker": "", **LABELLER[group.arch], **group.labels},
             "annotations": dict(group.annotations),
         },
         "spec": {"taints": [dict(taint) for taint in group.taints]},

@@ -51,6 +51,7 @@ type options struct {
 	nativeFields                    []string
 	settle, start, stop             float64
 	heartbeatDelay, silence         time.Duration
+	migrates, targetPatience        time.Duration
 }
 
 func main() {
@@ -94,6 +95,9 @@ func parse() options {
 	flag.Float64Var(&o.stop, "stop-seconds", 1, "how long a pod takes to stop")
 	flag.DurationVar(&o.heartbeatDelay, "heartbeat-delay", time.Second, "from a handler's Ready to its first heartbeat (really about 10s)")
 	flag.DurationVar(&o.silence, "handler-silence", 5*time.Minute, "a node without heartbeat for this long gets unschedulable")
+	flag.DurationVar(&o.migrates, "migration-duration", time.Second, "how long a migration runs once its target is there")
+	flag.DurationVar(&o.targetPatience, "migration-target-timeout", 15*time.Second,
+		"a migration fails whose target has not started by then (really 5m when it finds no node, else 15m)")
 	flag.Parse()
 	return o
 }
@@ -117,6 +121,7 @@ func run(ctx context.Context, log *slog.Logger, o options) error {
 type standin struct {
 	log       *slog.Logger
 	options   options
+	config    *rest.Config
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
 	crds      crdclient.Interface
@@ -129,7 +134,7 @@ type standin struct {
 }
 
 func newStandin(log *slog.Logger, o options, config *rest.Config) (*standin, error) {
-	s := &standin{log: log, options: o}
+	s := &standin{log: log, options: o, config: config}
 	var err error
 	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, err
@@ -236,7 +241,7 @@ func (s *standin) assemble() error {
 	pods, nodes := s.shared.Core().V1().Pods().Informer(), s.shared.Core().V1().Nodes().Informer()
 	daemons, deploys := s.shared.Apps().V1().DaemonSets().Informer(), s.shared.Apps().V1().Deployments().Informer()
 	kubevirts := s.custom.ForResource(kubevirt.Resource).Informer()
-	if err := pods.AddIndexers(kubelet.Indexers()); err != nil {
+	if err := errors.Join(pods.AddIndexers(kubelet.Indexers()), pods.AddIndexers(controller.Indexers())); err != nil {
 		return err
 	}
 	s.start(func(ctx context.Context) {
@@ -247,7 +252,7 @@ func (s *standin) assemble() error {
 	s.rules = []webhook.Rule{webhook.KubeVirtRule()}
 	return errors.Join(
 		s.addKubelet(pods, nodes), s.addHandler(pods, nodes), s.addHCO(kubevirts),
-		s.addOperator(kubevirts, pods, daemons, deploys), s.addController(nodes, daemons, kubevirts),
+		s.addOperator(kubevirts, pods, daemons, deploys), s.addController(kubevirts, pods, nodes, daemons, deploys),
 	)
 }
 
@@ -284,13 +289,38 @@ func (s *standin) addOperator(kubevirts, pods, daemons, deploys cache.SharedInde
 	return err
 }
 
-func (s *standin) addController(nodes, daemons, kubevirts cache.SharedIndexInformer) error {
-	n, err := controller.NewNodes(s.log.With("program", "virt-controller"), s.client, s.dynamic, s.recorder("virt-controller"),
-		s.options.silence, nodes, daemons, kubevirts)
-	if err == nil {
-		s.start(n.Run)
+// addController adds virt-controller, which acts as its own ServiceAccount wherever that matters to somebody.
+func (s *standin) addController(kubevirts, pods, nodes, daemons, deploys cache.SharedIndexInformer) error {
+	log := s.log.With("program", "virt-controller")
+	own := rest.CopyConfig(s.config)
+	own.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + s.options.namespace + ":" + kubevirt.ControllerAccount,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + s.options.namespace, "system:authenticated"},
 	}
-	return err
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return err
+	}
+	dyn, err := dynamic.NewForConfig(own)
+	if err != nil {
+		return err
+	}
+	platform := &controller.Platform{
+		Log: log, Namespace: s.options.namespace, Kubernetes: client, Dynamic: dyn, Recorder: s.recorder(kubevirt.ControllerDeployment),
+		Pods: pods, Nodes: nodes, Deployments: deploys, KubeVirts: kubevirts,
+		VMs:        s.custom.ForResource(kubevirt.VMResource).Informer(),
+		VMIs:       s.custom.ForResource(kubevirt.VMIResource).Informer(),
+		Migrations: s.custom.ForResource(kubevirt.MigrationResource).Informer(),
+	}
+	n, err1 := controller.NewNodes(log, s.client, s.dynamic, s.recorder(kubevirt.ControllerDeployment), s.options.silence, nodes, daemons, kubevirts)
+	vmis, err2 := controller.NewVMIs(platform)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	for _, run := range []func(context.Context){n.Run, vmis.Run} {
+		s.start(run)
+	}
+	return nil
 }
 
 func (s *standin) addHCO(kubevirts cache.SharedIndexInformer) error {

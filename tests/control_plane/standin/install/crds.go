@@ -8,12 +8,15 @@ import (
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"virtpools.io/controlplane/standin/kubevirt"
 )
 
 // definition is what a CRD of ours varies in.
 type definition struct {
 	group, kind, singular, plural string
 	shortNames                    []string
+	cluster                       bool
 	versions                      []version
 }
 
@@ -50,6 +53,19 @@ func definitions(nativeFields []string, hco bool) []*apiextensions.CustomResourc
 			versions: []version{{name: "v1", storage: true, status: true, schema: loose}},
 		},
 	}
+	for _, each := range []struct {
+		kind, short string
+		cluster     bool
+	}{
+		{"VirtualMachineInstancetype", "vminstancetype", false}, {"VirtualMachineClusterInstancetype", "vmclusterinstancetype", true},
+		{"VirtualMachinePreference", "vmpref", false}, {"VirtualMachineClusterPreference", "vmcp", true},
+	} {
+		list = append(list, definition{
+			group: kubevirt.Instancetypes.Group, kind: each.kind, singular: strings.ToLower(each.kind),
+			plural: strings.ToLower(each.kind) + "s", shortNames: []string{each.short}, cluster: each.cluster,
+			versions: []version{{name: kubevirt.Instancetypes.Version, storage: true, schema: object(fields{"spec": anything()})}},
+		})
+	}
 	if hco {
 		list = append(list, definition{
 			group: "hco.kubevirt.io", kind: "HyperConverged", singular: "hyperconverged", plural: "hyperconvergeds",
@@ -77,6 +93,9 @@ func (d definition) crd() *apiextensions.CustomResourceDefinition {
 				ShortNames: d.shortNames, Categories: categories(d.group),
 			},
 		},
+	}
+	if d.cluster {
+		crd.Spec.Scope = apiextensions.ClusterScoped
 	}
 	for _, v := range d.versions {
 		served := apiextensions.CustomResourceDefinitionVersion{

@@ -49,6 +49,9 @@ func Platform(ctx context.Context, log *slog.Logger, clients Clients, options Op
 	if err := platform(ctx, clients.Kubernetes, options); err != nil {
 		return err
 	}
+	if err := controllerRights(ctx, clients.Kubernetes, options.Namespace); err != nil {
+		return err
+	}
 	log.Info("installed", "namespace", options.Namespace, "version", options.Version, "hco", options.HCO)
 	return nil
 }

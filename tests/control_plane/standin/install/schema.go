@@ -174,6 +174,9 @@ func configuration() schema {
 			"mediatedDevices": list(device("mdevNameSelector")),
 			"usb":             list(anything()),
 		}),
+		"virtualMachineOptions": object(fields{
+			"disableFreePageReporting": anything(), "disableSerialConsoleLog": anything(),
+		}),
 		"smbios": object(fields{
 			"family": text(), "manufacturer": text(), "product": text(), "sku": text(), "version": text(),
 		}),

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"virtpools.io/controlplane/standin/kubevirt"
 )
 
 // PullLabel marks pods whose only purpose is to bring an image to a node: their command ends at once.
@@ -51,6 +53,15 @@ func (s situation) decide() verdict {
 	}
 	init, main := s.pod.Spec.InitContainers, s.pod.Spec.Containers
 	pulled := []string{}
+	for _, volume := range s.pod.Spec.Volumes {
+		if volume.Image == nil {
+			continue
+		}
+		if unpullable(volume.Image.Reference) && !s.onNode(volume.Image.Reference) {
+			return verdict{status: s.creating(), pulled: pulled} // no container starts before all volumes are there
+		}
+		pulled = append(pulled, volume.Image.Reference)
+	}
 	for i, container := range init {
 		if !s.pullable(container) {
 			return s.stuck(i, -1, pulled)
@@ -73,6 +84,9 @@ func (s situation) decide() verdict {
 	}
 	if s.pullPod() {
 		return verdict{status: s.succeeded(), pulled: pulled}
+	}
+	if how := s.pod.Annotations[kubevirt.ExitKnob]; how != "" {
+		return verdict{status: s.exited(how), pulled: pulled}
 	}
 	for _, container := range main {
 		if crashes(container.Image) {
@@ -249,6 +263,19 @@ func (s situation) succeeded() corev1.PodStatus {
 	return s.withIP(status)
 }
 
+// exited is a pod whose containers have ended by themselves, well or badly.
+func (s situation) exited(how string) corev1.PodStatus {
+	if how != "failed" {
+		return s.succeeded()
+	}
+	status := s.succeeded()
+	status.Phase = corev1.PodFailed
+	for i := range status.ContainerStatuses {
+		status.ContainerStatuses[i].State.Terminated = s.ended(1, "Error")
+	}
+	return status
+}
+
 func waiting(container corev1.Container, reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
 		Name: container.Name, Image: container.Image, Started: new(false),
@@ -319,6 +346,11 @@ func (s situation) conditions(status *corev1.PodStatus, initialized, ready bool,
 	s.condition(status, corev1.PodScheduled, true, "")
 	s.condition(status, corev1.PodInitialized, initialized, "ContainersNotInitialized")
 	s.condition(status, corev1.ContainersReady, ready, reason)
+	for _, gate := range s.pod.Spec.ReadinessGates {
+		if ready && !conditionTrue(status.Conditions, gate.ConditionType) {
+			ready, reason = false, "ReadinessGatesNotReady"
+		}
+	}
 	s.condition(status, corev1.PodReady, ready, reason)
 }
 

@@ -37,6 +37,10 @@ const (
 	StartSecondsKnob = "standin.virtpools.io/start-seconds"
 	StopSecondsKnob  = "standin.virtpools.io/stop-seconds"
 	HandlerKnob      = "standin.virtpools.io/handler"
+	// On launcher pods.
+	ExitKnob = "standin.virtpools.io/exit"
+	// On virtual machine instances, migrations and virtual machines.
+	HandsOffKnob = "standin.virtpools.io/hands-off"
 	// On the KubeVirt object.
 	HoldUpgradeKnob = "standin.virtpools.io/hold-upgrade"
 

@@ -30,12 +30,32 @@ type Spec struct {
 	CustomizeComponents CustomizeComponents `json:"customizeComponents,omitempty"`
 	Infra               *ComponentConfig    `json:"infra,omitempty"`
 	Workloads           *ComponentConfig    `json:"workloads,omitempty"`
+
+	WorkloadUpdateStrategy WorkloadUpdateStrategy `json:"workloadUpdateStrategy,omitempty"`
 }
 
-// Configuration holds the settings that reach the handler's command line or the webhook.
+// WorkloadUpdateStrategy says what happens to virtual machines whose launcher is outdated.
+type WorkloadUpdateStrategy struct {
+	Methods       []string `json:"workloadUpdateMethods,omitempty"`
+	BatchSize     *int     `json:"batchEvictionSize,omitempty"`
+	BatchInterval string   `json:"batchEvictionInterval,omitempty"`
+}
+
+// Configuration holds the settings that reach the handler's command line, the webhook or launcher pods.
 type Configuration struct {
 	DeveloperConfiguration         DeveloperConfiguration `json:"developerConfiguration,omitempty"`
 	VirtualMachineInstancesPerNode *int                   `json:"virtualMachineInstancesPerNode,omitempty"`
+	CPUModel                       string                 `json:"cpuModel,omitempty"`
+	Migrations                     Migrations             `json:"migrations,omitempty"`
+	VirtualMachineOptions          struct {
+		DisableSerialConsoleLog *struct{} `json:"disableSerialConsoleLog,omitempty"`
+	} `json:"virtualMachineOptions,omitempty"`
+}
+
+// Migrations limits how many run at a time.
+type Migrations struct {
+	ParallelPerCluster      *int `json:"parallelMigrationsPerCluster,omitempty"`
+	ParallelOutboundPerNode *int `json:"parallelOutboundMigrationsPerNode,omitempty"`
 }
 
 // DeveloperConfiguration holds the feature gates.
@@ -43,6 +63,9 @@ type DeveloperConfiguration struct {
 	FeatureGates         []string       `json:"featureGates,omitempty"`
 	DisabledFeatureGates []string       `json:"disabledFeatureGates,omitempty"`
 	LogVerbosity         map[string]any `json:"logVerbosity,omitempty"`
+	UseEmulation         bool           `json:"useEmulation,omitempty"`
+
+	NodeSelectors map[string]string `json:"nodeSelectors,omitempty"`
 }
 
 // CustomizeComponents keeps KubeVirt's field order: a digest of its JSON is written to the components.

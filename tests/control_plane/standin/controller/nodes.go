@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 // Copyright (c) 2026, the virtpools.kubevirt authors
 
-// Package controller plays virt-controller. So far only its node controller.
+// Package controller plays virt-controller, and what virt-handler writes of virtual machines.
 package controller
 
 import (

@@ -39,8 +39,15 @@ options:
   dump:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a cluster.
-      - Needed are KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one.
+      - Needed are KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one; for O(vms) the
+        launcher pods, and the namespaces where pools select them; for what the launcher policy does now the policies.
     type: path
+  vms:
+    description:
+      - Whether to read the launcher pods of all namespaces, to name the running VMs that the mapping keeps off the nodes they run on, or
+        off all nodes that they could run on.
+    type: bool
+    default: false
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -81,6 +88,12 @@ batches:
   returned: success
   type: list
   elements: list
+launcher_steps:
+  description: After how many batches the launcher policy changes; 0 is before the first.
+  returned: success
+  type: list
+  elements: int
+  sample: [0, 1, 4]
 leftovers:
   description: Names of image pull pods that an interrupted run left behind; the run deletes them.
   returned: success
@@ -123,12 +136,22 @@ text:
 """
 
 import contextlib
+import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, plan, preflight, report
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    kept_off,
+    permissions,
+    plan,
+    preflight,
+    report,
+    snapshot,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 
 ARGUMENTS = {
     **_module.POOL_ARGUMENTS,
@@ -136,13 +159,14 @@ ARGUMENTS = {
     "for_run": {"type": "bool", "default": False},
     "settle_timeout": {"type": "int", "default": 1800},
     "dump": {"type": "path"},
+    "vms": {"type": "bool", "default": False},
 }
 
 _TRANSIENT_SECONDS = 60
 
 
 def body(task: _module.Task) -> dict:
-    made = _plan(task)
+    made, vms = _plan(task)
     expected = task.params["expected_plan"]
     if expected:
         changed = made.digest.mismatch(expected)
@@ -152,12 +176,14 @@ def body(task: _module.Task) -> dict:
                     f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {made.digest}."
                 ]
             )
+    made = made.noting(vms)
     return {
         "changed": False,
         "pending": made.pending,
         "digest": str(made.digest),
         "changes": list(made.changes()),
         "batches": [[move.to_dict() for move in batch] for batch in made.batches],
+        "launcher_steps": list(made.launcher_steps),
         "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
         "findings": [finding.to_dict() for finding in made.findings],
@@ -167,16 +193,31 @@ def body(task: _module.Task) -> dict:
     }
 
 
-def _plan(task: _module.Task) -> plan.Plan:
+def _plan(task: _module.Task) -> tuple[plan.Plan, tuple[Finding, ...]]:
+    """The plan, and what it means for the VMs that run."""
     options = task.options()
     pools = task.pools()
     if task.params["dump"]:
-        where = task.params["kubevirt_namespace"], task.params["kubevirt_name"]
-        return plan.make(dump.read(task.params["dump"], *where), pools, options)
+        objects = dump.read_objects(task.params["dump"])
+        found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+        made = plan.make(found, pools, options)
+        return made, _of_vms(task, made, dump.launcher_pods(objects))
+    made = _live_plan(task, pools, options)
+    return made, _of_vms(task, made, live.launcher_pods(task.cluster))
+
+
+def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    if not task.params["vms"] or made.launchers is None or not made.launchers.full.needed:
+        return ()
+    return kept_off.kept_off(made.launchers.full, made.nodes_after(), pods)
+
+
+def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> plan.Plan:
     found = task.snapshot()
     if task.params["for_run"]:
-        task.require(permissions.for_run(hco=found.hyperconverged is not None))
         first = plan.make(found, pools, options)
+        backend = first.launchers.choice.backend if first.launchers else "none"
+        task.require(permissions.for_run(hco=found.hyperconverged is not None, backend=backend))
         if first.settling:
             settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)
         elif preflight.TRANSIENT & {finding.code for finding in first.errors}:

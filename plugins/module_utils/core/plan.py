@@ -31,7 +31,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Admission, KubeObject, Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
+    Admission,
+    KubeObject,
+    Node,
+    Snapshot,
+)
 
 Action = t.Literal["move", "finish", "replace"]
 ObjectAction = t.Literal["create", "update", "delete"]
@@ -222,6 +227,15 @@ class Plan:
         for number, batch in enumerate(self.batches, 1):
             lines += [*map(str, batch), *self.launcher_changes(number)]
         return (*lines, *map(str, self.retired))
+
+    def nodes_after(self) -> dict[str, Node]:
+        """The nodes with the owners that they have after the run."""
+        moved = {move.node: move.target for move in self.moves}
+        return {name: replace(node, owner=moved.get(name, node.owner)) for name, node in self.snapshot.nodes.items()}
+
+    def noting(self, findings: t.Iterable[Finding]) -> Plan:
+        """The same plan with more to tell."""
+        return replace(self, findings=in_order((*self.findings, *findings)))
 
     def first_changes(self) -> tuple[str, ...]:
         """What is done before launcher pods and nodes are touched."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import collections
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import FAILING, VERDICTS
+
 STOCK = "registry.example/kubevirt/virt-launcher@sha256:" + "5" * 64
-VERDICTS = ("correct", "outdated", "wrong_image", "wrong_node", "not_covered", "pending")
 
 
 def image(pool):
@@ -25,7 +26,7 @@ def vm(name="web", namespace="shop", pool="gpu", verdict="wrong_image", **fields
         "node": f"{pool}-0",
         "owner": pool,
         "verdict": verdict,
-        "reason": "It was made under the present policy and has another image.",
+        "reason": "it has another image, because its pod passed the launcher policy by",
         "remedy": "restart",
         **fields,
     }
@@ -48,7 +49,7 @@ def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
     vms, nodes, owners = list(vms), list(nodes), ["primary", *pools]
     verdicts = collections.Counter(found["verdict"] for found in vms)
     verdicts["correct"] += correct * len(owners)
-    problems = sum(verdicts[verdict] for verdict in ("wrong_image", "wrong_node", "not_covered"))
+    problems = sum(verdicts[verdict] for verdict in FAILING)
     return {
         "healthy": not problems,
         "summary": f"{problems} VM(s) are wrong." if problems else "Every VM has the image and nodes of its pool.",
@@ -57,7 +58,7 @@ def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
             "nodes": len(nodes),
             "pools": len(pools),
             "problems": problems,
-            "listed": verdicts["outdated"] + verdicts["pending"],
+            "listed": verdicts["outdated"],
         },
         "pools": [_pool(owner, vms, nodes, correct) for owner in owners],
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},

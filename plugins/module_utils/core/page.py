@@ -10,16 +10,15 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.printable import printable
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import FAILING, VERDICTS
 
 Report = t.Mapping[str, t.Any]
 """What verification.Report.to_dict returns."""
 Row = t.Mapping[str, t.Any]
 
-LISTED = ("outdated", "pending")
-"""Verdicts that are listed and do not fail a verification by themselves."""
-
-_MOST_NAMED_NODES = 48
-"""Up to so many nodes the map has room for their names."""
+_MOST_NAMED = 48
+_MOST_LARGE = 600
+"""Up to so many nodes the map has room for their names, and then for large squares."""
 
 # Of characters. Together they keep the page below 1 MB, whatever the cluster.
 _MAP_ROOM = 260_000
@@ -31,15 +30,8 @@ _TABLES_ROOM = 80_000
 _MOST_OPEN = 40
 """Rows of VMs that are shown at once; groups behind them open with a click."""
 
-_VERDICT_WORDS = {
-    "correct": "Correct",
-    "outdated": "Outdated",
-    "pending": "Pending",
-    "wrong_image": "Wrong image",
-    "wrong_node": "Wrong node",
-    "not_covered": "Not covered",
-}
-_LIVE_POLICY = ("live", "not_needed")
+_COLUMNS = tuple(reversed(VERDICTS))
+"""Correct ones first, then ever worse."""
 _TONES = {"error": "bad", "warning": "warn", "note": "info"}
 
 
@@ -49,7 +41,6 @@ def render(report: Report, *, cluster: str = "", at: str = "") -> str:
     :param cluster: which cluster it is about, in the user's words.
     :param at: when the cluster was looked at, in the user's words.
     """
-    verdicts = _verdicts(report)
     context = " · ".join(_text(part) for part in (cluster, at) if part)
     tone = "ok" if report["healthy"] else "bad"
     return "".join(
@@ -63,11 +54,11 @@ def render(report: Report, *, cluster: str = "", at: str = "") -> str:
             f'<header class="{tone}"><div class="in">',
             f'<p class="eyebrow">KubeVirt launcher images{" · " if context else ""}{context}</p>',
             f"<h1>{_icon(tone)}<span>{_text(report['summary'])}</span></h1>",
-            _bar(verdicts),
+            _bar(report["verdicts"]),
             _tiles(report),
             "</div></header>\n<main>\n",
             _section("Findings", _findings(report["findings"])),
-            _section("VMs by pool and verdict", _pools(report["pools"], verdicts)),
+            _section("VMs by pool and verdict", _pools(report["pools"])),
             _section("Nodes by owner", _nodes(report)),
             _section("Handlers and launcher policy", _machinery(report)),
             _section("VMs to look at", _vms(report)),
@@ -88,19 +79,18 @@ def _count(number: int, noun: str) -> str:
 
 
 def _words(code: str) -> str:
-    return _VERDICT_WORDS.get(code) or _text(code).replace("_", " ").capitalize()
+    return _text(code).replace("_", " ").capitalize()
 
 
 def _tone(verdict: str) -> str:
     if verdict == "correct":
         return "ok"
-    return "warn" if verdict in LISTED else "bad"
+    return "bad" if verdict in FAILING else "warn"
 
 
-def _verdicts(report: Report) -> dict[str, int]:
-    """All verdicts that the page has columns for, with their VMs: the known ones first."""
-    found = report["verdicts"]
-    return {verdict: found.get(verdict, 0) for verdict in [*_VERDICT_WORDS, *sorted(set(found) - set(_VERDICT_WORDS))]}
+def _errors(report: Report) -> set[str]:
+    """The codes of what is wrong, as against what is only told."""
+    return {finding["code"] for finding in report["findings"] if finding["severity"] == "error"}
 
 
 def _icon(tone: str) -> str:
@@ -163,8 +153,8 @@ def _bar(verdicts: t.Mapping[str, int]) -> str:
     """The VMs' verdicts in proportion; the table below says it in numbers."""
     parts = "".join(
         f'<i class="{_tone(verdict)}" style="flex-grow:{number}" title="{_words(verdict)}: {number:,}"></i>'
-        for verdict, number in verdicts.items()
-        if number
+        for verdict in _COLUMNS
+        if (number := verdicts.get(verdict, 0))
     )
     return f'<div class="bar" aria-hidden="true">{parts}</div>' if parts else ""
 
@@ -173,15 +163,20 @@ def _tiles(report: Report) -> str:
     counts = report["counts"]
     bad_nodes = sum(1 for node in report["nodes"] if node["problem"])
     policy = report["policy"]
-    live = policy["state"] in _LIVE_POLICY
-    vms = _count(counts["problems"], "problem") if counts["problems"] else "no problem"
+    verdicts = report["verdicts"]
+    failing = sum(verdicts.get(verdict, 0) for verdict in FAILING)
     active = sum(1 for pool in report["pools"] if pool["active"] and pool["name"] != names.PRIMARY)
     tiles = [
-        ("bad" if counts["problems"] else "", f"{counts['vms']:,}", "VMs", vms),
-        ("", f"{counts['listed']:,}", "Listed", "outdated or pending"),
+        ("bad" if failing else "", f"{counts['vms']:,}", "VMs", f"{failing:,} with a problem"),
+        ("", f"{verdicts.get('outdated', 0):,}", "Outdated", "for their next start"),
         ("bad" if bad_nodes else "", f"{counts['nodes']:,}", "Nodes", f"{bad_nodes:,} with a problem"),
         ("", f"{counts['pools']:,}", "Pools", f"{active:,} active"),
-        ("" if live else "bad", _words(policy["state"]), "Policy", _text(policy["backend"]).replace("_", " ")),
+        (
+            "bad" if policy["problem"] else "",
+            _words(policy["state"]),
+            "Policy",
+            _text(policy["backend"]).replace("_", " "),
+        ),
     ]
     items = "".join(
         f'<li class="{tone}"><span>{title}</span><b>{value}</b><small>{note}</small></li>'
@@ -207,17 +202,17 @@ def _findings(findings: t.Sequence[Row]) -> str:
 # Pools ---------------------------------------------------------------------------------------------------------------
 
 
-def _pools(pools: t.Sequence[Row], verdicts: t.Mapping[str, int]) -> str:
-    head = ["Pool", *(_words(verdict) for verdict in verdicts), "Launcher image"]
-    rows, left_out = _within(_TABLES_ROOM, (_pool(head, pool, verdicts) for pool in pools))
+def _pools(pools: t.Sequence[Row]) -> str:
+    head = ["Pool", *(_words(verdict) for verdict in _COLUMNS), "Launcher image"]
+    rows, left_out = _within(_TABLES_ROOM, (_pool(head, pool) for pool in pools))
     return _table("stack pools", head, rows) + _left_out(left_out, "pool")
 
 
-def _pool(head: t.Sequence[str], pool: Row, verdicts: t.Mapping[str, int]) -> str:
+def _pool(head: t.Sequence[str], pool: Row) -> str:
     name = _text(pool["name"])
     if not pool["active"] and pool["name"] != names.PRIMARY:
-        name += f" {_badge('warn', 'not active')}"
-    numbers = {verdict: pool["vms"].get(verdict, 0) for verdict in verdicts}
+        name += f" {_badge('info', 'maps no VMs')}"
+    numbers = {verdict: pool["vms"].get(verdict, 0) for verdict in _COLUMNS}
     return _row(
         head,
         [
@@ -237,57 +232,72 @@ def _image(image: str | None) -> str:
 
 
 def _nodes(report: Report) -> str:
+    errors = _errors(report)
+    nodes = [{**node, "kind": _kind(node, errors)} for node in report["nodes"]]
     groups: dict[str, list[Row]] = {pool["name"]: [] for pool in report["pools"]}
-    for node in report["nodes"]:
+    for node in nodes:
         groups.setdefault(node["owner"], []).append(node)
-    if not any(groups.values()):
+    if not nodes:
         return _quiet("No nodes.")
-    named = len(report["nodes"]) <= _MOST_NAMED_NODES
+    size = "chips" if len(nodes) <= _MOST_NAMED else "squares" if len(nodes) <= _MOST_LARGE else "squares many"
     room = _MAP_ROOM
     parts = []
-    for owner, nodes in groups.items():
-        part = _owner(owner, nodes, named, room)
+    for owner, found in groups.items():
+        part = _owner(owner, found, size, room)
         room -= len(part)
         parts.append(part)
-    return f'{_legend(report["nodes"])}<div class="map">{"".join(parts)}</div>{_bad_nodes(report["nodes"])}'
+    return f'{_legend(nodes)}<div class="map">{"".join(parts)}</div>{_bad_nodes(nodes)}'
+
+
+def _kind(node: Row, errors: t.Collection[str]) -> str:
+    """How a node is drawn: in order, not Ready, told of (t), wrong (x)."""
+    if node["problem"]:
+        return "x" if node["problem"] in errors else "t"
+    return "" if node["ready"] else "off"
+
+
+def _mark(node: Row) -> str:
+    """What stands in the square of a node with a problem: how many handlers it has, when that is what is wrong."""
+    return "!" if node["handlers"] == 1 else str(node["handlers"])
 
 
 def _legend(nodes: t.Sequence[Row]) -> str:
+    meanings = {"off": "not Ready", "t": "told of below", "x": "problem"}
+    kinds = {node["kind"] for node in nodes}
     entries = ["<li><i></i>in order</li>"]
-    if any(not node["ready"] and not node["problem"] for node in nodes):
-        entries.append("<li><i class=off></i>not Ready</li>")
-    if any(node["problem"] and node["handlers"] == 1 for node in nodes):
-        entries.append("<li><i class=x>!</i>problem</li>")
+    for kind, words in meanings.items():
+        if kind in kinds:
+            entries.append(f"<li><i class={kind}>{'' if kind == 'off' else '!'}</i>{words}</li>")
     if any(node["problem"] and node["handlers"] != 1 for node in nodes):
-        entries.append("<li><i class=x>2</i>problem, with the number of its handlers</li>")
+        entries.append("<li>a number: so many handlers instead of one</li>")
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
-def _owner(owner: str, nodes: t.Sequence[Row], named: bool, room: int) -> str:
+def _owner(owner: str, nodes: t.Sequence[Row], size: str, room: int) -> str:
     """The nodes of one owner, those with a problem first."""
     bad = sum(1 for node in nodes if node["problem"])
     label = f"{_text(owner)}: {_count(len(nodes), 'node')}, {bad:,} with a problem"
     ordered = sorted(nodes, key=lambda node: (not node["problem"], node["ready"], node["name"]))
-    squares, left_out = _within(room - 2_000, (_square(node, named) for node in ordered))
+    # Some room is kept for the owners that follow.
+    squares, left_out = _within(room - 2_000, (_square(node, size == "chips") for node in ordered))
     return (
         f'<div class="owner"><h3>{_text(owner)} <small>{_count(len(nodes), "node")}'
         f"{f', <em>{bad:,} with a problem</em>' if bad else ''}</small></h3>"
-        f'<div class="{"chips" if named else "squares"}" role="img" aria-label="{label}">{"".join(squares)}</div>'
+        f'<div class="{size}" role="img" aria-label="{label}">{"".join(squares)}</div>'
         f"{_left_out(left_out, 'node')}</div>"
     )
 
 
 def _square(node: Row, named: bool) -> str:
-    name = _text(node["name"])
+    name = about = _text(node["name"])
     if node["problem"]:
-        kind, mark = " class=x", "!" if node["handlers"] == 1 else str(node["handlers"])
-        about = f"{name}: {_words(node['problem']).lower()}"
-    else:
-        kind, mark = ("", "") if node["ready"] else (" class=off", "")
-        about = name if node["ready"] else f"{name}: not Ready"
-    if named:
-        return f'<i{kind} title="{about}">{f"<b>{mark}</b>" if mark else ""}{name}</i>'
-    return f'<i{kind} title="{about}">{mark}</i>'
+        about += f": {_words(node['problem']).lower()}"
+    elif not node["ready"]:
+        about += ": not Ready"
+    mark = _mark(node) if node["problem"] else ""
+    content = (f"<b>{mark}</b>" if mark else "") + name if named else mark
+    kind = f" class={node['kind']}" if node["kind"] else ""
+    return f'<i{kind} title="{about}">{content}</i>'
 
 
 def _bad_nodes(nodes: t.Sequence[Row]) -> str:
@@ -339,11 +349,10 @@ def _daemonset(head: t.Sequence[str], found: Row) -> str:
 
 
 def _policy(policy: Row) -> str:
-    state = policy["state"]
     name = f" {_code(policy['name'])}" if policy["name"] else ""
     digest = f" <small>digest {_code(policy['digest'])}</small>" if policy["digest"] else ""
     problem = f"<p>{_text(policy['problem'])}</p>" if policy["problem"] else ""
-    badge = _badge("ok" if state in _LIVE_POLICY else "bad", _words(state).lower())
+    badge = _badge("bad" if problem else "ok", _words(policy["state"]).lower())
     backend = _text(policy["backend"]).replace("_", " ")
     return f'<div class="policy"><p>{badge} {backend}{name}{digest}</p>{problem}</div>'
 
@@ -404,12 +413,13 @@ def _name(vm: Row) -> str:
 def _where(vm: Row) -> str:
     if not vm["node"]:
         return "none"
-    owner = f" <small>of {_text(vm['owner'])}</small>" if vm["owner"] else ""
+    elsewhere = vm["owner"] and vm["owner"] != (vm["pool"] or names.PRIMARY)
+    owner = f" <small>of {_text(vm['owner'])}</small>" if elsewhere else ""
     return f"{_text(vm['node'])}{owner}"
 
 
 def _reason(vm: Row) -> str:
-    return _text(vm["reason"])
+    return _text(vm["reason"][:1].upper() + vm["reason"][1:])
 
 
 def _remedy(vm: Row) -> str:
@@ -419,10 +429,10 @@ def _remedy(vm: Row) -> str:
 _STYLE = """
 :root{color-scheme:light dark;--bg:#f4f6f9;--card:#fff;--text:#18212f;--quiet:#566174;--line:#dce1e9;--soft:#eef1f5;
 --ok:#17754a;--ok-bg:#e3f4eb;--bad:#b3211b;--bad-bg:#fdeae8;--warn:#855100;--warn-bg:#fdf1d8;--info:#2a5aa8;
---info-bg:#e7effb;--node:#6fb592}
+--info-bg:#e7effb;--node:#6fb592;--mark:#3f9d6f;--part:#dc9f37}
 @media(prefers-color-scheme:dark){:root{--bg:#0e131a;--card:#161d27;--text:#e5eaf1;--quiet:#9ba8ba;--line:#2a3443;
 --soft:#1d2632;--ok:#53c48c;--ok-bg:#12301f;--bad:#ff8078;--bad-bg:#3b1917;--warn:#e8b04a;--warn-bg:#35270d;
---info:#86b0ff;--info-bg:#172945;--node:#2f7d57}}
+--info:#86b0ff;--info-bg:#172945;--node:#2f7d57;--mark:#3da873;--part:#dba23c}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
 overflow-wrap:anywhere}
@@ -442,7 +452,7 @@ svg circle{fill:var(--ok)}
 svg path{fill:none;stroke:var(--card);stroke-width:2.4;stroke-linecap:round;stroke-linejoin:round}
 .bar{display:flex;gap:2px;height:8px;margin-bottom:20px;border-radius:4px;overflow:hidden}
 .bar i{min-width:5px}
-.bar .ok{background:var(--ok)}.bar .warn{background:var(--warn)}.bar .bad{background:var(--bad)}
+.bar .ok{background:var(--mark)}.bar .warn{background:var(--part)}.bar .bad{background:var(--bad)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:12px}
 .tiles li{border:1px solid var(--line);border-radius:8px;padding:10px 14px}
 .tiles span,.tiles small{display:block;font-size:13px;color:var(--quiet)}
@@ -467,27 +477,33 @@ border-top:1px solid var(--line)}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:8px 16px 8px 0;border-top:1px solid var(--line);font-weight:400}
 thead th{border-top:0;padding-top:0;color:var(--quiet);font-size:13px;white-space:nowrap}
+tbody th{min-width:150px}td{min-width:84px}
 td.ok{color:var(--ok)}td.bad{color:var(--bad)}td.warn{color:var(--warn)}
 .pools td:not(.image),.pools thead th:not(:first-child):not(:last-child){text-align:right;
 font-variant-numeric:tabular-nums}
 .pools td.ok,.pools td.bad,.pools td.warn{font-weight:650}
-.pools tbody th{font-weight:600;min-width:130px}
+.pools tbody th{font-weight:600}
 .pools small{display:block}
 .zero{color:var(--quiet)}
-.image{max-width:420px;padding-left:12px}
-.legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px;color:var(--quiet);margin-bottom:14px}
+.image{max-width:420px}
+.pools th:last-child,.image{padding-left:14px}
+.legend,.legend li{display:flex;flex-wrap:wrap;gap:4px 18px;align-items:center}
+.legend{font-size:13px;color:var(--quiet);margin-bottom:14px}
 .owner{margin-bottom:16px}
 .owner em{font-style:normal;color:var(--bad);font-weight:600}
 .squares{display:flex;flex-wrap:wrap;gap:3px}
 .squares i,.legend i{display:inline-block;width:15px;height:15px;border-radius:3px;background:var(--node);
 font:700 11px/15px system-ui,sans-serif;text-align:center;flex:none}
-.legend i{margin-right:6px;vertical-align:-3px}
-.squares .x,.legend .x{background:var(--bad);color:var(--card)}
+.legend li{gap:6px}
+.many{gap:2px}.many i{width:12px;height:12px;border-radius:2px;font-size:9px;line-height:12px}
+.squares .x,.legend .x,.squares .t,.legend .t{background:var(--bad);color:var(--card)}
+.squares .t,.legend .t{background:var(--warn)}
 .squares .off,.legend .off{background:none;border:2px dashed var(--quiet)}
 .chips{display:flex;flex-wrap:wrap;gap:6px}
 .chips i{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;padding:3px 10px;border-radius:6px;
 background:var(--ok-bg);color:var(--ok)}
 .chips .x{background:var(--bad-bg);color:var(--bad);box-shadow:inset 0 0 0 1.5px var(--bad)}
+.chips .t{background:var(--warn-bg);color:var(--warn);box-shadow:inset 0 0 0 1.5px var(--warn)}
 .chips .off{background:none;color:var(--quiet);box-shadow:inset 0 0 0 1.5px var(--line)}
 .chips b{margin-right:6px}
 .map+table{margin-top:8px}
@@ -515,12 +531,13 @@ dl div{grid-template-columns:1fr;padding:4px 0}
 .stack tr{display:block;border-top:1px solid var(--line);padding:8px 0}
 .stack tbody tr:first-child{border-top:0}
 .stack th,.stack td{display:block;border:0;padding:1px 0}
-.stack td{display:grid;grid-template-columns:116px 1fr;gap:10px}
-.stack td::before{content:attr(data-l);color:var(--quiet);font-weight:400}
+.stack th,.stack td{min-width:0}
+.stack td{position:relative;padding-left:122px}
+.stack td::before{content:attr(data-l);position:absolute;left:0;font-size:13px;color:var(--quiet);font-weight:400}
 .stack tbody th{font-weight:600}
 .stack .zero{display:none}
 .pools td:not(.image){text-align:left}
-.image{max-width:none}
+.image{max-width:none;min-height:25px}
 }
 @media print{body{background:none}section{break-inside:avoid-page}}
 """

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A verification's report as JUnit XML, for CI systems: what is wrong fails, what is only listed is skipped."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+from xml.sax.saxutils import escape, quoteattr
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.printable import printable
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import FAILING
+
+Report = t.Mapping[str, t.Any]
+"""What verification.Report.to_dict returns."""
+
+_MOST_NODES = 5_000
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One test. ``problem``: why it failed, or with ``listed`` why it was skipped; ``code`` says the same shortly."""
+
+    name: str
+    problem: str | None = None
+    code: str = ""
+    listed: bool = False
+    lines: tuple[str, ...] = ()
+
+
+def render(report: Report, *, at: str = "") -> str:
+    """The XML text. It has failures exactly when the report is not healthy.
+
+    :param at: when the cluster was looked at, as ISO 8601 has it.
+    """
+    errors = {finding["code"] for finding in report["findings"] if finding["severity"] == "error"}
+    suites = {
+        "verification": [_overall(report)],
+        "policy": [_policy(report["policy"])],
+        "daemonsets": [_daemonset(found) for found in report["daemonsets"]],
+        "nodes": _nodes(report["nodes"], errors),
+        "pools": [_pool(pool) for pool in report["pools"]],
+    }
+    for vm in report["vms"]:
+        suites.setdefault(f"VMs in namespace {vm['namespace']}", []).append(_vm(vm))
+    cases = [case for found in suites.values() for case in found]
+    body = "".join(_suite(name, found, at) for name, found in suites.items() if found)
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="virtpools"{_totals(cases)}>\n{body}</testsuites>\n'
+    )
+
+
+def _overall(report: Report) -> _Case:
+    findings = [f"{found['severity']} {found['code']}: {found['message']}" for found in report["findings"]]
+    if report["vms_left_out"]:
+        findings.append(f"{report['vms_left_out']} more VM(s) have something to tell than are in this file.")
+    return _Case(
+        "Everything is as the pools ask for",
+        None if report["healthy"] else report["summary"],
+        "unhealthy",
+        lines=(report["summary"], *findings),
+    )
+
+
+def _policy(policy: t.Mapping[str, t.Any]) -> _Case:
+    lines = (f"{policy['backend']} {policy['name']} is {policy['state']}, digest {policy['digest']}",)
+    return _Case("launcher policy", policy["problem"], f"policy_{policy['state']}", lines=lines)
+
+
+def _daemonset(found: t.Mapping[str, t.Any]) -> _Case:
+    lines = (f"{found['ready']} of {found['desired']} pod(s) Ready",)
+    return _Case(found["name"], "; ".join(found["problems"]) or None, "daemonset", lines=lines)
+
+
+def _nodes(nodes: t.Sequence[t.Mapping[str, t.Any]], errors: t.Collection[str]) -> list[_Case]:
+    """Those with a problem first, so that they are there however many nodes there are."""
+    shown = sorted(nodes, key=lambda node: not node["problem"])[:_MOST_NODES]
+    return [
+        _Case(
+            node["name"],
+            f"{node['problem']}: owner {node['owner']}, wanted {node['wanted']}, {node['handlers']} handler(s)"
+            if node["problem"]
+            else None,
+            node["problem"] or "",
+            listed=node["problem"] not in errors,
+        )
+        for node in shown
+    ]
+
+
+def _pool(pool: t.Mapping[str, t.Any]) -> _Case:
+    counts = {verdict: number for verdict, number in pool["vms"].items() if number}
+    failing = {verdict: number for verdict, number in counts.items() if verdict in FAILING}
+    return _Case(
+        pool["name"],
+        f"{_words(failing)} VM(s)" if failing else None,
+        next(iter(failing), ""),
+        lines=(f"VMs: {_words(counts) or 'none'}", f"launcher image {pool['launcher_image']}"),
+    )
+
+
+def _words(counts: t.Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+
+
+def _vm(vm: t.Mapping[str, t.Any]) -> _Case:
+    return _Case(
+        vm["name"],
+        vm["reason"],
+        vm["verdict"],
+        listed=vm["verdict"] not in FAILING,
+        lines=(
+            f"pool {vm['pool']}, expected image {vm['expected_image']}",
+            *(f"{place}: {image}" for place, image in vm["images"].items()),
+            f"node {vm['node'] or 'none'}, owner {vm['owner'] or 'none'}",
+            f"what helps: {vm['remedy']}",
+        ),
+    )
+
+
+# XML -----------------------------------------------------------------------------------------------------------------
+
+
+def _suite(name: str, cases: t.Sequence[_Case], at: str) -> str:
+    timestamp = f" timestamp={_attribute(at)}" if at else ""
+    body = "".join(_case(name, case) for case in cases)
+    return f"<testsuite name={_attribute(name)}{_totals(cases)}{timestamp}>\n{body}</testsuite>\n"
+
+
+def _totals(cases: t.Sequence[_Case]) -> str:
+    told = [case.listed for case in cases if case.problem is not None]
+    return f' tests="{len(cases)}" failures="{told.count(False)}" errors="0" skipped="{told.count(True)}" time="0"'
+
+
+def _case(suite: str, case: _Case) -> str:
+    lines = "\n".join(escape(printable(line)) for line in case.lines)
+    result = f"<system-out>{lines}</system-out>" if lines else ""
+    if case.problem is not None and case.listed:
+        result = f"<skipped message={_attribute(f'{case.code}: {case.problem}')}/>{result}"
+    elif case.problem is not None:
+        result = f"<failure type={_attribute(case.code)} message={_attribute(case.problem)}>{lines}</failure>"
+    return f'<testcase classname={_attribute(f"virtpools.{suite}")} name={_attribute(case.name)} time="0">{result}</testcase>\n'
+
+
+def _attribute(text: object) -> str:
+    return quoteattr(printable(text))

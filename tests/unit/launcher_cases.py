@@ -325,6 +325,14 @@ def _toleration(rng):
     return made
 
 
+def _distinction(toleration):
+    """What tells a toleration from another to Kubernetes."""
+    return tuple(
+        toleration.get(field, "Equal" if field == "operator" else "")
+        for field in ("key", "operator", "value", "effect")
+    )
+
+
 def _some_labels(rng, labels, likelihood):
     return {key: rng.choice(values) for key, values in labels.items() if rng.random() < likelihood}
 
@@ -358,7 +366,7 @@ def _pool(rng, name):
         pool["unmatched"] = rng.choice(("keep_off", "allow"))
     if rng.random() < 0.5:
         tolerations = [_toleration(rng) for _ in range(rng.randint(1, 3))]
-        pool["tolerations"] = list({repr(sorted(each.items())): each for each in tolerations}.values())
+        pool["tolerations"] = list({_distinction(each): each for each in tolerations}.values())
     return pool
 
 

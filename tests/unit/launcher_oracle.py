@@ -104,9 +104,9 @@ def _wrong_images(won, images, before, after):
 
 
 def _wrong_variables(won, images, before, after):
-    expected = {}
+    expected = {POOL_VARIABLE: won["name"] if won else UNMATCHED}
     if won and images[won["name"]]:
-        expected = {STOCK_VARIABLE: compute(before)["image"], POOL_VARIABLE: won["name"]}
+        expected[STOCK_VARIABLE] = compute(before)["image"]
     ours = [variable for variable in compute(after).get("env", ()) if variable["name"] in OURS]
     found = {variable["name"]: variable.get("value") for variable in ours}
     if found != expected or len(ours) != len(found):
@@ -262,6 +262,6 @@ def _tolerated(taint, tolerations):
 
 
 def _toleration(toleration):
-    """A toleration in the one form of all that mean the same."""
-    fields = {"operator": "Equal", **{key: value for key, value in toleration.items() if value != ""}}
-    return tuple(sorted(fields.items(), key=str))
+    """What makes two tolerations the same to Kubernetes (``Toleration.MatchToleration``)."""
+    defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
+    return tuple(toleration.get(field) or default for field, default in defaults.items())

@@ -72,8 +72,9 @@ def mutated(before, *, pool=None, image=None, tolerations=(), requirement=OFF_GP
         for volume in spec["volumes"]:
             if volume.get("image", {}).get("reference") == stock:
                 volume["image"]["reference"] = image
-        env = oracle.compute(after).setdefault("env", [])
-        env += [{"name": "VIRTPOOLS_STOCK_IMAGE", "value": stock}, {"name": "VIRTPOOLS_POOL", "value": pool}]
+    env = oracle.compute(after).setdefault("env", [])
+    env += [{"name": "VIRTPOOLS_STOCK_IMAGE", "value": stock}] if image else []
+    env.append({"name": "VIRTPOOLS_POOL", "value": pool or "primary"})
     missing = [each for each in tolerations if each not in spec.get("tolerations", [])]
     if missing:
         spec["tolerations"] = [*spec.get("tolerations", []), *missing]
@@ -324,7 +325,10 @@ UNMATCHED_FAULTS = {
         "spec", "affinity", value=required(term(expression(cases.OWNER, "DoesNotExist")))
     ),
     "has the pool image": _set("spec", "containers", 0, "image", value=IMAGE),
-    "has a variable": lambda pod: oracle.compute(pod)["env"].append({"name": "VIRTPOOLS_POOL", "value": "primary"}),
+    "does not say so in a variable": lambda pod: oracle.compute(pod)["env"].pop(),
+    "remembers the stock image": lambda pod: oracle.compute(pod)["env"].append(
+        {"name": "VIRTPOOLS_STOCK_IMAGE", "value": cases.STOCK}
+    ),
     "tolerates for no reason": _set("spec", "tolerations", value=[TOLERATION]),
     "a pool's name": _set("metadata", "annotations", "virtpools.io/pool", value="gpu"),
 }

@@ -15,6 +15,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_images import LauncherImages
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
@@ -97,19 +98,18 @@ class Judge:
     def __init__(self, table: Table, stock_image: str, snapshot: Snapshot, policy: Policy) -> None:
         """``stock_image``: KubeVirt's own launcher image."""
         self._table = table
-        self._stock = stock_image
+        self._images = LauncherImages(table, stock_image)
         self._nodes = snapshot.nodes
         self._covered = {
             node for node, pods in snapshot.handlers.items() if any(pod.ready and not pod.terminating for pod in pods)
         }
         self._policy = policy
-        self._known_images = {stock_image, *(image for image in table.images.values() if image)}
         self._explained: dict[str, str] = {}
 
     def judge(self, pod: LauncherPod, vmi: Vmi | None = None) -> Judgement:
         """The verdict on the VM whose current launcher pod this is. ``vmi``: where it is known."""
         winner = matching.winner(self._table, pod.asked)
-        expected = (winner and winner.virt_launcher_image) or self._stock
+        expected = self._images.expected(winner)
         node = self._nodes.get(pod.node)
         faults = [
             fault
@@ -159,11 +159,11 @@ class Judge:
         found = pod.launcher_images
         if self._policy.compute_only:
             found = {place: image for place, image in found.items() if place == f"container {names.COMPUTE}"}
-        wrong = {place: image for place, image in found.items() if not self._same(image, expected)}
+        wrong = self._images.wrong(found, expected)
         if not wrong:
             return None
         what = f"{_places(wrong)} instead of {expected}"
-        if expected == self._stock and self._earlier_stock(found):
+        if expected == self._images.stock and self._earlier_stock(found):
             return "outdated", f"it has {what}, KubeVirt's launcher image now", self._again(vmi)
         age = self._age(pod)
         if age is not None:
@@ -176,13 +176,9 @@ class Judge:
         why = f"because the policy took it for one of {pod.pool_env}: what it asks for has changed since"
         return "wrong_image", f"it has {what}, {why}", self._again(vmi)
 
-    def _same(self, image: str, expected: str) -> bool:
-        """Whether an image is the expected one, or its copy in another registry, as webhooks for mirrors make them."""
-        return image == expected or (image not in self._known_images and _tail(image) == _tail(expected))
-
     def _earlier_stock(self, images: t.Mapping[str, str]) -> bool:
         """Whether all images are one that is no pool's: KubeVirt's own, before an upgrade."""
-        return len({*images.values()}) == 1 and self._known_images.isdisjoint(images.values())
+        return len({*images.values()}) == 1 and self._images.known.isdisjoint(images.values())
 
     # Node and handler
 
@@ -280,10 +276,6 @@ def _places(images: t.Mapping[str, str]) -> str:
     for place, image in images.items():
         by_image.setdefault(image or "no image", []).append(place)
     return " and ".join(f"{image} in {', '.join(places)}" for image, places in by_image.items())
-
-
-def _tail(image: str) -> str:
-    return image.rpartition("/")[2]
 
 
 def _before(created: str, policy_created: str) -> bool:

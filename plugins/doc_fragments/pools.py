@@ -61,7 +61,7 @@ options:
     default: 1
   allow_skew:
     description:
-      - Accept a pool whose virtHandlerImage is tagged with another version than KubeVirt's. By default that is an error.
+      - Accept a pool with an image that is tagged with another version than KubeVirt's. By default that is an error.
     type: bool
     default: false
   prepull:
@@ -74,7 +74,7 @@ options:
       - What gives launcher pods their pool's image and nodes.
       - V(admission_policy) is a MutatingAdmissionPolicy, which Kubernetes has on by default from 1.36. V(kyverno) is a MutatingPolicy of Kyverno.
         V(aie_webhook) is the ConfigMap of kubevirt-aie-webhook. V(none) leaves launcher pods alone.
-      - V(auto) keeps the one in use, or takes the first of these that the cluster has, and the plan says why.
+      - V(auto) takes V(admission_policy) where the API server has it, else V(kyverno) where that is installed.
     type: str
     default: auto
     choices:

@@ -114,28 +114,33 @@ def _skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.It
     version = health.version_of(snapshot.kubevirt)
     if version is None or snapshot.primary is None:
         return
-    stock = daemonsets.handler_image(snapshot.primary)
+    images = daemonsets.images_of(snapshot.primary)
     for pool in pools:
-        image = pool.virt_handler_image
-        if image is None or image == stock:
-            continue
-        found = health.skew(image, version)
-        if found == "different":
-            message = f"Pool {pool.name}: virtHandlerImage {image} is of another version than KubeVirt {version}"
-            if allow_skew:
-                yield warning("skew", f"{message}, which virtpools_allow_skew lets pass.")
-            else:
-                yield error(
-                    "skew",
-                    f"{message}; use an image built for {version}, or set virtpools_allow_skew: true if you know that "
-                    "the two work together.",
-                )
-        elif found == "unknown":
-            yield warning(
-                "skew_unknown",
-                f"Pool {pool.name}: the tag of virtHandlerImage {image} does not say its version; make sure that it was "
-                f"built for KubeVirt {version}.",
+        for field, image, stock in (
+            ("virtHandlerImage", pool.virt_handler_image, images[names.HANDLER]),
+            ("virtLauncherImage", pool.virt_launcher_image, images.get(names.LAUNCHER)),
+        ):
+            if image is not None and image != stock:
+                yield from _skew_of(f"Pool {pool.name}: {field} {image}", image, version, allow_skew)
+
+
+def _skew_of(what: str, image: str, version: str, allow_skew: bool) -> t.Iterator[Finding]:
+    found = health.skew(image, version)
+    if found == "different":
+        message = f"{what} is of another version than KubeVirt {version}"
+        if allow_skew:
+            yield warning("skew", f"{message}, which virtpools_allow_skew lets pass.")
+        else:
+            yield error(
+                "skew",
+                f"{message}; use an image built for {version}, or set virtpools_allow_skew: true if you know that the two "
+                "work together.",
             )
+    elif found == "unknown":
+        yield warning(
+            "skew_unknown",
+            f"{what}: the tag does not say its version; make sure that it was built for KubeVirt {version}.",
+        )
 
 
 def _canary(snapshot: Snapshot) -> t.Iterator[Finding]:

@@ -131,14 +131,28 @@ class TestSkew:
     def test_that_cannot_be_told_is_a_warning(self, tag):
         assert self.found(f"registry.example/virt-handler{tag}", severity="warning") == ["skew_unknown"]
 
-    def test_does_not_matter_for_the_stock_handler(self):
+    @pytest.mark.parametrize(
+        ("tag", "found"), [("v1.9.0-gpu", []), ("v1.8.2-gpu", ["skew"]), ("gpu", ["skew_unknown"])]
+    )
+    def test_of_the_launcher_counts_as_well(self, tag, found):
         pool = builders.pool(
             "gpu",
             virtHandlerImage=builders.HANDLER_IMAGE,
-            virtLauncherImage="r.example/l:1",
+            virtLauncherImage=f"registry.example/virt-launcher:{tag}",
             selector={"architectures": ["amd64"]},
         )
-        assert codes(builders.snapshot_of(), [pool]) == []
+        assert codes(builders.snapshot_of(), [pool]) == found
+
+    def test_does_not_matter_for_the_stock_images(self):
+        pool = builders.pool(
+            "gpu",
+            virtHandlerImage=builders.HANDLER_IMAGE,
+            virtLauncherImage=builders.LAUNCHER_IMAGE,
+            selector={"architectures": ["amd64"]},
+        )
+        odd = builders.kubevirt()
+        odd["status"].update(observedKubeVirtVersion="v9.9.9", targetKubeVirtVersion="v9.9.9")
+        assert codes(builders.snapshot_of(of_kubevirt=odd), [pool]) == []
 
 
 def test_pools_of_kubevirts_own_are_refused():

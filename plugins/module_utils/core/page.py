@@ -20,12 +20,12 @@ _MOST_NAMED = 48
 _MOST_LARGE = 600
 """Up to so many nodes the map has room for their names, and then for large squares."""
 
-# Of characters. Together they keep the page below 1 MB, whatever the cluster.
-_MAP_ROOM = 260_000
+# Of bytes. Together they keep the page below 1 MB, whatever the cluster.
+_MAP_ROOM = 240_000
 _NODES_ROOM = 60_000
-_VMS_ROOM = 480_000
+_VMS_ROOM = 440_000
 _FINDINGS_ROOM = 80_000
-_TABLES_ROOM = 80_000
+_TABLES_ROOM = 60_000
 
 _MOST_OPEN = 40
 """Rows of VMs that are shown at once; groups behind them open with a click."""
@@ -130,11 +130,11 @@ def _row(head: t.Sequence[str], cells: t.Sequence[str], tones: t.Sequence[str] =
 
 
 def _within(room: int, parts: t.Iterable[str]) -> tuple[list[str], int]:
-    """The first parts that fit into ``room`` characters, and how many did not."""
+    """The first parts that fit into ``room`` bytes, and how many did not."""
     kept: list[str] = []
     left_out = 0
     for part in parts:
-        room -= len(part)
+        room -= len(part.encode())
         if room < 0:
             left_out += 1
         else:
@@ -244,13 +244,14 @@ def _nodes(report: Report) -> str:
     parts = []
     for owner, found in groups.items():
         part = _owner(owner, found, size, room)
-        room -= len(part)
+        room -= len(part.encode())
         parts.append(part)
-    return f'{_legend(nodes)}<div class="map">{"".join(parts)}</div>{_bad_nodes(nodes)}'
+    shown, left_out = _within(_MAP_ROOM, parts)
+    return f'{_legend(nodes)}<div class="map">{"".join(shown)}</div>{_left_out(left_out, "owner")}{_bad_nodes(nodes)}'
 
 
 def _kind(node: Row, errors: t.Collection[str]) -> str:
-    """How a node is drawn: in order, not Ready, told of (t), wrong (x)."""
+    """How a node is drawn: in order, not Ready, only listed (t), wrong (x)."""
     if node["problem"]:
         return "x" if node["problem"] in errors else "t"
     return "" if node["ready"] else "off"
@@ -262,7 +263,7 @@ def _mark(node: Row) -> str:
 
 
 def _legend(nodes: t.Sequence[Row]) -> str:
-    meanings = {"off": "not Ready", "t": "told of below", "x": "problem"}
+    meanings = {"off": "not Ready", "t": "listed", "x": "problem"}
     kinds = {node["kind"] for node in nodes}
     entries = ["<li><i></i>in order</li>"]
     for kind, words in meanings.items():
@@ -301,7 +302,7 @@ def _square(node: Row, named: bool) -> str:
 
 
 def _bad_nodes(nodes: t.Sequence[Row]) -> str:
-    bad = [node for node in nodes if node["problem"]]
+    bad = sorted((node for node in nodes if node["problem"]), key=lambda node: node["kind"] != "x")
     if not bad:
         return ""
     head = ["Node", "Problem", "Owner", "Should belong to", "Handlers"]
@@ -371,7 +372,7 @@ def _vms(report: Report) -> str:
     parts = []
     for vms in ordered:
         part, missing = _group(vms, room, is_open=shown < _MOST_OPEN)
-        room -= len(part)
+        room -= len(part.encode())
         shown += len(vms)
         left_out += missing
         parts.append(part)
@@ -400,7 +401,9 @@ def _group(vms: t.Sequence[Row], room: int, is_open: bool) -> tuple[str, int]:
         f" <b>{_text(first['pool'] or names.PRIMARY)}</b> <small>{_count(len(vms), 'VM')}</small></summary>"
         f"<dl>{''.join(f'<div><dt>{title}</dt><dd>{value}</dd></div>' for title, value in facts)}</dl>"
     )
-    rows, left_out = _within(room - len(top), (_row(head, [value(vm) for _title, value in columns]) for vm in vms))
+    rows, left_out = _within(
+        room - len(top.encode()), (_row(head, [value(vm) for _title, value in columns]) for vm in vms)
+    )
     if not rows:
         return "", len(vms)
     return f"{top}{_table('stack', head, rows)}</details>", left_out
@@ -423,7 +426,7 @@ def _reason(vm: Row) -> str:
 
 
 def _remedy(vm: Row) -> str:
-    return "nothing to do" if vm["remedy"] == "none" else _text(vm["remedy"])
+    return "neither restart nor migration" if vm["remedy"] == "none" else _text(vm["remedy"])
 
 
 _STYLE = """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plans and states as text, line by line, for a person at a terminal or in an AWX job's output."""
+"""Plans, states and verifications as text, line by line, for a person at a terminal or in an AWX job's output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import nam
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.state import State
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import VERDICTS
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Report
 
 _MOST_DIFFERENCES = 10
+_MOST_VMS = 20
+_SHOWN_VERDICTS = tuple(reversed(VERDICTS))
 
 
 def owners(plan: Plan) -> dict[str, dict[str, int]]:
@@ -78,6 +82,25 @@ def state_lines(state: State) -> list[str]:
     if state.in_transit:
         lines.append(f"In transit: {', '.join(state.in_transit)}")
     return lines + _finding_lines(state.findings)
+
+
+def verification_lines(report: Report) -> list[str]:
+    """What a verification found: the sentence, the findings, VMs by pool and verdict, and the first VMs that are wrong."""
+    lines = [report.summary, *_finding_lines(report.findings)]
+    lines += _table(
+        ["POOL", "NODES", "READY", *(verdict.upper().replace("_", " ") for verdict in _SHOWN_VERDICTS)],
+        [
+            [found["name"], str(found["nodes"]), str(found["ready"])]
+            + [str(found["vms"][verdict]) for verdict in _SHOWN_VERDICTS]
+            for found in report.pools
+        ],
+    )
+    lines += [
+        f"{vm.verdict} {vm.namespace}/{vm.name} (pool {vm.pool or 'unknown'}): {vm.reason}; remedy: {vm.remedy}"
+        for vm in report.vms[:_MOST_VMS]
+    ]
+    more = len(report.vms) + report.left_out - _MOST_VMS
+    return [*lines, f"{more} more VM(s) have something to tell."] if more > 0 else lines
 
 
 def _finding_lines(findings: t.Iterable[Finding]) -> list[str]:

@@ -9,6 +9,7 @@ VMs come in one by one and are counted; only those with something to tell are ke
 from __future__ import annotations
 
 import collections
+import re
 import typing as t
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
     Finding,
+    InputErrors,
     error,
     in_order,
     listed,
@@ -45,9 +47,27 @@ _TOLD_ANEW = frozenset(
 )
 """Findings of a state (compared with the recorded pools) and of a plan (what a run may do) for which a report has its own."""
 
+_CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 _MOST_DIFFERENCES = 3
 _MOST_NAMED = 5
 """In a finding; a report lists more."""
+
+
+FailOn: t.TypeAlias = "t.Literal['problems', 'any'] | frozenset[str]"
+
+
+def read_fail_on(raw: object) -> FailOn:
+    """What a check is to fail on: ``problems``, ``any`` (what is only listed, too), ``none``, or a list of codes.
+
+    :raises InputErrors: when it is something else.
+    """
+    if raw in ("problems", "any", "none"):
+        return frozenset() if raw == "none" else t.cast("t.Literal['problems', 'any']", raw)
+    codes = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(codes, (list, tuple)) or not all(isinstance(c, str) and _CODE.fullmatch(c) for c in codes):
+        expected = "problems, any, none, or verdicts and codes of findings such as [wrong_image, no_handler]"
+        raise InputErrors([f"fail_on is {raw!r}; give {expected}."])
+    return frozenset(codes)
 
 
 @dataclass(frozen=True)
@@ -78,16 +98,12 @@ class Report:
     def healthy(self) -> bool:
         return not self.problems
 
-    def failing(self, fail_on: str | t.Collection[str] = "problems") -> dict[str, int]:
-        """What makes a check fail: ``problems``, ``any`` (what is only listed, too), ``none``, or these codes."""
+    def failing(self, fail_on: FailOn = "problems") -> dict[str, int]:
+        """What makes a check fail; see ``read_fail_on``."""
         if fail_on == "problems":
             return self.problems
         found = {**self.listed, **self.problems}
-        if fail_on == "any":
-            return found
-        if fail_on == "none":
-            return {}
-        return {code: count for code, count in found.items() if code in fail_on}
+        return found if fail_on == "any" else {code: count for code, count in found.items() if code in fail_on}
 
     @property
     def summary(self) -> str:

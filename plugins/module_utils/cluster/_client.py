@@ -54,6 +54,8 @@ _MOST_LISTINGS = 3
 _MOST_EDITS = 10
 _LONGEST_EDIT_PAUSE_SECONDS = 0.5
 _MOST_MESSAGE = 1000
+_DENIALS = (" denied request: ", " denied the request: ")
+"""How policies and webhooks refuse, in the API server's words."""
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _JSON_PATCH = "application/json-patch+json"
@@ -85,6 +87,10 @@ class Unreachable(ClusterError):
 
 class Forbidden(ClusterError):
     """The credentials are not accepted, or do not allow what was asked."""
+
+
+class Denied(ClusterError):
+    """An admission policy or webhook refused the request, or failed to judge it."""
 
 
 class NotFound(ClusterError):
@@ -158,6 +164,10 @@ class Cluster:
         other.before_write = None
         return other
 
+    def within(self, retry_seconds: float) -> Cluster:
+        """The same cluster, for reading, with requests that fail sooner: for answers that can be done without."""
+        return Cluster(self._transport, retry_seconds=retry_seconds, clock=self._clock, sleep=self._sleep)
+
     # Reads
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
@@ -171,6 +181,11 @@ class Cluster:
         """The object. Raises NotFound when it, or its API, is not there."""
         path = kind.path(namespace, name)
         return self._answer(Request("GET", path), f"read {_what(kind, name, namespace)}", kind)
+
+    def subresource(self, kind: Kind, name: str, namespace: str | None, subresource: str) -> Object:
+        """What the server answers for a subresource. Raises NotFound when it, or its API, is not there."""
+        path = f"{kind.path(namespace, name)}/{subresource}"
+        return self._answer(Request("GET", path), f"read {subresource} of {_what(kind, name, namespace)}", kind)
 
     def list(
         self,
@@ -570,6 +585,8 @@ def _refusal(
             f"Could not {asked}: the API server at {server} does not accept the credentials; check the token or the "
             "client certificate, it may have expired."
         )
+    if status == 403 and any(words in said for words in _DENIALS):
+        return Denied(f"Could not {asked}: admission refuses it: {said}.")
     if status == 403:
         return Forbidden(
             f"Not allowed to {asked}: {said}. Grant this right (the collection's ClusterRoles have all that is needed) "
@@ -611,7 +628,10 @@ def _what(kind: Kind, name: str, namespace: str | None) -> str:
 
 def _clipped(text: str) -> str:
     text = " ".join(text.split()).rstrip(".")
-    return text if len(text) <= _MOST_MESSAGE else f"{text[:_MOST_MESSAGE]}…"
+    if len(text) <= _MOST_MESSAGE:
+        return text
+    # The cause is at the end, after an expression of a policy that may be long.
+    return f"{text[: _MOST_MESSAGE // 2]} … {text[-_MOST_MESSAGE // 2 :]}"
 
 
 def _address(obj: Object) -> tuple[str, str | None]:

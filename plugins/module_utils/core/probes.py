@@ -64,7 +64,7 @@ class Probe:
     def problem(self, result: Object, expected: Object) -> str | None:
         """What is wrong with the pod that came back, given what came back for ``self.expected``; None when nothing is."""
         found = objects.differences(_decided(expected, self.tolerations), _decided(result))
-        return f"The probe {self.name} came out wrong: {found[0]}" if found else None
+        return f"The probe {self.name} came out wrong: {found[0]}." if found else None
 
 
 def digest_in(pod: Object) -> str | None:
@@ -75,12 +75,17 @@ def digest_in(pod: Object) -> str | None:
 
 def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
     """Probes for the policy of this name: one that asks for nothing, and one for each criterion of each rule."""
-    made = [_probe("for no pool", _pod(site, policy), table, site)]
+    made = [_probe("for no pool", plain(site, policy), table, site)]
     for number, rule in enumerate(_sample(table.rules)):
         for field, asking in _asking(rule):
             pod = _pod(site, policy, terms=bool(number % 2), **asking)
             made.append(_probe(f"for {field} of pool {rule.name}", pod, table, site))
     return made
+
+
+def plain(site: Site, policy: str = names.POLICY) -> Object:
+    """A pod that shows which policy of this name acts."""
+    return _pod(site, policy)
 
 
 def _sample(rules: t.Sequence[Pool]) -> t.Sequence[Pool]:

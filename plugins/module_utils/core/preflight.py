@@ -110,7 +110,8 @@ def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
             )
 
 
-def _skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
+def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
+    """Images of pools that were built for another version than KubeVirt's, as far as their tags tell."""
     version = health.version_of(snapshot.kubevirt)
     if version is None or snapshot.primary is None:
         return

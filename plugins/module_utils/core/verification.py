@@ -9,15 +9,16 @@ VMs come in one by one and are counted; only those with something to tell are ke
 from __future__ import annotations
 
 import collections
+import contextlib
 import re
 import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     daemonsets,
-    health,
     names,
     outdated_policy,
+    preflight,
     state,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
@@ -32,7 +33,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_p
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy, leftovers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot, is_ours
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import (
     FAILING,
     VERDICTS,
@@ -368,27 +369,22 @@ class Verifier:
             status = live.get(pool, {}).get("status") or {}
             desired, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
             name = _daemonset_name(pool)
-            found = [
+            told = [
                 *_daemonset_change(changes.get(pool)),
-                *self._skew(name, live.get(pool)),
+                *self._skew(self._plan.desired.get(pool)),
                 *_daemonset_readiness(name, desired, ready, _on_unready_nodes(snapshot, name)),
             ]
             entry = {"name": name, "pool": pool, "desired": desired, "ready": ready}
-            entries.append({**entry, "problems": [finding.message for finding in found]})
-            findings += found
+            entries.append({**entry, "problems": [found.message for found in told if found.severity == "error"]})
+            findings += told
         return tuple(entries), findings
 
-    def _skew(self, name: str, daemonset: KubeObject | None) -> t.Iterator[Finding]:
-        """Whether handlers are of another version than KubeVirt, as after its upgrade."""
-        version = health.version_of(self._plan.snapshot.kubevirt)
-        image = "" if daemonset is None else daemonsets.handler_image(daemonset)
-        if health.skew(image, version) != "different":
-            return
-        what = f"DaemonSet {name} runs {image}, of another version than KubeVirt {version}"
-        if self._allow_skew:
-            yield warning("skew", f"{what}, which virtpools_allow_skew lets pass.")
-        else:
-            yield error("skew", f"{what}; give its pool an image built for {version}, and run site.")
+    def _skew(self, daemonset: KubeObject | None) -> t.Iterator[Finding]:
+        """Whether a pool's images are of another version than KubeVirt, as after its upgrade."""
+        if daemonset is not None and is_ours(daemonset):
+            with contextlib.suppress(InputErrors):
+                pool = daemonsets.pool_of(daemonset)
+                yield from preflight.skew(self._plan.snapshot, [pool], self._allow_skew)
 
 
 def _daemonset_name(pool: str) -> str:

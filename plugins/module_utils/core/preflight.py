@@ -35,7 +35,7 @@ def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew
     yield from _native(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
-    yield from _skew(snapshot, pools, allow_skew)
+    yield from skew(snapshot, pools, allow_skew)
 
 
 def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:

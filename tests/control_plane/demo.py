@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The demo: start a cluster, run the site playbook with the example pools, show before and after.
+"""The demo: start a cluster, run the site playbook with the example pools, show before and after; then start the example
+VMs, show which launcher image and node each of them got and why, and verify it.
 
 Usage: demo.py CLUSTER FLEET
 """
@@ -14,13 +15,20 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import mapping, matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from local_cluster import ClusterError, LocalCluster
 from watcher import Watcher
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 POOLS = CHECKOUT / "examples/pools.yml"
+VMS = CHECKOUT / "examples/vms.yml"
+PAGE = CHECKOUT / ".build/demo.html"
+PATIENCE_SECONDS = 60
 CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
 OWNER_LABEL = "virtpools.io/pool"
 IN_TRANSIT = "in_transit"
@@ -37,11 +45,17 @@ def main() -> int:
         _title("Before")
         _show(cluster)
         with Watcher(cluster) as watcher:
-            code, output = _site(kubeconfig)
+            _title("The run")
+            code, output = _play(kubeconfig, "site", f"@{POOLS.relative_to(CHECKOUT)}")
             watcher.stop()
         _title("After")
         _show(cluster)
         _summary(output, watcher)
+        if not code:
+            _start_vms(cluster)
+            _title("Is every VM where it belongs?")
+            PAGE.parent.mkdir(exist_ok=True)
+            code, _output = _play(kubeconfig, "verify", f"virtpools_report_html={PAGE}")
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
@@ -71,11 +85,10 @@ def _show(cluster: LocalCluster) -> None:
     _say(cluster.kubectl("get", "daemonsets", "-n", "kubevirt", "-o", f"custom-columns={columns}").rstrip())
 
 
-def _site(kubeconfig: Path) -> tuple[int, list[str]]:
-    """Run the playbook as a user would, and keep what it prints."""
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "virtpools.kubevirt.site", "-e", f"@{POOLS}"]
-    _title("The run")
-    _say(f"$ KUBECONFIG={kubeconfig} ansible-playbook virtpools.kubevirt.site -e @examples/pools.yml")
+def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[str]]:
+    """Run a playbook as a user would, and keep what it prints."""
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    _say(f"$ KUBECONFIG={kubeconfig} ansible-playbook virtpools.kubevirt.{playbook} -e {variables}")
     quiet = {
         "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
@@ -83,11 +96,52 @@ def _site(kubeconfig: Path) -> tuple[int, list[str]]:
     }
     environment = {**os.environ, **quiet, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "KUBECONFIG": str(kubeconfig)}
     lines = []
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    command = [program, f"virtpools.kubevirt.{playbook}", "-e", variables]
+    with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             lines.append(line)
             print(line, end="", flush=True)
     return process.returncode, lines
+
+
+def _start_vms(cluster: LocalCluster) -> None:
+    _title("VMs")
+    _say(f"$ kubectl apply -f {VMS.relative_to(CHECKOUT)}")
+    cluster.kubectl("apply", "-f", str(VMS))
+    wanted = json.loads(cluster.kubectl("get", "-f", str(VMS), "-o", "json"))["items"]
+    running = [vm for vm in wanted if vm["kind"] == "VirtualMachine" and vm["spec"].get("runStrategy") == "Always"]
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while len(pods := _launcher_pods(cluster)) < len(running):
+        if time.monotonic() > give_up:
+            raise ClusterError(
+                f"{len(running) - len(pods)} of {len(running)} VMs do not run after {PATIENCE_SECONDS} s."
+            )
+        time.sleep(0.5)
+    rows = [("VM", "POOL", "NODE", "LAUNCHER IMAGE", "WHY"), *_vm_rows(cluster, pods)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:
+    """The launcher pods that run."""
+    selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
+    pods = json.loads(cluster.kubectl("get", "pods", "-A", "-l", selector, "-o", "json"))["items"]
+    found = [LauncherPod.of(pod) for pod in pods]
+    return sorted((pod for pod in found if pod.phase == "Running"), key=lambda pod: (pod.namespace, pod.vmi))
+
+
+def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, ...]]:
+    policy: dict[str, Any] = json.loads(cluster.kubectl("get", "mutatingadmissionpolicy", names.POLICY, "-o", "json"))
+    table = mapping.restore(policy["metadata"]["annotations"][names.MAPPING_ANNOTATION])
+    rows = []
+    for pod in pods:
+        winner = matching.winner(table, pod.asked)
+        met = [c for c in matching.criteria(winner, pod.asked) if c.met] if winner else []
+        why = f"{met[0].field}: {met[0].found}" if met else "no pool selects it"
+        pool = winner.name if winner else names.PRIMARY
+        rows.append((f"{pod.namespace}/{pod.vmi}", pool, pod.node, pod.launcher_images["container compute"], why))
+    return rows
 
 
 def _summary(output: list[str], watcher: Watcher) -> None:
@@ -113,7 +167,12 @@ def _hints(name: str, cluster: LocalCluster) -> None:
     _say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
     _say(f"kubectl get nodes -L {OWNER_LABEL}")
     _say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
+    _say("kubectl get vmis -A -o wide")
+    _say(
+        ".venv/bin/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
+    )
     _say(".venv/bin/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
+    _say(f"{PAGE.as_uri()}   # the same for a browser")
     _say(f"make demo{suffix}           # again: no change")
     _say(f"make cluster-down{suffix}   # stop and remove it")
 

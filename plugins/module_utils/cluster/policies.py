@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
     Cluster,
@@ -73,6 +73,10 @@ class Change:
         shown = objects.diff(self.before, self.after)
         return bool(shown["before"] or shown["after"])
 
+    def __str__(self) -> str:
+        verb = "create" if self.before is None else "update" if self.after is not None else "delete"
+        return f"{self.kind} {(self.after or self.before or {})['metadata']['name']}: {verb}"
+
 
 # Writing ------------------------------------------------------------------------------------------------------------
 
@@ -123,23 +127,28 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
     return done
 
 
+def removal(live: t.Iterable[t.Mapping[str, t.Any]]) -> list[Change]:
+    """What ``remove`` does to these objects of ours."""
+    return [Change(kind_of(obj), t.cast(Object, obj), launcher_backends.left_of(obj)) for obj in live]
+
+
 def remove(
-    cluster: Cluster, live: t.Iterable[t.Mapping[str, t.Any]], probe: Object | None, timeout: float, clock: Clock
+    cluster: Cluster, changes: t.Iterable[Change], probe: Object | None, timeout: float, clock: Clock
 ) -> list[Change]:
-    """Take live objects of ours away, in this order.
+    """Take what is live of ours away, in this order (see ``removal``).
 
     :param probe: a pod for the live policy, to wait until none acts any more; None where another stays.
     :raises ClusterError: when one still acts after ``timeout`` seconds.
     """
     done = []
-    for obj in live:
-        kind = kind_of(obj)
-        before, left = t.cast(Object, obj), launcher_backends.left_of(obj)
-        if left is None:
-            metadata = obj["metadata"]
-            name, uid = metadata["name"], metadata.get("uid")
-            cluster.delete(kind, name, metadata.get("namespace"), uid=uid, dry_run=False)
-        done.append(Change(kind, before, left and cluster.replace(kind, left, dry_run=False)))
+    for change in changes:
+        metadata = t.cast(Object, change.before)["metadata"]
+        if change.after is not None:
+            done.append(replace(change, after=cluster.replace(change.kind, change.after, dry_run=False)))
+            continue
+        name, uid = metadata["name"], metadata.get("uid")
+        cluster.delete(change.kind, name, metadata.get("namespace"), uid=uid, dry_run=False)
+        done.append(change)
     if probe is not None and done and not _await_digest(cluster, probe, None, timeout, clock):
         raise ClusterError(
             f"The launcher policy was deleted but still changes launcher pods after {timeout:.0f} s; see that all API servers "

@@ -206,6 +206,14 @@ def _ours(admission: Admission, name: str) -> list[KubeObject]:
     return sorted(found, key=lambda live: str(live["kind"]), reverse=True)
 
 
+def live(admission: Admission | None) -> tuple[KubeObject, ...]:
+    """All of ours that changes launcher pods or what KubeVirt makes of them, in the order to take it away."""
+    if admission is None:
+        return ()
+    policies = [obj for _kind, obj in launcher_backends.of_others("none", admission)]
+    return (*policies, *_ours(admission, names.OUTDATED_POLICY), *_ours(admission, names.CANDIDATE_POLICY))
+
+
 def _is_ours(live: KubeObject) -> bool:
     return (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
 

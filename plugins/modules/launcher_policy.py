@@ -1,0 +1,172 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module launcher_policy: VMs start with their pool's launcher image on its nodes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: launcher_policy
+short_description: Give VMs the launcher image and the nodes of their pool
+version_added: 0.1.0
+description:
+  - Makes the launcher policy what the pools ask for now. It gives a VM that starts (or is migrated) the launcher image of the first pool that
+    selects it, on the nodes of that pool, and keeps other VMs off the nodes of pools that say so. VMs that run are not touched.
+  - A pool takes VMs once it is active, which depends on the nodes that it has by now. The field C(activation) of a pool says when.
+  - A new policy is tried before it counts, as one that acts on dry runs of the module alone, and again once it is live. If it fails there, the
+    former one is put back and the module fails.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  state:
+    description:
+      - V(present) creates and updates the policy, and deletes one that no pool needs or that belongs to another O(launcher_backend).
+      - V(absent) deletes it, of whichever back end. VMs then start with KubeVirt's own launcher image, on any node. No pools are needed for that.
+    type: str
+    default: present
+    choices:
+      - present
+      - absent
+  stage:
+    description:
+      - In check mode, after how many of the plan's batches of nodes the policy is meant. Otherwise nodes are where they are.
+    type: int
+    default: 0
+  timeout:
+    description: How many seconds API servers may take to act by a policy.
+    type: int
+    default: 60
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Map VMs to the pools that are active
+  virtpools.kubevirt.launcher_policy:
+    pools: "{{ virtpools_pools }}"
+
+- name: Map no VM to any pool
+  virtpools.kubevirt.launcher_policy:
+    state: absent
+"""
+
+RETURN = r"""
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - "MutatingAdmissionPolicy virtpools-launcher: create"
+    - VMs that match pool gpu start with registry.example/virt-launcher:v1.9.0-gpu on its nodes
+backend:
+  description: What changes launcher pods now.
+  returned: success
+  type: str
+  sample: admission_policy
+digest:
+  description: Digest of the policy, which the pods that it admits have in the annotation C(virtpools.io/policy). Null without a policy.
+  returned: success
+  type: str
+  sample: 5a473f578345
+"""
+
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import launchers, names, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
+
+ARGUMENTS = {
+    **_module.POOL_ARGUMENTS,
+    **_module.RUN_ARGUMENTS,
+    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "stage": {"type": "int", "default": 0},
+    "timeout": {"type": "int", "default": 60},
+}
+
+
+def body(task: _module.Task) -> dict:
+    return _absent(task) if task.params["state"] == "absent" else _present(task)
+
+
+def _present(task: _module.Task) -> dict:
+    plan = task.plan()
+    task.refuse(plan)
+    made = t.cast(Launchers, plan.launchers)  # the snapshot is complete
+    stage = _stage(task, made)
+    policy, changes, done = made.policy(stage), made.changes(stage) if stage in made.steps else (), []
+    if changes and task.check_mode:
+        done = policies.preview(task.cluster, [*made.correction(stage), *policy])
+        done += policies.removal(made.to_delete(stage))
+    elif changes:
+        with task.writing(made.snapshot.namespace):
+            done = _put(task, made, policy)
+    digests = (obj["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION) for _kind, obj in policy)
+    return {
+        "changed": bool(changes),
+        "changes": list(changes),
+        "backend": made.choice.backend if policy else "none",
+        "digest": next(filter(None, digests), None),
+        "diff": _diffs(done),
+    }
+
+
+def _stage(task: _module.Task, made: Launchers) -> int:
+    """What is due: a run has moved its nodes by then, in check mode they are where they were."""
+    stage = task.params["stage"] if task.check_mode else 0
+    if not 0 <= stage < len(made.stages):
+        raise InputErrors([f"stage is {stage}; give a number from 0 to {len(made.stages) - 1}, the plan's batches."])
+    return stage
+
+
+def _put(task: _module.Task, made: Launchers, policy: policies.Desired) -> list[policies.Change]:
+    timeout, where = task.params["timeout"], policies.site(task.cluster, made.snapshot)
+    done = policies.put(task.cluster, made.correction(0), None, timeout, task.clock)
+    done += policies.put(task.cluster, policy, policies.trial(made, 0, where), timeout, task.clock)
+    leaving = policies.removal(made.to_delete(0))
+    # What another policy says of a probe is not to be waited for.
+    probe = None if policy else probes.plain(where)
+    return [*done, *policies.remove(task.cluster, leaving, probe, timeout, task.clock)]
+
+
+def _absent(task: _module.Task) -> dict:
+    found = task.snapshot()
+    leaving = policies.removal(launchers.live(found.admission))
+    lines = [str(change) for change in leaving]
+    if leaving and not task.check_mode:
+        probe = probes.plain(policies.site(task.cluster, found)) if found.primary else None
+        with task.writing(found.namespace):
+            leaving = policies.remove(task.cluster, leaving, probe, task.params["timeout"], task.clock)
+    return {"changed": bool(leaving), "changes": lines, "backend": "none", "digest": None, "diff": _diffs(leaving)}
+
+
+def _diffs(changes: list[policies.Change]) -> list[dict]:
+    return [_module.object_diff(_readable(change.before), _readable(change.after)) for change in changes]
+
+
+def _readable(value: t.Any) -> t.Any:
+    """For people: expressions line by line, and not the mapping a second time."""
+    if isinstance(value, dict):
+        return {
+            key: item.replace(", ", ",\n").split("\n") if key == "expression" else _readable(item)
+            for key, item in value.items()
+            if key != names.MAPPING_ANNOTATION
+        }
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -104,6 +104,13 @@ class Task:
                 "virtpools-writer (runs) that this collection ships."
             )
 
+    @property
+    def pools_given(self) -> bool:
+        """Whether the options name a pool list, good or bad."""
+        return any(self.params[source] is not None for source in ("pools", "pools_manifest")) or bool(
+            self.params["pools_from_cluster"]
+        )
+
     def pools(self) -> tuple[Pool, ...]:
         """The pools that the options name, validated. Needs no cluster unless they are read from one."""
         return pool_sources.read(self.params, lambda: self.cluster)
@@ -130,7 +137,7 @@ class Task:
 
         :raises InputErrors: when none are given and the cluster has none.
         """
-        if any(self.params[source] for source in ("pools", "pools_manifest", "pools_from_cluster")):
+        if self.pools_given:
             return plan.make(found, self.pools(), self.options())
         pools = plan.recorded(found)
         if not pools:

@@ -21,8 +21,8 @@ from ansible_collections.virtpools.kubevirt.tests.unit import builders
 LOST = NoAnswer("Connection reset by peer", sent=True)
 
 _PATH = re.compile(
-    r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?(?:/(?P<plural>[a-z]+))?"
-    r"(?:/(?P<name>[^/]+))?"
+    r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?(?:/(?P<plural>[-a-z]+))?"
+    r"(?:/(?P<name>[^/]+)(?:/expand-spec)?)?"
 )
 _CONSTANTS = [value if isinstance(value, tuple) else (value,) for value in vars(kinds).values()]
 _KINDS = {

@@ -46,8 +46,7 @@ def read_objects(directory: str) -> list[t.Any]:
 
     :raises InputErrors: when the directory or a file cannot be read.
     """
-    if yaml is None:
-        raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
+    _need_yaml()
     try:
         files = sorted(path for path in pathlib.Path(directory).iterdir() if path.suffix in _ENDINGS)
     except OSError as error:
@@ -55,6 +54,20 @@ def read_objects(directory: str) -> list[t.Any]:
     if not files:
         raise InputErrors([f"The dump directory {directory} holds no .yaml, .yml or .json file."])
     return [obj for path in files for obj in _objects(path)]
+
+
+def read_file(path: str) -> list[t.Any]:
+    """The objects in one file.
+
+    :raises InputErrors: when it cannot be read.
+    """
+    _need_yaml()
+    return _objects(pathlib.Path(path))
+
+
+def _need_yaml() -> None:
+    if yaml is None:
+        raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
 
 
 def _objects(path: pathlib.Path) -> list[t.Any]:

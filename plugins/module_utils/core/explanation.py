@@ -106,6 +106,10 @@ class Explanation:
             f"Result: {self.result()}",
         ]
 
+    def same_pools(self, other: Explanation) -> bool:
+        """Whether every pool answers the same, for the same reasons."""
+        return self.answers == other.answers
+
     def result(self) -> str:
         """Pool, image and nodes as one sentence."""
         owner = f"pool {self.pool} wins" if self.pool != names.PRIMARY else "no pool takes it"

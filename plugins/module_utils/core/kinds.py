@@ -74,6 +74,8 @@ SELF_SUBJECT_REVIEW = Kind("authentication.k8s.io/v1", "SelfSubjectReview", "sel
 
 KUBEVIRT = Kind("kubevirt.io/v1", "KubeVirt", "kubevirts")
 VIRTUAL_MACHINE = Kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines")
+VIRTUAL_MACHINE_SUBRESOURCES = Kind("subresources.kubevirt.io/v1", "VirtualMachine", "virtualmachines")
+"""Where virt-api answers for subresources of VirtualMachines, such as ``expand-spec``."""
 VIRTUAL_MACHINE_INSTANCE = Kind("kubevirt.io/v1", "VirtualMachineInstance", "virtualmachineinstances")
 VIRTUAL_MACHINE_INSTANCE_MIGRATION = Kind(
     "kubevirt.io/v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
@@ -91,6 +93,9 @@ CLUSTER_PREFERENCE = Kind(
     "VirtualMachineClusterPreference",
     "virtualmachineclusterpreferences",
     namespaced=False,
+)
+NETWORK_ATTACHMENT_DEFINITION = Kind(
+    "k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "network-attachment-definitions"
 )
 WORKER_POOL = Kind("worker.kubevirt.io/v1alpha1", "WorkerPool", "workerpools", namespaced=False)
 

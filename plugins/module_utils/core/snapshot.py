@@ -44,6 +44,15 @@ class Node:
         """Whether virt-handler says that VMs may start here."""
         return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
 
+    def owned_by(self, owner: str) -> Node:
+        """The node as it is once it is handed over to this owner."""
+        if owner == self.owner:
+            return self
+        labels = {key: value for key, value in self.labels.items() if key != names.OWNER_LABEL}
+        if owner != names.PRIMARY:
+            labels[names.OWNER_LABEL] = owner
+        return replace(self, owner=owner, labels=labels)
+
     @classmethod
     def of(cls, obj: KubeObject) -> Node:
         metadata = obj.get("metadata") or {}

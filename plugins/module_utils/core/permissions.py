@@ -95,7 +95,7 @@ WRITER_OF_BACKEND: t.Mapping[str, tuple[Permission, ...]] = {
 
 WORKLOAD_UPDATE: tuple[Permission, ...] = (
     *READER,
-    *_all("get create", "virtualmachineinstancemigrations", "kubevirt.io"),
+    *_all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io"),
 )
 """What ``workload_update`` needs."""
 

@@ -12,11 +12,26 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    launcher_backends,
+    matching,
+    names,
+    outdated_policy,
+    plan,
+    preflight,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors, listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.frozen import FrozenMap
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_backends import Backend
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_images import LauncherImages
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
+    Admission,
+    KubeObject,
+    Node,
+    Snapshot,
+)
 
 How = t.Literal["migrate", "restart"]
 
@@ -60,11 +75,31 @@ class Update:
 class Mapping:
     """What the mapping gives VMs now."""
 
-    def __init__(self, table: Table, stock: str, nodes: t.Mapping[str, Node]) -> None:
-        """``table``: the one in effect. ``stock``: KubeVirt's own launcher image."""
+    def __init__(self, table: Table, stock: str, nodes: t.Mapping[str, Node], *, compute_only: bool = False) -> None:
+        """``table``: the one in effect. ``stock``: KubeVirt's own launcher image. ``compute_only``: whether the back end
+        changes the image of no other container."""
         self._table = table
         self._images = LauncherImages(table, stock)
         self._nodes = nodes
+        self._compute_only = compute_only
+
+    @classmethod
+    def in_effect(cls, snapshot: Snapshot) -> Mapping:
+        """What the live launcher policy gives VMs.
+
+        :raises InputErrors: when that is not what the pools need, or when KubeVirt is not fit for migrations: a VM that is
+            migrated now could come out wrong.
+        """
+        admission = snapshot.admission or Admission()
+        backend = launcher_backends.in_use(admission)
+        table = launcher_backends.recorded(admission) or Table(())
+        stock = outdated_policy.stock_image(snapshot)
+        checks = (*preflight.fitness(snapshot), *outdated_policy.examine(snapshot, table))
+        problems = [f.message for f in checks if f.severity == "error" and f.code not in preflight.TRANSIENT]
+        problems += _policy_problems(snapshot, admission, backend, table)
+        if problems or stock is None:
+            raise InputErrors(problems)
+        return cls(table, stock, snapshot.nodes, compute_only=backend == "aie_webhook")
 
     def update(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, as far as its pod tells; None when its images are right.
@@ -75,7 +110,7 @@ class Mapping:
             return None
         winner = matching.winner(self._table, pod.asked)
         expected = self._images.expected(winner)
-        wrong = self._images.wrong(pod.launcher_images, expected)
+        wrong = self._images.wrong(self._looked_at(pod), expected)
         if not wrong:
             return None
         pool = winner.name if winner is not None else names.PRIMARY
@@ -90,15 +125,39 @@ class Mapping:
             uid=pod.vmi_uid,
             pool=pool,
             expected_image=expected,
-            images=wrong,
+            images=FrozenMap(wrong),
             node=pod.node,
             how="migrate" if room else "restart",
             reason="" if room else f"no other Ready node of {pool} fits it",
         )
 
+    def _looked_at(self, pod: LauncherPod) -> t.Mapping[str, str]:
+        if not self._compute_only:
+            return pod.launcher_images
+        compute = f"container {names.COMPUTE}"
+        return {place: image for place, image in pod.launcher_images.items() if place == compute}
+
     def misplaced(self, pod: LauncherPod, node: Node) -> bool:
         """Whether a VM may not be on the node that it is on."""
         return not self._table.requirement(matching.winner(self._table, pod.asked)).matches(node.labels)
+
+
+def _policy_problems(
+    snapshot: Snapshot, admission: Admission, backend: Backend | None, table: Table
+) -> t.Iterator[str]:
+    if backend is None:
+        selecting = [pool.name for pool in plan.recorded(snapshot) if pool.selector is not None]
+        if selecting:
+            yield (
+                f"Pool {listed(selecting)} selects VMs, but no launcher policy is in force: a VM that is migrated now would "
+                "get KubeVirt's own launcher image; run site first."
+            )
+        return
+    wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission)
+    found = [str(difference) for difference in launcher_backends.drift(wanted, admission)]
+    if found or not wanted:
+        what = found[0] if found else f"its annotation {names.MAPPING_ANNOTATION} does not say what it maps"
+        yield f"The launcher policy was changed by hand: {what}; run site first."
 
 
 def with_vmi(update: Update, vmi: KubeObject | None) -> Update | None:

@@ -168,9 +168,9 @@ class Judge:
         age = self._age(pod)
         if age is not None:
             return "outdated", f"it has {what}: {age}", self._again(vmi)
-        if not self._traced(pod):
+        if pod.pool_env is None:
             return "wrong_image", f"it has {what}, because its pod passed the launcher policy by", self._again(vmi)
-        if pod.pool_env in (None, _name(winner)):
+        if pod.pool_env == _name(winner):
             why = "although the launcher policy gave it the right one: something changed it afterwards"
             return "wrong_image", f"it has {what}, {why}", "none"
         why = f"because the policy took it for one of {pod.pool_env}: what it asks for has changed since"
@@ -244,9 +244,6 @@ class Judge:
     def _in_order(self) -> bool:
         return not self._table.needed or self._policy.in_order
 
-    def _traced(self, pod: LauncherPod) -> bool:
-        return pod.policy_annotation is not None or pod.pool_env is not None
-
     def _age(self, pod: LauncherPod) -> str | None:
         """Why a pod need not be as the mapping would make it now; None when it should be."""
         policy = self._policy
@@ -254,7 +251,8 @@ class Judge:
             return "there is no launcher policy"
         if policy.compute_only:
             return "whether it is older than the mapping cannot be told with this back end"
-        if not self._traced(pod):
+        if pod.pool_env is None:
+            # The policy leaves a variable in every pod; its annotations could be the VM owner's as well.
             return "it is older than the launcher policy" if _before(pod.created, policy.created) else None
         if pod.policy_annotation != policy.digest:
             return "it was made under an earlier mapping"

@@ -1,0 +1,134 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster with a pool, its launcher policy, and VMs: in order, unless a test says otherwise."""
+
+from __future__ import annotations
+
+import copy
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    kinds,
+    launcher_policy,
+    names,
+    plan,
+    snapshot,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+
+IMAGE, STOCK = builders.GPU_LAUNCHER_IMAGE, builders.LAUNCHER_IMAGE
+DEVICE = launcher_cases.A100
+POLICY_MADE, LATER, EARLIER = "2026-11-01T12:00:00Z", "2026-11-02T12:00:00Z", "2026-10-31T12:00:00Z"
+
+
+def gpu(name="gpu", **fields):
+    """A pool for VMs with the device, on the nodes labelled ``hw=gpu``."""
+    return builders.pool(
+        name,
+        **{
+            "nodeSelector": {"hw": "gpu"},
+            "virtHandlerImage": builders.GPU_IMAGE,
+            "virtLauncherImage": IMAGE,
+            "selector": {"deviceNames": [DEVICE]},
+            **fields,
+        },
+    )
+
+
+def policy(pool=None, created=POLICY_MADE):
+    """The launcher policy of a pool and its binding, as the API serves them."""
+    table = Table.of([gpu() if pool is None else pool])
+    made = [obj for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, _kind())]
+    for obj in made:
+        obj["metadata"]["creationTimestamp"] = created
+    return copy.deepcopy(made)
+
+
+def digest(pool=None):
+    return launcher_policy.digest_of(Table.of([gpu() if pool is None else pool]), builders.NAMESPACE)
+
+
+def admission(*objects, **fields):
+    """What can change launcher pods; ``objects`` are live."""
+    by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+    return snapshot.Admission(**{"policy_kind": _kind(), "version": "v1.36.3", "objects": by_name, **fields})
+
+
+def node(name, owner=None, **fields):
+    """A node; that of the pool has the label that it selects."""
+    labels = {"kubernetes.io/arch": "amd64", **({"hw": "gpu"} if name.startswith("gpu") else {})}
+    return builders.node(name, owner, labels=labels, **fields)
+
+
+def nodes():
+    """Two nodes of the pool and one of the primary."""
+    return [*(node(f"gpu-{number}", "gpu") for number in (0, 1)), node("rest")]
+
+
+def plan_of(pool=None, *, of_nodes=None, objects=None, **fields):
+    """The plan of a cluster with this pool, which its launcher policy was made for."""
+    pool = gpu() if pool is None else pool
+    live = policy(pool) if objects is None else objects
+    found = builders.snapshot_of(
+        nodes() if of_nodes is None else of_nodes, [pool], admission=admission(*live), **fields
+    )
+    return plan.make(found, [pool], plan.Options())
+
+
+def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made_by=None, **fields):
+    """The launcher pod of a VM that the policy took for one of ``pool``; None: the policy never saw it.
+
+    ``made_by``: the policy's digest. ``labels``, ``node_selector``, ``devices`` and so on as ``launcher_cases`` has them.
+    """
+    of_case = {
+        key: fields.pop(key) for key in ("labels", "node_selector", "tolerations", "kind", "namespace") if key in fields
+    }
+    requirement = {"key": names.OWNER_LABEL, "operator": "In", "values": [pool]}
+    if pool in (None, names.PRIMARY):
+        requirement = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
+    made = launcher_cases.launcher_pod(
+        name=f"virt-launcher-{name}",
+        devices={DEVICE: 1} if device else None,
+        affinity=None if pool is None else builders.affinity({"matchExpressions": [requirement]}),
+        stock=image or (IMAGE if pool == "gpu" else STOCK),
+        **of_case,
+    )
+    metadata, spec = made["metadata"], made["spec"]
+    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "controller": True}
+    metadata.update(
+        uid=f"uid-pod-{name}-{on}",
+        creationTimestamp=fields.pop("created", LATER),
+        ownerReferences=[{**reference, "uid": f"uid-{name}"}],
+    )
+    if pool is not None:
+        metadata["annotations"].update({names.OWNER_LABEL: pool, names.POLICY_ANNOTATION: made_by or digest()})
+        spec["containers"][0]["env"].append({"name": names.POOL_ENV, "value": pool})
+    if on:
+        spec["nodeName"] = on
+    made["status"] = {"phase": fields.pop("phase", "Running" if on else "Pending"), **fields.pop("status", {})}
+    metadata.update(fields)
+    return made
+
+
+def unschedulable(message="0/3 nodes are available: 3 Insufficient nvidia.com/x."):
+    """The status of a pod that finds no node."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"conditions": [condition]}
+
+
+def vmi(name="vm", on="gpu-0", *, migratable=True, phase="Running", namespace="plain", **status):
+    """A VMI; ``migratable``: None while KubeVirt does not say."""
+    conditions = [] if migratable is None else [{"type": "LiveMigratable", "status": str(migratable)}]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
+        "spec": {},
+        "status": {"phase": phase, "nodeName": on, "conditions": conditions, **status},
+    }
+
+
+def _kind():
+    return kinds.MUTATING_ADMISSION_POLICIES[0]

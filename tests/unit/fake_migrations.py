@@ -1,0 +1,85 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Running VMs for tests, and a KubeVirt that migrates them in a World."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+
+VMI = kinds.VIRTUAL_MACHINE_INSTANCE
+MIGRATION = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+
+
+def vm(name="vm", on="n1", image=builders.LAUNCHER_IMAGE, *, migratable=True, phase="Running", **fields):
+    """The VMI and launcher pod of a VM with this launcher image."""
+    uid = f"uid-{name}"
+    conditions = [{"type": "LiveMigratable", "status": str(migratable), "message": "because of its GPU"}]
+    vmi = VMI.object(name, "plain", spec={}, status={"phase": phase, "nodeName": on, "conditions": conditions})
+    vmi["metadata"]["uid"] = uid
+    pod = launcher_cases.launcher_pod(name=f"virt-launcher-{name}", stock=image, **fields)
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": VMI.name, "name": name, "uid": uid, "controller": True}
+    pod["metadata"].update(uid=f"pod-{name}", ownerReferences=[owner])
+    pod["metadata"]["labels"]["kubevirt.io/created-by"] = uid
+    pod["spec"]["nodeName"] = on
+    pod["status"] = {"phase": "Running"}
+    return vmi, pod
+
+
+class Kubevirt:
+    """Migrates VMs of ``world`` to the node ``to``, where their pods get ``image``.
+
+    ``fail`` and ``stick``: names of VMIs whose migration fails, or never gets anywhere.
+    """
+
+    def __init__(self, world, image=builders.GPU_LAUNCHER_IMAGE, to="n2", fail=(), stick=(), seconds=2.0):
+        self.world = world
+        self.image = image
+        self.to = to
+        self.fail = fail
+        self.stick = stick
+        self.seconds = seconds
+        self.most_at_once = 0
+        self._since = {}
+        tick = world._tick
+
+        def both():
+            tick()
+            self.tick()
+
+        world._tick = both
+
+    def tick(self):
+        active = [
+            m for m in self.world.all(MIGRATION) if (m.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        ]
+        self.most_at_once = max(self.most_at_once, len(active))
+        for migration in active:
+            name = migration["spec"]["vmiName"]
+            status = migration.setdefault("status", {"phase": "Scheduling"})
+            since = self._since.setdefault(migration["metadata"]["uid"], self.world.now)
+            if name in self.fail:
+                status.update(phase="Failed", migrationState={"failureReason": "the target ran out of memory"})
+            elif name not in self.stick and self.world.now - since >= self.seconds:
+                self._switch(migration["metadata"]["namespace"], name, migration["metadata"]["uid"])
+                status["phase"] = "Succeeded"
+
+    def _switch(self, namespace, name, migration):
+        vmi = self.world.find(VMI, name, namespace)
+        uid = vmi["metadata"]["uid"]
+        of_vmi = [p for p in self.world.all(kinds.POD) if p["metadata"]["labels"].get("kubevirt.io/created-by") == uid]
+        (source,) = [pod for pod in of_vmi if pod["status"]["phase"] == "Running"]
+        text = json.dumps(source)
+        for image in set(LauncherPod.of(source).launcher_images.values()):
+            text = text.replace(json.dumps(image), json.dumps(self.image))
+        target = json.loads(text)
+        target["metadata"].update(name=f"{source['metadata']['name']}-x", uid=f"{source['metadata']['uid']}-x")
+        target["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = migration
+        target["spec"]["nodeName"] = vmi["status"]["nodeName"] = self.to
+        source["status"]["phase"] = "Succeeded"
+        self.world.put(target)

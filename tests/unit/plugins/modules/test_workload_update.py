@@ -1,0 +1,251 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
+
+STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
+POOL = builders.pool("gpu", virtLauncherImage=GPU, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+FOR_GPU = {"labels": {"for": "gpu"}}
+
+
+@pytest.fixture
+def world(world):
+    """A pool with two nodes and a launcher policy."""
+    world.put(builders.excluding_kubevirt())
+    world.put(builders.primary(desired=1))
+    world.put(builders.pool_daemonset(POOL, desired=2))
+    world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
+    for name in ("n1", "n2"):
+        world.put(builders.node(name, "gpu", labels={"hw": "gpu", "kubernetes.io/arch": "amd64"}))
+        world.put(builders.handler_pod(name, "virt-handler-gpu"))
+    world.put(kinds.NAMESPACE.object("plain"))
+    for _kind, obj in launcher_policy.derive(
+        Table.of([POOL]), builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]
+    ):
+        world.put(obj)
+    return world
+
+
+@pytest.fixture
+def add(world):
+    def add(name, **fields):
+        for obj in vm(name, **{"image": STOCK, **FOR_GPU, **fields}):
+            world.put(obj)
+
+    return add
+
+
+def results(found):
+    return {each["name"]: each["result"] for each in found["vms"]}
+
+
+def migrations(world):
+    return [m["spec"]["vmiName"] for m in world.all(MIGRATION)]
+
+
+def test_migrates_what_can_be_migrated_and_lists_the_rest(run, world, add):
+    Kubevirt(world)
+    add("old")
+    add("pinned", migratable=False)
+    add("new", image=GPU)
+    found = run("workload_update")
+    assert (found["changed"], found["changes"]) == (True, [f"VM plain/old: migrate for {GPU} of gpu"])
+    assert results(found) == {"old": "done"}
+    assert found["vms"][0]["seconds"] > 0
+    (restart,) = found["restarts"]
+    assert (restart["name"], restart["reason"]) == ("pinned", "it cannot be migrated (because of its GPU)")
+    assert found["counts"] == {
+        "outdated": 2, "migrate": 1, "restart": 1, "done": 1, "gone": 0, "failed": 0, "not_started": 0
+    }  # fmt: skip
+    assert migrations(world) == ["old"]
+    (migration,) = world.all(MIGRATION)
+    assert migration["metadata"]["labels"] == {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+    assert world.all(kinds.LEASE) == []
+
+
+def test_a_second_run_finds_nothing(run, world, add):
+    Kubevirt(world)
+    add("old")
+    run("workload_update")
+    world.writes.clear()
+    found = run("workload_update")
+    assert (found["changed"], found["counts"]["outdated"], world.writes) == (False, 0, [])
+    assert found["text"] == ["0 VM(s) are outdated: 0 can be migrated, 0 need a restart."]
+
+
+def test_check_mode_predicts_and_writes_nothing(run, world, add):
+    Kubevirt(world)
+    for name in ("a", "b"):
+        add(name)
+    add("pinned", migratable=False)
+    predicted = run("workload_update", check=True)
+    assert (world.writes, predicted["vms"]) == ([], [])
+    done = run("workload_update")
+    for key in ("changed", "changes", "restarts", "diff"):
+        assert predicted[key] == done[key]
+    assert done["diff"]["before"] == {"plain/a": [STOCK], "plain/b": [STOCK]}
+
+
+def test_only_restarts_need_no_lease(run, world, add):
+    add("pinned", migratable=False)
+    found = run("workload_update")
+    assert (found["changed"], found["counts"]["restart"], world.writes) == (False, 1, [])
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_never_more_than_a_batch_at_once(run, world, add, batch):
+    kubevirt = Kubevirt(world)
+    for number in range(7):
+        add(f"vm-{number}")
+    found = run("workload_update", batch=batch)
+    assert set(results(found).values()) == {"done"}
+    assert kubevirt.most_at_once == batch
+
+
+def test_only_the_namespaces_asked_for(run, world, add):
+    add("old")
+    assert run("workload_update", namespaces=["other"])["counts"]["outdated"] == 0
+    assert run("workload_update", namespaces=["plain"], check=True)["counts"]["outdated"] == 1
+
+
+class TestFailures:
+    def test_stop_at_the_limit_and_are_told_with_the_reason(self, run, world, add):
+        Kubevirt(world, fail={"vm-0"})
+        for number in range(5):
+            add(f"vm-{number}")
+        found = run("workload_update", batch=2)
+        assert found["failed"]
+        assert found["msg"].startswith("1 of 5 update(s) failed, and 3 were not begun. VM plain/vm-0: ")
+        assert "failed: the target ran out of memory" in found["msg"]
+        assert results(found) == {
+            "vm-0": "failed", "vm-1": "done", "vm-2": "not_started", "vm-3": "not_started", "vm-4": "not_started"
+        }  # fmt: skip
+        assert world.all(kinds.LEASE) == []
+
+    def test_below_the_limit_others_go_on(self, run, world, add):
+        Kubevirt(world, fail={"vm-0"})
+        for number in range(4):
+            add(f"vm-{number}")
+        found = run("workload_update", max_failures=2)
+        assert [*results(found).values()].count("done") == 3
+
+    def test_a_migration_that_takes_too_long_is_cancelled(self, run, world, add):
+        Kubevirt(world, stick={"vm"})
+        add("vm")
+        message = run.failure("workload_update", timeout=20)
+        assert "did not end within 20 s and was cancelled: it is Scheduling" in message
+        assert migrations(world) == []
+
+    def test_a_pod_that_comes_out_wrong(self, run, world, add):
+        Kubevirt(world, image=STOCK)
+        add("vm")
+        message = run.failure("workload_update")
+        assert f"but its pod virt-launcher-vm-x has {STOCK} again" in message
+
+    def test_a_pod_that_comes_out_on_the_wrong_node(self, run, world, add):
+        Kubevirt(world, to="stays")
+        add("vm")
+        assert "but it is on node stays, which is not of gpu" in run.failure("workload_update")
+
+    def test_a_migration_that_kubevirt_refuses(self, run, world, add):
+        add("vm")
+        world.denied.add(("create", MIGRATION.plural))
+        message = run.failure("workload_update")
+        assert "lacks 1 permission(s)" in message
+        assert "create virtualmachineinstancemigrations.kubevirt.io" in message
+
+    def test_somebody_deletes_the_migration(self, run, world, add):
+        Kubevirt(world, stick={"vm"})
+        add("vm")
+        world.at[world.now + 5] = lambda: [
+            world.drop(MIGRATION, m["metadata"]["name"], "plain") for m in world.all(MIGRATION)
+        ]
+        assert "somebody deleted its migration" in run.failure("workload_update")
+
+
+class TestMeanwhile:
+    def other(self, world, name="vm", ours=False):
+        labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY} if ours else {}
+        migration = MIGRATION.object("other", "plain", spec={"vmiName": name})
+        migration["metadata"]["labels"] = labels
+        world.put(migration)
+
+    def test_another_migration_of_the_vm_is_waited_for(self, run, world, add):
+        Kubevirt(world, image=STOCK)
+        add("vm")
+        self.other(world)
+        message = run.failure("workload_update")
+        assert len(migrations(world)) == 2, "first the other one, then ours"
+        assert f"has {STOCK} again" in message
+
+    def test_that_may_have_updated_it(self, run, world, add):
+        Kubevirt(world)
+        add("vm")
+        self.other(world)
+        (outcome,) = run("workload_update")["vms"]
+        assert (outcome["result"], outcome["message"]) == ("done", "it was updated meanwhile")
+        assert migrations(world) == ["vm"]
+
+    def test_one_that_never_ends(self, run, world, add):
+        Kubevirt(world, stick={"vm"})
+        add("vm")
+        self.other(world)
+        assert "another migration of it, other, does not end" in run.failure("workload_update", timeout=10)
+        assert migrations(world) == ["vm"], "it is not ours to cancel"
+
+    def test_a_killed_runs_migration_is_taken_up(self, run, world, add):
+        Kubevirt(world, seconds=8)
+        add("vm")
+        self.other(world, ours=True)
+        assert results(run("workload_update")) == {"vm": "done"}
+        assert migrations(world) == ["vm"]
+
+    def test_a_create_whose_answer_was_lost_is_made_once(self, run, world, add):
+        Kubevirt(world)
+        add("vm")
+        lost = []
+
+        def lose(request):
+            if request.method == "POST" and request.path.endswith(MIGRATION.plural) and not lost:
+                lost.append(request)
+                raise LOST
+
+        world.after = lose
+        assert results(run("workload_update")) == {"vm": "done"}
+        assert (migrations(world), len(lost)) == (["vm"], 1)
+
+    @pytest.mark.parametrize(
+        ("change", "result"),
+        [
+            (lambda world: world.drop(VMI, "b", "plain"), "gone"),
+            (lambda world: world.find(VMI, "b", "plain")["status"].update(conditions=[]), "restart"),
+        ],
+        ids=["gone", "no longer migratable"],
+    )
+    def test_a_vm_that_changes_before_its_turn(self, run, world, add, change, result):
+        Kubevirt(world)
+        for name in ("a", "b"):
+            add(name)
+        world.at[world.now + 1] = lambda: change(world)
+        assert results(run("workload_update", batch=1)) == {"a": "done", "b": result}
+
+
+class TestInput:
+    @pytest.mark.parametrize("option", ["batch", "max_failures", "timeout"])
+    def test_numbers_below_one(self, run, world, option):
+        assert run.failure("workload_update", **{option: 0}) == f"{option} is 0; give a number from 1."
+
+    def test_a_policy_that_is_not_in_order_is_refused(self, run, world, add):
+        add("vm")
+        world.drop(kinds.MUTATING_ADMISSION_POLICIES[0], names.POLICY)
+        assert "no launcher policy is in force" in run.failure("workload_update")
+        assert world.writes == []

@@ -227,7 +227,7 @@ def _labelled(labels: t.Mapping[str, str]) -> str:
 
 
 def _pairs(labels: t.Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in labels.items() if not _of_kubevirt(key))
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()) if not _of_kubevirt(key))
 
 
 def _of_kubevirt(key: str) -> bool:

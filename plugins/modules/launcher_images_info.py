@@ -218,6 +218,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     verification,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 
 _FORMATS = ("json", "junit", "prometheus", "html")
 
@@ -250,21 +252,25 @@ def body(task: _module.Task) -> dict:
 
 def _verify(task: _module.Task) -> verification.Report:
     if task.params["dump"]:
+        if task.params["probe"]:
+            raise InputErrors(["probe needs a cluster, and dump is given; drop one of them."])
         objects = dump.read_objects(task.params["dump"])
         found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-        return verify.of_dump(objects, _verifier(task, found))
-    verifier = _verifier(task, task.snapshot())
+        return verify.of_dump(objects, _verifier(task, task.plan_or_recorded(found)))
+    made = task.plan_or_recorded(task.snapshot())
+    policy = None
+    if task.params["probe"]:
+        task.require([permissions.Permission("create", "pods", namespace=made.snapshot.namespace)])
+        policy = verify.tried_out(task.cluster, made, task.clock)
     try:
-        return verify.of_cluster(task.cluster, verifier)
+        return verify.of_cluster(task.cluster, _verifier(task, made, policy))
     except Forbidden:
         task.require(permissions.READER)
         raise
 
 
-def _verifier(task: _module.Task, found: snapshot.Snapshot) -> verification.Verifier:
-    return verification.Verifier(
-        task.plan_or_recorded(found), allow_skew=task.params["allow_skew"], limit=task.params["limit"]
-    )
+def _verifier(task: _module.Task, made: Plan, policy: Policy | None = None) -> verification.Verifier:
+    return verification.Verifier(made, policy, allow_skew=task.params["allow_skew"], limit=task.params["limit"])
 
 
 def _write(task: _module.Task, data: dict) -> None:

@@ -57,9 +57,11 @@ def admission(*objects, **fields):
 
 
 def node(name, owner=None, **fields):
-    """A node; that of the pool has the label that it selects."""
+    """A node; that of the pool has the label and the device that it selects by."""
     labels = {"kubernetes.io/arch": "amd64", **({"hw": "gpu"} if name.startswith("gpu") else {})}
-    return builders.node(name, owner, labels=labels, **fields)
+    made = builders.node(name, owner, labels=labels, **fields)
+    made["status"]["allocatable"] = {DEVICE: "8"} if name.startswith("gpu") else {}
+    return made
 
 
 def nodes():

@@ -7,17 +7,33 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live, policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Report, Verifier
+
+_PROBE_SECONDS = 10.0
+"""How long a live policy may take to come out right: it has been there for a while."""
 
 
 def of_cluster(cluster: Cluster, verifier: Verifier) -> Report:
     """The report on a cluster whose snapshot ``verifier`` has."""
     vmis = cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, missing_ok=True)
     return _report(verifier, vmis, live.launcher_pods(cluster))
+
+
+def tried_out(cluster: Cluster, plan: Plan, clock: Clock) -> Policy:
+    """The launcher policy, after probes of the live one where it is as it should be. Needs the right to create pods."""
+    policy, made = Policy.of(plan.launchers), plan.launchers
+    if made is None or policy.state != "live":
+        return policy
+    tried = policies.trial(made, 0, policies.site(cluster, plan.snapshot))
+    problem = policies.prove(cluster, tried.probes, _PROBE_SECONDS, clock) if tried is not None else None
+    return policy if problem is None else policy.failing(problem.rstrip("."))
 
 
 def of_dump(objects: t.Iterable[t.Any], verifier: Verifier) -> Report:

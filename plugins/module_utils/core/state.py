@@ -121,13 +121,18 @@ def node_problems(snapshot: Snapshot) -> dict[str, str]:
     found = {}
     for node in snapshot.nodes.values():
         code = _handler_problem(node, snapshot.handlers.get(node.name, ()), sets)
-        if code is None and node.owner == names.IN_TRANSIT:
-            code = "in_transit"
-        if code is None and node.owner not in (names.PRIMARY, names.IN_TRANSIT) and node.owner not in sets:
-            code = "owner_unknown"
+        if code in (None, "no_handler"):
+            # Then that is why.
+            code = _owner_problem(node, sets) or code
         if code is not None:
             found[node.name] = code
     return found
+
+
+def _owner_problem(node: Node, sets: t.Mapping[str, KubeObject]) -> str | None:
+    if node.owner == names.IN_TRANSIT:
+        return "in_transit"
+    return "owner_unknown" if node.owner != names.PRIMARY and node.owner not in sets else None
 
 
 def _daemonsets(snapshot: Snapshot) -> dict[str, KubeObject]:

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 
+	"virtpools.io/controlplane/standin/api"
 	"virtpools.io/controlplane/standin/controller"
 	"virtpools.io/controlplane/standin/handler"
 	"virtpools.io/controlplane/standin/hco"
@@ -147,7 +148,7 @@ func newStandin(log *slog.Logger, o options, config *rest.Config) (*standin, err
 	if s.client, err = kubernetes.NewForConfig(binary); err != nil {
 		return nil, err
 	}
-	if s.webhooks, err = webhook.NewServer(log); err != nil {
+	if s.webhooks, err = webhook.NewServer(log, api.Name+"."+o.namespace+".svc"); err != nil {
 		return nil, err
 	}
 	s.shared = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(withoutManagedFields))
@@ -191,6 +192,13 @@ func (s *standin) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.webhooks.RegisterMutations(ctx, s.client, api.Mutations(s.cpuModel)); err != nil {
+		return err
+	}
+	subresources := api.New(s.log.With("program", api.Name), s.client, s.dynamic, s.webhooks)
+	if err := subresources.Register(ctx, s.options.namespace, s.webhooks); err != nil {
+		return err
+	}
 	s.shared.Start(ctx.Done())
 	s.custom.Start(ctx.Done())
 	s.shared.WaitForCacheSync(ctx.Done())
@@ -208,6 +216,16 @@ func (s *standin) run(ctx context.Context) error {
 	<-ctx.Done()
 	group.Wait()
 	return nil
+}
+
+// cpuModel is what the KubeVirt object says that guests get; empty when it says nothing.
+func (s *standin) cpuModel() string {
+	objects, err := s.custom.ForResource(kubevirt.Resource).Lister().ByNamespace(s.options.namespace).List(labels.Everything())
+	if err != nil || len(objects) == 0 {
+		return ""
+	}
+	model, _, _ := unstructured.NestedString(objects[0].(*unstructured.Unstructured).Object, "spec", "configuration", "cpuModel")
+	return model
 }
 
 func (s *standin) createUsersObject(ctx context.Context) error {
@@ -312,12 +330,18 @@ func (s *standin) addController(kubevirts, pods, nodes, daemons, deploys cache.S
 		VMIs:       s.custom.ForResource(kubevirt.VMIResource).Informer(),
 		Migrations: s.custom.ForResource(kubevirt.MigrationResource).Informer(),
 	}
-	n, err1 := controller.NewNodes(log, s.client, s.dynamic, s.recorder(kubevirt.ControllerDeployment), s.options.silence, nodes, daemons, kubevirts)
+	n, err1 := controller.NewNodes(platform, s.options.silence, daemons)
 	vmis, err2 := controller.NewVMIs(platform)
-	if err := errors.Join(err1, err2); err != nil {
+	vms, err3 := controller.NewVMs(platform)
+	migrations, err4 := controller.NewMigrations(platform, controller.MigrationOptions{
+		Duration: s.options.migrates, TargetTimeout: s.options.targetPatience,
+	})
+	updater, err5 := controller.NewUpdater(platform)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context){n.Run, vmis.Run} {
+	s.rules = append(s.rules, migrations.Rule())
+	for _, run := range []func(context.Context){n.Run, vmis.Run, vms.Run, migrations.Run, updater.Run} {
 		s.start(run)
 	}
 	return nil

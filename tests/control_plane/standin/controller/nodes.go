@@ -7,8 +7,8 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	"virtpools.io/controlplane/standin/kubevirt"
 	"virtpools.io/controlplane/standin/loop"
@@ -30,39 +27,35 @@ import (
 // Nodes is the node controller. It takes a node whose handler is silent for too long out of scheduling, and fails
 // altogether while it does not find exactly one DaemonSet of handlers.
 type Nodes struct {
-	log       *slog.Logger
-	client    kubernetes.Interface
-	dynamic   dynamic.Interface
-	recorder  record.EventRecorder
-	silence   time.Duration
-	queue     loop.Queue
-	nodes     corelisters.NodeLister
-	daemons   appslisters.DaemonSetLister
-	kubevirts cache.Store
-	selector  labels.Selector
+	*Platform
+	silence  time.Duration
+	queue    loop.Queue
+	nodes    corelisters.NodeLister
+	daemons  appslisters.DaemonSetLister
+	selector labels.Selector
 }
 
 // checkDaemonSets is the queue's key for the DaemonSets; no node can be called so.
 const checkDaemonSets = "/daemonsets"
 
+// failOverInterval is how often a silent node with instances is looked at.
+const failOverInterval = 2 * time.Second
+
 // NewNodes makes the node controller; silence is how long a heartbeat may be missing.
-func NewNodes(log *slog.Logger, client kubernetes.Interface, dyn dynamic.Interface, recorder record.EventRecorder,
-	silence time.Duration, nodes, daemons, kubevirts cache.SharedIndexInformer,
-) (*Nodes, error) {
+func NewNodes(platform *Platform, silence time.Duration, daemons cache.SharedIndexInformer) (*Nodes, error) {
 	n := &Nodes{
-		log: log, client: client, dynamic: dyn, recorder: recorder, silence: silence,
-		queue:     loop.NewQueue(time.Second, 30*time.Second),
-		nodes:     corelisters.NewNodeLister(nodes.GetIndexer()),
-		daemons:   appslisters.NewDaemonSetLister(daemons.GetIndexer()),
-		kubevirts: kubevirts.GetStore(),
-		selector:  labels.SelectorFromSet(labels.Set{kubevirt.ComponentLabel: kubevirt.HandlerComponent}),
+		Platform: platform, silence: silence,
+		queue:    loop.NewQueue(time.Second, 30*time.Second),
+		nodes:    corelisters.NewNodeLister(platform.Nodes.GetIndexer()),
+		daemons:  appslisters.NewDaemonSetLister(daemons.GetIndexer()),
+		selector: labels.SelectorFromSet(labels.Set{kubevirt.ComponentLabel: kubevirt.HandlerComponent}),
 	}
 	wakeNode := func(object any) {
 		if node, ok := object.(*corev1.Node); ok {
 			n.queue.Add(node.Name)
 		}
 	}
-	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := platform.Nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: wakeNode,
 		UpdateFunc: func(before, after any) {
 			old, node := before.(*corev1.Node), after.(*corev1.Node)
@@ -88,25 +81,64 @@ func NewNodes(log *slog.Logger, client kubernetes.Interface, dyn dynamic.Interfa
 }
 
 // Run works until the context ends.
-func (n *Nodes) Run(ctx context.Context) { loop.Run(ctx, n.log, n.queue, 2, n.sync) }
+func (n *Nodes) Run(ctx context.Context) { loop.Run(ctx, n.Log, n.queue, 2, n.sync) }
 
 func (n *Nodes) sync(ctx context.Context, key string) error {
 	if key == checkDaemonSets {
 		return n.reportDaemonSets(ctx)
 	}
 	node, err := n.nodes.Get(key)
-	if err != nil || node.Labels[kubevirt.SchedulableLabel] != "true" {
-		return nil // gone, or nothing to take away
+	if err != nil || node.Annotations[kubevirt.HeartbeatAnnotation] == "" && node.Labels[kubevirt.SchedulableLabel] != "true" {
+		return nil // gone, or no handler has ever been there
 	}
 	if left := n.silence - time.Since(lastBeat(node)); left > 0 {
 		n.queue.AddAfter(key, left+time.Second)
 		return nil
 	}
-	n.log.Warn("no heartbeat: unschedulable", "node", node.Name)
-	body := fmt.Sprintf(`{"metadata":{"labels":{%q:"false"}}}`, kubevirt.SchedulableLabel)
-	_, err = n.client.CoreV1().Nodes().Patch(
-		ctx, node.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "virt-controller"})
-	return err
+	if node.Labels[kubevirt.SchedulableLabel] == "true" {
+		n.Log.Warn("no heartbeat: unschedulable", "node", node.Name)
+		body := fmt.Sprintf(`{"metadata":{"labels":{%q:"false"}}}`, kubevirt.SchedulableLabel)
+		_, err = n.Kubernetes.CoreV1().Nodes().Patch(
+			ctx, node.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: kubevirt.ControllerDeployment})
+		if err != nil {
+			return err
+		}
+	}
+	return n.failOver(ctx, node)
+}
+
+// failOver fails the instances of a silent node whose pods have ended, unless there is a doubt about handlers.
+func (n *Nodes) failOver(ctx context.Context, node *corev1.Node) error {
+	left := 0
+	for _, object := range n.VMIs.GetStore().List() {
+		raw := object.(*unstructured.Unstructured)
+		vmi, err := kubevirt.Read[kubevirt.VMI](raw)
+		if err != nil || handsOff(raw) || vmi.Status.NodeName != node.Name || kubevirt.Final(vmi.Status.Phase) {
+			continue
+		}
+		left++
+		found, err := n.daemons.List(n.selector)
+		if err != nil {
+			return err
+		}
+		if complaint := problem(len(found)); complaint != "" {
+			return errors.New(complaint)
+		}
+		if pod := current(vmi, n.podsOf(vmi)); pod != nil && alive(pod) {
+			continue
+		}
+		n.Log.Warn("node is unresponsive: failed", "instance", vmi.Namespace+"/"+vmi.Name, "node", node.Name)
+		e := change(raw)
+		e.phase(kubevirt.Failed)
+		e.set("reason", "NodeUnresponsive")
+		if _, err := e.write(ctx, n.Dynamic, kubevirt.VMIResource); err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		n.queue.AddAfter(node.Name, failOverInterval)
+	}
+	return nil
 }
 
 // lastBeat of a node that never had one is long ago.
@@ -138,7 +170,7 @@ func (n *Nodes) reportDaemonSets(ctx context.Context) error {
 		return err
 	}
 	complaint := problem(len(found))
-	for _, object := range n.kubevirts.List() {
+	for _, object := range n.KubeVirts.GetStore().List() {
 		if err := n.report(ctx, object.(*unstructured.Unstructured), complaint); err != nil {
 			return err
 		}
@@ -153,8 +185,8 @@ func (n *Nodes) report(ctx context.Context, kv *unstructured.Unstructured, compl
 	var value any // null removes it
 	if complaint != "" {
 		value = complaint
-		n.log.Error(complaint)
-		n.recorder.Event(kv, corev1.EventTypeWarning, "NodeControllerFailed", complaint)
+		n.Log.Error(complaint)
+		n.Recorder.Event(kv, corev1.EventTypeWarning, "NodeControllerFailed", complaint)
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{kubevirt.NodeControllerReport: value}},
@@ -162,7 +194,7 @@ func (n *Nodes) report(ctx context.Context, kv *unstructured.Unstructured, compl
 	if err != nil {
 		return err
 	}
-	_, err = n.dynamic.Resource(kubevirt.Resource).Namespace(kv.GetNamespace()).Patch(
-		ctx, kv.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: "virt-controller"})
+	_, err = n.Dynamic.Resource(kubevirt.Resource).Namespace(kv.GetNamespace()).Patch(
+		ctx, kv.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: kubevirt.ControllerDeployment})
 	return err
 }

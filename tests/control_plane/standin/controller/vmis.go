@@ -388,7 +388,7 @@ func (v *VMIs) remove(ctx context.Context, vmi *kubevirt.VMI, pods []*corev1.Pod
 	if !kubevirt.Final(vmi.Status.Phase) {
 		e.phase(kubevirt.Succeeded)
 	}
-	e.withoutFinalizer(kubevirt.VMIFinalizer)
+	e.withoutFinalizer(kubevirt.VMIFinalizer, kubevirt.VMFinalizer)
 	v.created.Delete(vmi.UID)
 	v.refusals.Delete(vmi.UID)
 	return 0, nil

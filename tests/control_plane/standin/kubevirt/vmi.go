@@ -30,7 +30,6 @@ const (
 	MigrationModelLabel   = "cpu-model-migration.node.kubevirt.io/"
 	VMIFinalizer          = "kubevirt.io/foregroundDeleteVirtualMachine"
 	VMFinalizer           = "kubevirt.io/virtualMachineControllerFinalize"
-	MigrationFinalizer    = "kubevirt.io/migrationJobFinalize"
 	ControllerAccount     = "kubevirt-controller"
 	ControllerDeployment  = "virt-controller"
 	LauncherImageArgument = "--launcher-image"

@@ -12,9 +12,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
@@ -54,20 +52,20 @@ type Server struct {
 	base string
 }
 
-// NewServer listens on a free local port, with a certificate of its own making.
-func NewServer(log *slog.Logger) (*Server, error) {
+// NewServer listens on a free local port, with a certificate of its own making, which also holds for the names.
+func NewServer(log *slog.Logger, names ...string) (*Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{log: log, listener: listener, mux: http.NewServeMux(), base: "https://" + listener.Addr().String()}
-	if err := s.makeCertificate(); err != nil {
+	if err := s.makeCertificate(names); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) makeCertificate() error {
+func (s *Server) makeCertificate(names []string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -76,7 +74,7 @@ func (s *Server) makeCertificate() error {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "standin"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: names, BasicConstraintsValid: true, IsCA: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -144,19 +142,9 @@ func replace(ctx context.Context, client kubernetes.Interface, wanted *registrat
 }
 
 func (s *Server) handle(check Check) http.HandlerFunc {
-	return func(writer http.ResponseWriter, request *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(request.Body).Decode(&review); err != nil || review.Request == nil {
-			http.Error(writer, fmt.Sprintf("no admission review: %v", err), http.StatusBadRequest)
-			return
-		}
-		review.Response = answer(review.Request, check(request.Context(), review.Request))
-		review.Request = nil
-		writer.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(writer).Encode(review); err != nil {
-			s.log.Warn("webhook answer lost", "error", err)
-		}
-	}
+	return s.review(func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return answer(request, check(ctx, request))
+	})
 }
 
 func answer(request *admissionv1.AdmissionRequest, refusal error) *admissionv1.AdmissionResponse {

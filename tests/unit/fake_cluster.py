@@ -108,6 +108,8 @@ class ApiServer:
         match = _PATH.fullmatch(request.path)
         assert match, request.path
         version, plural, namespace, name = match.group("version", "plural", "namespace", "name")
+        if namespace is not None and plural is None:
+            plural, namespace, name = "namespaces", None, namespace
         if plural == "selfsubjectaccessreviews":
             asked = request.body["spec"]["resourceAttributes"]
             return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}

@@ -195,15 +195,19 @@ class ApiServer:
             metadata = obj["metadata"]
             if namespace is not None and metadata.get("namespace") != namespace:
                 continue
-            key, _, value = query.get("labelSelector", "").partition("=")
-            labels = metadata.get("labels") or {}
-            if key and (key not in labels or (value and labels[key] != value)):
+            if not _labelled(metadata.get("labels") or {}, query.get("labelSelector", "")):
                 continue
             node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
             if node and obj["spec"].get("nodeName") != node:
                 continue
             found.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
         return found
+
+
+def _labelled(labels, selector):
+    """Whether labels are as a selector of keys, with or without values, asks for."""
+    wanted = [part.partition("=") for part in selector.split(",") if part]
+    return all(key in labels and (not value or labels[key] == value) for key, _equals, value in wanted)
 
 
 def _served(obj):

@@ -64,8 +64,9 @@ EXPLAIN: tuple[Permission, ...] = (
     *_all("get", "virtualmachineclusterinstancetypes", _INSTANCETYPE),
     *_all("get", "virtualmachinepreferences", _INSTANCETYPE),
     *_all("get", "virtualmachineclusterpreferences", _INSTANCETYPE),
+    *_all("get", "network-attachment-definitions", "k8s.cni.cncf.io"),
 )
-"""What ``launcher_explain_info`` asks besides, for VMs that do not run."""
+"""What ``launcher_explain_info`` asks besides."""
 
 _POOLS_FROM_CLUSTER: tuple[Permission, ...] = _all("list", "workerpools", "worker.kubevirt.io")
 """Only where the pool list itself is read from the cluster."""

@@ -143,6 +143,6 @@ units: copy ## The unit tests once more as ansible-test runs them: modules witho
 	ci/ansible_test.sh units
 
 
-##### The local cluster: cluster, cluster-down, kubeconfig, demo
+##### The local cluster: cluster, cluster-down, kubeconfig, demo; and bench, on such clusters
 
--include tests/control_plane/*.mk
+-include tests/control_plane/*.mk benchmarks/*.mk

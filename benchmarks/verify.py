@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""What it takes to verify thousands of VMs: against merely listing them, and against k8s_info and Jinja.
+
+The VMs are copies of those that run on a local cluster with the example pools. Each program is a process of its own; those
+that are compared take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+import playbooks
+from local_cluster import LocalCluster, paths
+from multiplied_api import MultipliedApi
+from playbooks import ANSIBLE_PLAYBOOK, Account
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+MODULE = "ansible_collections.virtpools.kubevirt.plugins.modules.launcher_images_info"
+
+COUNTS = (1_000, 10_000)
+TURNS = 3
+PLAYBOOK_COUNT = 1_000
+"""With ten times as many, the playbook with k8s_info does not end in reasonable time."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process took. ``megabytes``: of the largest of it and its children, at its peak."""
+
+    seconds: float
+    megabytes: float
+    output: str
+
+
+def main() -> int:
+    """Measure, and print tables for the README."""
+    fleet = paths.FLEETS / "demo.yaml"
+    with (
+        LocalCluster.start("bench-verify", fleet, log=_note) as cluster,
+        tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder,
+    ):
+        _note("Making the pools and starting the VMs ...")
+        _prepare(cluster)
+        with MultipliedApi(Account.make(cluster, "reader").kubeconfig, Path(folder)) as api:
+            print("| VMs | JSON | listed and parsed | verified | ratio | peak memory: listed | verified |")
+            print("|---:|---:|---:|---:|---:|---:|---:|")
+            for count in COUNTS:
+                _compare_with_listing(api, count, Path(folder))
+            print(f"\n| {PLAYBOOK_COUNT:,} VMs | time | peak memory |\n|---|---:|---:|")
+            _compare_playbooks(api)
+    return 0
+
+
+def _prepare(cluster: LocalCluster) -> None:
+    """Make the example pools, and start the example VMs under names that are found nowhere else in their objects."""
+    pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
+    writer = Account.make(cluster, "writer")
+    playbooks.run("site", writer.kubeconfig, pools, virtpools_max_unavailable="100%").succeeded()
+    objects = [obj for obj in yaml.safe_load_all((EXAMPLES / "vms.yml").read_text("utf-8")) if obj]
+    vms = [obj for obj in objects if obj["kind"] == "VirtualMachine"]
+    for vm in vms:
+        vm["metadata"]["name"] = f"bench-{vm['metadata']['name']}-vm"
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    started = sum(vm["spec"]["runStrategy"] == "Always" for vm in vms)
+
+    def running() -> bool:
+        vmis = json.loads(cluster.kubectl("get", "vmis", "-A", "-o", "json"))["items"]
+        return sum(vmi.get("status", {}).get("phase") == "Running" for vmi in vmis) == started
+
+    cluster.wait(running, 120, f"{started} VMs to run", interval=1)
+
+
+def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> None:
+    size = api.multiply(count)
+    arguments = folder / "arguments.json"
+    arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": str(api.kubeconfig)}}), "utf-8")
+    listed, verified = _in_turns(
+        lambda: _run([sys.executable, str(HERE / "bare_list.py"), str(api.kubeconfig)]),
+        lambda: _run([sys.executable, "-m", MODULE, str(arguments)]),
+    )
+    assert json.loads(listed[0].output) == [count, count]
+    for cost in verified:
+        report = json.loads(cost.output)
+        assert report["healthy"], report["summary"]
+        assert report["verdicts"]["correct"] == count
+    ratio = _seconds(verified) / _seconds(listed)
+    print(
+        f"| {count:,} | {size / 1e6:.0f} MB | {_seconds(listed):.1f} s | {_seconds(verified):.1f} s | {ratio:.1f} "
+        f"| {_megabytes(listed):.0f} MB | {_megabytes(verified):.0f} MB |",
+        flush=True,
+    )
+
+
+def _compare_playbooks(api: MultipliedApi) -> None:
+    api.multiply(PLAYBOOK_COUNT)
+    environment = {"K8S_AUTH_KUBECONFIG": str(api.kubeconfig), "KUBECONFIG": str(api.kubeconfig)}
+    pools = ["-e", f"@{EXAMPLES / 'pools.yml'}"]
+    ours, theirs = _in_turns(
+        lambda: _run([str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.verify", *pools], environment),
+        lambda: _run([str(ANSIBLE_PLAYBOOK), str(HERE / "verify_with_k8s_info.yml"), *pools], environment),
+    )
+    assert all(f"{PLAYBOOK_COUNT} VM(s)" in cost.output for cost in ours)
+    assert all(f"{PLAYBOOK_COUNT} launcher pods are right" in cost.output for cost in theirs)
+    for name, costs in (("playbook `verify`", ours), ("`k8s_info` and Jinja", theirs)):
+        print(f"| {name} | {_seconds(costs):.1f} s | {_megabytes(costs):.0f} MB |")
+    print(f"\n`k8s_info` and Jinja take {_seconds(theirs) / _seconds(ours):.1f} times as long.")
+
+
+def _in_turns(*programs: Callable[[], Cost]) -> list[list[Cost]]:
+    """Run programs one after the other, TURNS times, so that whatever else the machine does meets all of them."""
+    rounds = [[program() for program in programs] for _ in range(TURNS)]
+    return [list(costs) for costs in zip(*rounds, strict=True)]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
+    """Run a process that must succeed."""
+    ours = {
+        **os.environ,
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+        "ANSIBLE_NOCOLOR": "1",
+        **(environment or {}),
+    }
+    with tempfile.TemporaryFile("w+") as output:
+        start = time.monotonic()
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=ours)
+        _pid, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{text[-4000:]}")
+    return Cost(seconds, usage.ru_maxrss / 1024, text)
+
+
+def _seconds(costs: Sequence[Cost]) -> float:
+    return statistics.median(cost.seconds for cost in costs)
+
+
+def _megabytes(costs: Sequence[Cost]) -> float:
+    return max(cost.megabytes for cost in costs)
+
+
+def _note(text: Any) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, POLICY, Admission
+
+RAW = {
+    **builders.RAW_POOL,
+    "virtLauncherImage": builders.GPU_LAUNCHER_IMAGE,
+    "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
+}
+ACTIVE = Table.of(parse_pools([RAW]))
+INACTIVE = Table.of(parse_pools([RAW]), {})
+MEANING = f"VMs that match pool gpu start with {builders.GPU_LAUNCHER_IMAGE} on its nodes"
+
+
+@pytest.fixture(autouse=True)
+def admission(world):
+    return Admission(world)
+
+
+@pytest.fixture
+def owned(excluded):
+    """The pool has its node."""
+    excluded.put(builders.node("n1", "gpu", labels={"hw": "gpu"}))
+    return excluded
+
+
+def live(world):
+    return [world.find(kind, names.POLICY) for kind in (POLICY, BINDING)]
+
+
+def digest(of):
+    return launcher_policy.digest_of(of, builders.NAMESPACE)
+
+
+class TestPresent:
+    @pytest.mark.usefixtures("owned")
+    def test_maps_vms_to_a_pool_that_has_its_nodes(self, run, world):
+        found = run("launcher_policy", pools=[RAW])
+        assert found["changes"] == [
+            "MutatingAdmissionPolicy virtpools-launcher: create",
+            "MutatingAdmissionPolicyBinding virtpools-launcher: create",
+            MEANING,
+            "VMs that match no pool start on no node of gpu",
+        ]
+        assert (found["changed"], found["backend"], found["digest"]) == (True, "admission_policy", digest(ACTIVE))
+        assert live(world)[0]["spec"] == launcher_policy.spec(ACTIVE, builders.NAMESPACE)
+
+    @pytest.mark.usefixtures("excluded")
+    def test_keeps_vms_off_a_pool_before_it_takes_any(self, run):
+        found = run("launcher_policy", pools=[RAW])
+        assert (found["digest"], MEANING in found["changes"]) == (digest(INACTIVE), False)
+
+    @pytest.mark.usefixtures("owned")
+    def test_twice_changes_nothing_and_takes_no_lease(self, run, world):
+        first = run("launcher_policy", pools=[RAW])
+        world.writes.clear()
+        assert run("launcher_policy", pools=[RAW]) == {**first, "changed": False, "changes": [], "diff": []}
+        assert world.writes == []
+
+    @pytest.mark.usefixtures("owned")
+    def test_check_mode_predicts_and_writes_nothing(self, run, world):
+        predicted = run("launcher_policy", pools=[RAW], check=True)
+        assert world.writes == []
+        done = run("launcher_policy", pools=[RAW])
+        assert [predicted[key] for key in ("changes", "digest", "diff")] == [
+            done[key] for key in ("changes", "digest", "diff")
+        ]
+
+    @pytest.mark.usefixtures("excluded")
+    def test_check_mode_at_a_later_stage_knows_the_nodes_that_moved(self, run, world):
+        run("launcher_policy", pools=[RAW])
+        found = run("launcher_policy", pools=[RAW], stage=1, check=True)
+        assert found["changes"] == ["MutatingAdmissionPolicy virtpools-launcher: update", MEANING]
+        assert found["digest"] == digest(ACTIVE)
+        assert run("launcher_policy", pools=[RAW], stage=1)["changed"] is False, "nodes are where they are"
+
+    @pytest.mark.usefixtures("excluded")
+    def test_no_such_stage(self, run):
+        message = run.failure("launcher_policy", pools=[RAW], stage=2, check=True)
+        assert message == "stage is 2; give a number from 0 to 1, the plan's batches."
+
+    @pytest.mark.usefixtures("owned")
+    def test_the_diff_can_be_read(self, run):
+        run("launcher_policy", pools=[RAW])
+        changed = {**RAW, "selector": {"deviceNames": ["vendor.example/a", "vendor.example/b"]}}
+        diffs = run("launcher_policy", pools=[changed])["diff"]
+        (diff,) = (each for each in diffs if each["after_header"] == "MutatingAdmissionPolicy/virtpools-launcher")
+        (hit,) = (each for each in diff["after"]["spec"]["variables"] if each["name"] == "hit0")
+        assert hit["expression"][0] == "[variables.asked.exists(k,"
+        assert names.MAPPING_ANNOTATION not in json.dumps(diffs)
+
+    @pytest.mark.usefixtures("owned")
+    def test_a_policy_that_fails_is_not_put_live(self, run, world, admission):
+        admission.failing.add(names.CANDIDATE_POLICY)
+        assert "was not put live" in run.failure("launcher_policy", pools=[RAW])
+        assert live(world) == [None, None]
+
+    @pytest.mark.usefixtures("owned")
+    def test_never_takes_over_somebody_elses(self, run, world):
+        foreign = POLICY.object(names.POLICY, spec={})
+        world.put(foreign)
+        assert "is there but not ours" in run.failure("launcher_policy", pools=[RAW])
+        assert world.writes == []
+
+    @pytest.mark.usefixtures("owned")
+    def test_what_no_pool_needs_is_deleted(self, run, world):
+        run("launcher_policy", pools=[RAW])
+        handler_only = {**builders.RAW_POOL, "unmatched": "allow"}
+        found = run("launcher_policy", pools=[handler_only])
+        assert live(world) == [None, None]
+        assert found["changes"][:2] == [
+            "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
+            "MutatingAdmissionPolicy virtpools-launcher: delete",
+        ]
+        assert (found["backend"], found["digest"]) == ("none", None)
+
+
+class TestAbsent:
+    @pytest.mark.usefixtures("owned")
+    def test_deletes_all_of_ours_and_needs_no_pools(self, run, world):
+        run("launcher_policy", pools=[RAW], outdated="correct")
+        predicted = run("launcher_policy", state="absent", check=True)
+        assert None not in live(world)
+        found = run("launcher_policy", state="absent")
+        assert (
+            found["changes"]
+            == predicted["changes"]
+            == [
+                "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
+                "MutatingAdmissionPolicy virtpools-launcher: delete",
+                "MutatingAdmissionPolicyBinding virtpools-outdated: delete",
+                "MutatingAdmissionPolicy virtpools-outdated: delete",
+            ]
+        )
+        assert world.all(POLICY) == world.all(BINDING) == []
+        assert run("launcher_policy", state="absent")["changed"] is False
+
+    def test_leaves_others_alone(self, run, world):
+        foreign = world.put(kinds.MUTATING_ADMISSION_POLICIES[0].object(names.POLICY, spec={}))
+        assert run("launcher_policy", state="absent")["changed"] is False
+        assert world.find(POLICY, names.POLICY) == foreign

@@ -33,9 +33,11 @@ def start_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
     _sweep()
     numbers = itertools.count(1)
 
-    def start(fleet: Fleet | Path | None = None, *, hco: bool = False, kubevirt: bool = True) -> LocalCluster:
+    def start(
+        fleet: Fleet | Path | None = None, *, hco: bool = False, kubevirt: bool = True, standin: str = ""
+    ) -> LocalCluster:
         name = f"test-{os.getpid()}-{next(numbers)}"
-        cluster = LocalCluster.start(name, fleet, hco=hco, kubevirt=kubevirt)
+        cluster = LocalCluster.start(name, fleet, hco=hco, kubevirt=kubevirt, standin=standin)
         _running.append(cluster)
         return cluster
 

@@ -53,15 +53,19 @@ class LocalCluster:
         *,
         hco: bool = False,
         kubevirt: bool = True,
+        standin: str = "",
         log: Log = print,
     ) -> LocalCluster:
-        """Start a cluster, or return the one that runs already with the same options."""
+        """Start a cluster, or return the one that runs already with the same options.
+
+        standin holds more arguments of the stand-in, as in "--handler-silence 5s".
+        """
         _check(name)
         if not isinstance(fleet, Fleet):
             fleet = Fleet.load(fleet) if fleet else Fleet.plain(3)
         nodes = fleet.objects()
         digest = hashlib.sha256(json.dumps(nodes, sort_keys=True).encode()).hexdigest()[:16]
-        options = Options(digest, hco, kubevirt)
+        options = Options(digest, hco, kubevirt, standin)
         with paths.locked(paths.clusters() / f".{name}.lock"):
             running = cls._running(name)
             if running and running.options == options:

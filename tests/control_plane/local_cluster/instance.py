@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class Options:
     """Digest of its nodes."""
     hco: bool
     kubevirt: bool
+    standin: str = ""
+    """More arguments of the stand-in, as a shell would split them."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,8 @@ def _kwok(instance: Instance) -> list[str]:
 def _standin(instance: Instance) -> list[str]:
     hco = ["--hco"] if instance.options.hco else []
     kubeconfig, ready = str(instance.kubeconfig(STANDIN)), str(instance.ready_file)
-    return ["--kubeconfig", kubeconfig, "--log-level", "info", *hco, "--ready-file", ready]
+    more = shlex.split(instance.options.standin)
+    return ["--kubeconfig", kubeconfig, "--log-level", "info", *hco, "--ready-file", ready, *more]
 
 
 COMMANDS: dict[str, Callable[[Instance], list[str]]] = {

@@ -24,9 +24,21 @@ type version struct {
 	name    string
 	storage bool
 	// status: is there a status subresource? VirtualMachineInstances have none.
-	status bool
-	schema schema
+	status  bool
+	schema  schema
+	columns []apiextensions.CustomResourceColumnDefinition
 }
+
+// columns are what kubectl shows: pairs of a heading and a path.
+func columns(pairs ...string) []apiextensions.CustomResourceColumnDefinition {
+	list := []apiextensions.CustomResourceColumnDefinition{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}}
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, apiextensions.CustomResourceColumnDefinition{Name: pairs[i], Type: "string", JSONPath: pairs[i+1]})
+	}
+	return list
+}
+
+const readyPath = ".status.conditions[?(@.type=='Ready')].status"
 
 // definitions are the CRDs. nativeFields are added to KubeVirt's spec, as some builds of KubeVirt have them.
 func definitions(nativeFields []string, hco bool) []*apiextensions.CustomResourceDefinition {
@@ -40,17 +52,24 @@ func definitions(nativeFields []string, hco bool) []*apiextensions.CustomResourc
 		{
 			group: "kubevirt.io", kind: "VirtualMachine", singular: "virtualmachine", plural: "virtualmachines",
 			shortNames: []string{"vm", "vms"},
-			versions:   []version{{name: "v1", storage: true, status: true, schema: loose}},
+			versions: []version{{
+				name: "v1", storage: true, status: true, schema: loose, columns: columns("Status", ".status.printableStatus", "Ready", readyPath),
+			}},
 		},
 		{
 			group: "kubevirt.io", kind: "VirtualMachineInstance", singular: "virtualmachineinstance",
 			plural: "virtualmachineinstances", shortNames: []string{"vmi", "vmis"},
-			versions: []version{{name: "v1", storage: true, schema: loose}},
+			versions: []version{{
+				name: "v1", storage: true, schema: loose,
+				columns: columns("Phase", ".status.phase", "NodeName", ".status.nodeName", "Ready", readyPath),
+			}},
 		},
 		{
 			group: "kubevirt.io", kind: "VirtualMachineInstanceMigration", singular: "virtualmachineinstancemigration",
 			plural: "virtualmachineinstancemigrations", shortNames: []string{"vmim", "vmims"},
-			versions: []version{{name: "v1", storage: true, status: true, schema: loose}},
+			versions: []version{{
+				name: "v1", storage: true, status: true, schema: loose, columns: columns("Phase", ".status.phase", "VMI", ".spec.vmiName"),
+			}},
 		},
 	}
 	for _, each := range []struct {
@@ -100,7 +119,8 @@ func (d definition) crd() *apiextensions.CustomResourceDefinition {
 	for _, v := range d.versions {
 		served := apiextensions.CustomResourceDefinitionVersion{
 			Name: v.name, Served: true, Storage: v.storage,
-			Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: &v.schema},
+			Schema:                   &apiextensions.CustomResourceValidation{OpenAPIV3Schema: &v.schema},
+			AdditionalPrinterColumns: v.columns,
 		}
 		if v.status {
 			served.Subresources = &apiextensions.CustomResourceSubresources{Status: &apiextensions.CustomResourceSubresourceStatus{}}

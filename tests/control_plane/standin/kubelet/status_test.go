@@ -191,3 +191,38 @@ func TestStoppingPodIsNotReady(t *testing.T) {
 		t.Error("a stopped pod's status changes by itself")
 	}
 }
+
+func TestExit(t *testing.T) {
+	for how, want := range map[string]corev1.PodPhase{"succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed} {
+		pod := testPod("", "h/m:1")
+		pod.Annotations = map[string]string{kubevirt.ExitKnob: how}
+		status := after(time.Second, pod).decide().status
+		if status.Phase != want || status.ContainerStatuses[0].State.Terminated == nil || isReady(status) {
+			t.Errorf("%s: %+v", how, status)
+		}
+	}
+}
+
+func TestReadinessGate(t *testing.T) {
+	pod := testPod("", "h/m:1")
+	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: kubevirt.UnpausedGate}}
+	if status := after(time.Second, pod).decide().status; isReady(status) || !conditionTrue(status.Conditions, corev1.ContainersReady) {
+		t.Errorf("gate closed: %+v", status.Conditions)
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: kubevirt.UnpausedGate, Status: corev1.ConditionTrue}}
+	if status := after(time.Second, pod).decide().status; !isReady(status) {
+		t.Errorf("gate open: %+v", status.Conditions)
+	}
+}
+
+func TestImageVolumesArePulled(t *testing.T) {
+	pod := testPod("", "h/m:1")
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "h/v:1"}}}}
+	if got := after(time.Second, pod).decide(); len(got.pulled) != 2 || got.status.Phase != corev1.PodRunning {
+		t.Errorf("pulled %v, %s", got.pulled, got.status.Phase)
+	}
+	pod.Spec.Volumes[0].Image.Reference = UnpullableHost + "/v:1"
+	if got := after(time.Second, pod).decide().status; got.Phase != corev1.PodPending {
+		t.Errorf("without its volume: %s", got.Phase)
+	}
+}

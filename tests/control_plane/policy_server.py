@@ -47,11 +47,9 @@ class PolicyServer:
 
     def __init__(self, kubernetes: LocalCluster) -> None:
         """Make the namespaces that random pods are in, with room for pods of virt-controller's."""
-        here = {"kubeconfig": str(kubernetes.kubeconfig)}
-        self.cluster = Cluster.connect(here)
-        # The group only for the right to create pods: what counts is the name.
-        as_controller = {"impersonate_user": cases.CONTROLLER, "impersonate_groups": ["system:masters"]}
-        self.controller = Cluster.connect({**here, **as_controller})
+        self._kubeconfig = str(kubernetes.kubeconfig)
+        self.cluster = self.acting_as("")
+        self.controller = self.acting_as(cases.CONTROLLER)
         self.namespaces: dict[str, Mapping[str, str]] = {}
         for name, labels in cases.NAMESPACES.items():
             if self.cluster.get(NAMESPACE, name) is None:
@@ -61,6 +59,12 @@ class PolicyServer:
             self.namespaces[name] = self.cluster.existing(NAMESPACE, name)["metadata"]["labels"]
         for name in cases.NAMESPACES:
             kubernetes.wait(partial(self.cluster.get, SERVICE_ACCOUNT, "default", name), 30, f"namespace {name}")
+
+    def acting_as(self, user: str) -> Cluster:
+        """Return the cluster as a user has it, or as the administrator without a name."""
+        # The group only for the right to create pods: what counts is the name.
+        who = {"impersonate_user": user, "impersonate_groups": ["system:masters"]} if user else {}
+        return Cluster.connect({"kubeconfig": self._kubeconfig, **who})
 
     # Pods
 

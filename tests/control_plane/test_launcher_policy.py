@@ -10,63 +10,27 @@ of each. Then the judge is put to the test as well: it must notice every mutant 
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from policy_server import Objects, PolicyServer, derived, digest, in_arena
+from launcher_mutants import KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
+from launcher_stories import Story, Trial, as_sent, stories
+from policy_server import PolicyServer, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Object = dict[str, Any]
 
 SEED = 20261121
 PODS = 600
 LISTS = 24
-PODS_PER_LIST = 100
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A pool list, and the policy made for it."""
-
-    arena: str
-    pools: list[Object]
-    images: dict[str, str | None]
-
-    @cached_property
-    def table(self) -> Table:
-        """Return the mapping table."""
-        return Table.of(parse_pools(self.pools), self.images)
-
-    @cached_property
-    def objects(self) -> Objects:
-        """Return the policy and its binding."""
-        return derived(self.table)
-
-    def faults(self, server: PolicyServer, before: Object, after: Object, **more: Any) -> list[str]:
-        """Return what the judge finds wrong with what became of a pod."""
-        rng = random.Random(before["metadata"]["name"])
-        return list(
-            oracle.faults(
-                self.pools,
-                self.images,
-                before,
-                after,
-                namespace_labels=server.namespaces[before["metadata"]["namespace"]],
-                digest=digest(self.objects),
-                nodes=cases.random_nodes(rng, before, self.pools),
-                **more,
-            )
-        )
+PODS_PER_LIST = 50
 
 
 @dataclass(frozen=True)
@@ -75,16 +39,6 @@ class Case:
 
     sent: Object
     plain: Object
-
-    def before(self, trial: Trial) -> Object:
-        """Return what a policy is judged by: the pod without policy, but with the label of the trial."""
-        return in_arena(self.plain, trial.arena)
-
-
-def as_sent(pod: Object) -> Object:
-    """Return a pod that the server has answered with as it can be created again."""
-    metadata = {key: value for key, value in pod["metadata"].items() if key not in oracle.SET_BY_THE_SERVER}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
 
 
 @pytest.fixture(scope="module")
@@ -143,17 +97,14 @@ def results(server: PolicyServer, trials: list[Trial], pods: list[Case]) -> Iter
 
 class TestRandomPods:
     def test_are_as_the_design_has_them(self, server: PolicyServer, results: list[Result]) -> None:
-        wrong = {}
-        for result in results:
-            faults = result.trial.faults(server, result.case.before(result.trial), result.after)
-            if faults:
-                wrong[result.title] = faults
-        assert not wrong, (len(wrong), dict(list(wrong.items())[:3]))
+        faults = {result.title: result.trial.faults(server, result.case.plain, result.after) for result in results}
+        found = {title: each for title, each in faults.items() if each}
+        assert not found, (len(found), list(found.items())[:3])
         assert len({result.case.sent["metadata"]["name"] for result in results}) == PODS
 
     def test_get_the_pool_that_the_matcher_predicts(self, server: PolicyServer, results: list[Result]) -> None:
         for result in results:
-            before = result.case.before(result.trial)
+            before = result.case.plain
             asked = matching.Asked.of_pod(before, server.namespaces[before["metadata"]["namespace"]])
             won = matching.winner(result.trial.table, asked)
             predicted = won.name if won else names.PRIMARY
@@ -166,3 +117,59 @@ class TestRandomPods:
             again = server.create_all([as_sent(result.after) for result in own], arena=trial.arena)
             for result, pod in zip(own, again, strict=True):
                 assert as_sent(pod) == as_sent(result.after), result.title
+
+
+@pytest.fixture(scope="module")
+def told(server: PolicyServer) -> dict[str, Story]:
+    return {story.name: story for story in stories(server)}
+
+
+@pytest.fixture(scope="module")
+def policies(server: PolicyServer) -> Iterator[dict[str, Trial]]:
+    """The policies that mutants are made of, in force for pods of their own, and all the mutants."""
+    right = {"mixed": Trial.of("mixed", MIXED), "kept off": Trial.of("kept-off", KEPT_OFF)}
+    for trial in right.values():
+        server.install(trial.objects, trial.arena)
+    for number, mutant in enumerate(MUTANTS):
+        server.install(changed(right[mutant.pools].objects, mutant.change), f"mutant-{number}")
+    for number, change in enumerate(UNNOTICED.values()):
+        server.install(changed(right["mixed"].objects, change), f"unnoticed-{number}")
+    server.settle()
+    yield right
+    for trial in right.values():
+        server.remove(trial.objects, trial.arena)
+    for number, mutant in enumerate(MUTANTS):
+        server.remove(right[mutant.pools].objects, f"mutant-{number}")
+    for number in range(len(UNNOTICED)):
+        server.remove(right["mixed"].objects, f"unnoticed-{number}")
+
+
+class TestStories:
+    @pytest.mark.parametrize("pools", ["mixed", "kept off"])
+    def test_end_as_the_design_has_them(
+        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], pools: str
+    ) -> None:
+        assert not wrong(server, policies[pools], told.values())
+
+    @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+    def test_tell_a_mutant(
+        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], mutant: Mutant
+    ) -> None:
+        right = policies[mutant.pools]
+        trial = Trial(f"mutant-{MUTANTS.index(mutant)}", right.pools, right.images)
+        assert told[mutant.story].faults(server, trial)
+
+    @pytest.mark.parametrize("name", UNNOTICED)
+    def test_do_not_tell_what_changes_no_pod(
+        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], name: str
+    ) -> None:
+        right = policies["mixed"]
+        trial = Trial(f"unnoticed-{list(UNNOTICED).index(name)}", right.pools, right.images)
+        assert not wrong(server, trial, list(told.values())[::4])
+
+
+def wrong(server: PolicyServer, trial: Trial, told: Iterable[Story]) -> dict[str, list[str]]:
+    """Return the stories that do not end as they should, with what is wrong."""
+    with ThreadPoolExecutor(4) as threads:
+        found = threads.map(lambda story: (story.name, story.faults(server, trial)), told)
+        return {name: faults for name, faults in found if faults}

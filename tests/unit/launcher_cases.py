@@ -20,7 +20,12 @@ A100, L40S, NIC = "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/AD102GL_L40S", 
 DEVICES = (A100, L40S, NIC, "vendor.example/a.b_c-D", f"{'d' * 40}.example/{'x' * 54}")
 KVM = "devices.kubevirt.io/kvm"
 
-NAMESPACES = {"plain": {}, "team-a": {"tier": "gold"}, "team-b": {"tier": "silver", "quota.example/none": ""}}
+NAMESPACES = {
+    "plain": {},
+    "team-a": {"tier": "gold"},
+    "team-b": {"tier": "silver", "quota.example/none": ""},
+    "team-c": {"tier": "silver"},
+}
 """Namespaces of the test's own, with their labels."""
 
 VM_LABELS = {
@@ -55,6 +60,17 @@ SPOOF = {
     "VIRTPOOLS_STOCK_IMAGE": DISK,
     "virtpools.io/stock-image": DISK,
 }
+
+
+AWAY_FROM_THE_SOURCE = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {
+            "labelSelector": {"matchLabels": {"kubevirt.io/created-by": "86573d79"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+    ]
+}
+"""The pod anti-affinity of a migration's target."""
 
 
 # Launcher pods as virt-controller makes them ------------------------------------------------------------------------
@@ -126,7 +142,7 @@ def launcher_pod(
     for volume, image in parts.get("volumes", {}).items():
         volumes.append({"name": volume, "image": {"reference": image, "pullPolicy": "IfNotPresent"}})
     if parts.get("migration"):
-        affinity = {**(affinity or {}), "podAntiAffinity": _away_from_the_source()}
+        affinity = {**(affinity or {}), "podAntiAffinity": AWAY_FROM_THE_SOURCE}
         labels = {**(labels or {}), "kubevirt.io/migrationJobUID": "f7a7"}
     own = {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "86573d79", "vm.kubevirt.io/name": "vm"}
     arch = {"kubernetes.io/arch": architecture} if architecture else {}
@@ -189,12 +205,6 @@ HOST_MODEL = expression("node-labeller.kubevirt.io/obsolete-host-model", "DoesNo
 
 def _container(name, image):
     return {"name": name, "image": image, "resources": {"limits": {"cpu": "100m"}}}
-
-
-def _away_from_the_source():
-    selector = {"matchLabels": {"kubevirt.io/created-by": "86573d79"}}
-    away = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [away]}
 
 
 # Random pods --------------------------------------------------------------------------------------------------------
@@ -272,7 +282,7 @@ def _affinity(rng):
     if shape == "host-model":
         return required(term(HOST_MODEL))
     if shape == "pods":
-        return {"podAntiAffinity": _away_from_the_source()}
+        return {"podAntiAffinity": AWAY_FROM_THE_SOURCE}
     if shape == "preferred":
         return {"nodeAffinity": preference}
     if shape == "empty":

@@ -132,7 +132,9 @@ def _wrong_tolerations(won, before, after, former):
 
 
 def _wrong_nodes(won, pools, before, after, nodes, former):
-    tolerations = [*before["spec"].get("tolerations", ()), *(won or {}).get("tolerations", ()), *former]
+    has = [_toleration(each) for each in after["spec"].get("tolerations", ())]
+    left = [each for each in former if _toleration(each) in has]
+    tolerations = [*before["spec"].get("tolerations", ()), *(won or {}).get("tolerations", ()), *left]
     for node in nodes:
         could = lands(before["spec"], node, tolerations)
         expected = could and _may_own(won, pools, node["labels"].get(OWNER))

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""What a launcher policy is judged on: pods chosen to tell it from nearly every policy that is wrong somewhere.
+
+A story creates a pod and, where it goes on, what others make of the result: the server runs the policy again then, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import expression, launcher_pod, required, term
+from policy_server import Objects, PolicyServer, derived, digest, in_arena
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Object = dict[str, Any]
+
+_MIRROR = "mirror.example/"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A pool list, the launcher images in effect, and the policy made for them in an arena."""
+
+    arena: str
+    pools: list[Object]
+    images: dict[str, str | None]
+
+    @classmethod
+    def of(cls, arena: str, pools: list[Object]) -> Trial:
+        """Return the trial of a pool list whose pools are all active."""
+        return cls(arena, pools, {pool["name"]: pool.get("virtLauncherImage") for pool in pools})
+
+    @cached_property
+    def table(self) -> Table:
+        """Return the mapping table."""
+        return Table.of(parse_pools(self.pools), self.images)
+
+    @cached_property
+    def objects(self) -> Objects:
+        """Return the policy and its binding."""
+        return derived(self.table)
+
+    def faults(self, server: PolicyServer, before: Object, after: Object, *, moved: bool = False) -> list[str]:
+        """Return what the judge finds wrong with what became of a pod.
+
+        ``moved``: another pool may have won before, whose tolerations then stay.
+        """
+        rng = random.Random(before["metadata"]["name"])
+        before = in_arena(before, self.arena)
+        return oracle.faults(
+            self.pools,
+            self.images,
+            before,
+            after,
+            namespace_labels=server.namespaces[before["metadata"]["namespace"]],
+            digest=digest(self.objects),
+            nodes=cases.random_nodes(rng, before, self.pools),
+            former=[each for pool in self.pools for each in pool.get("tolerations", ())] if moved else (),
+        )
+
+
+def as_sent(pod: Object) -> Object:
+    """Return a pod that the server has answered with as it can be created again."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in oracle.SET_BY_THE_SERVER}
+    return copy.deepcopy({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]})
+
+
+def with_device(pod: Object, device: str) -> Object:
+    """Return the pod as it is when its compute asks for a device more."""
+    pod = copy.deepcopy(pod)
+    resources = oracle.compute(pod).setdefault("resources", {})
+    for which in ("limits", "requests"):
+        resources.setdefault(which, {})[device] = "1"
+    return pod
+
+
+def with_container(pod: Object, image: str) -> Object:
+    """Return the pod with a container that came late."""
+    late = {"name": "virtiofs-late", "image": image, "imagePullPolicy": "IfNotPresent", "resources": {}}
+    late |= {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+    pod = copy.deepcopy(pod)
+    pod["spec"]["containers"].append(late)
+    return pod
+
+
+def mirrored(pod: Object) -> Object:
+    """Return the pod with all its images pulled from a mirror."""
+    pod = copy.deepcopy(pod)
+    spec = pod["spec"]
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container["image"] = _MIRROR + container["image"]
+    for volume in spec["volumes"]:
+        if "image" in volume:
+            volume["image"]["reference"] = _MIRROR + volume["image"]["reference"]
+    return pod
+
+
+@dataclass(frozen=True)
+class Story:
+    """A pod, the same pod as the server serves it without any policy, and what happens to the result."""
+
+    name: str
+    sent: Object
+    plain: Object = field(default_factory=dict)
+    goes_on: Callable[[Story, PolicyServer, Trial, Object], Iterator[str]] | None = None
+
+    def __str__(self) -> str:
+        """Return what pytest calls it."""
+        return self.name
+
+    def faults(self, server: PolicyServer, trial: Trial) -> list[str]:
+        """Return what is wrong with the policy that is in force in the trial's arena."""
+        try:
+            after = server.create(self.sent, arena=trial.arena)
+            found = trial.faults(server, self.plain, after)
+            if not found and self.goes_on:
+                found = list(self.goes_on(self, server, trial, after))
+        except ClusterError as error:
+            return [str(error)]
+        return found
+
+
+def _again(pod: Object, server: PolicyServer, trial: Trial) -> Object:
+    return as_sent(server.create(pod, arena=trial.arena))
+
+
+def _stays(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+    """A result that is fed back stays as it is."""
+    sent = as_sent(after)
+    yield from oracle.differences(sent, _again(sent, server, trial))
+
+
+def _mirror(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+    """What a mirror renames stays renamed, and what comes after it gets the name that compute has by now."""
+    sent = mirrored(as_sent(after))
+    yield from oracle.differences(sent, _again(sent, server, trial))
+    yield from _late(story, server, trial, sent, (oracle.compute(story.plain)["image"],))
+    changed = oracle.compute(after)["image"] != oracle.compute(story.plain)["image"]
+    if changed:
+        yield from _late(story, server, trial, sent, (_MIRROR + oracle.compute(story.plain)["image"],))
+
+
+def _container(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+    """A container that comes later with the stock image, or with that of compute, gets that of compute."""
+    images = (oracle.compute(story.plain)["image"], oracle.compute(after)["image"])
+    yield from _late(story, server, trial, as_sent(after), images)
+
+
+def _late(story: Story, server: PolicyServer, trial: Trial, sent: Object, images: tuple[str, ...]) -> Iterator[str]:
+    matched = any(each["name"] == oracle.STOCK_VARIABLE for each in oracle.compute(sent).get("env", ()))
+    for image in images:
+        expected = with_container(sent, oracle.compute(sent)["image"] if matched else image)
+        yield from oracle.differences(expected, _again(with_container(sent, image), server, trial))
+
+
+def _device(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Iterator[str]]:
+    """A device that a webhook adds makes another pool win: as if it had been there from the beginning."""
+
+    def goes_on(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+        later = server.create(with_device(as_sent(after), device), arena=trial.arena)
+        yield from trial.faults(server, with_device(story.plain, device), later, moved=True)
+        yield from _stays(story, server, trial, later)
+
+    return goes_on
+
+
+def _untouched(server: PolicyServer, trial: Trial, pod: Object, **by: Any) -> Iterator[str]:
+    plain = as_sent(in_arena(as_sent(server.create(pod, server.cluster)), trial.arena))
+    yield from oracle.differences(plain, as_sent(server.create(pod, arena=trial.arena, **by)))
+
+
+def _others(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+    """Pods that virt-controller has not made, and those of its that run no VM, are left alone."""
+    for user in ("", "system:serviceaccount:other:kubevirt-controller", "system:serviceaccount:kubevirt:default"):
+        yield from _untouched(server, trial, story.sent, by=server.acting_as(user))
+    hotplug = launcher_pod("pvc", "hp-volume", labels={"workload": "rt"}, devices={cases.A100: 1})
+    hotplug["metadata"]["labels"]["kubevirt.io"] = "hotplug-disk"
+    yield from _untouched(server, trial, hotplug)
+
+
+_ZONE = expression("zone", "In", "a", "b")
+_ON_NODE = expression("metadata.name", "In", "node-1")
+_PREFERRED = [{"weight": 1, "preference": term(expression("zone", "In", "a"))}]
+_TEAM = {"workload": "rt", "class.example/size": "1"}
+_YES = {"key": "dedicated.example/for", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+
+
+def stories(server: PolicyServer) -> list[Story]:
+    """Return all of them, with their pods as the server serves them without a policy."""
+    told = [*_of_kinds(), *_of_criteria(), *_of_images(), *_of_nodes(), *_of_second_times()]
+    plain = server.create_all([story.sent for story in told], server.cluster)
+    return [Story(story.name, story.sent, pod, story.goes_on) for story, pod in zip(told, plain, strict=True)]
+
+
+def _of_kinds() -> Iterator[Story]:
+    for kind in cases.KINDS:
+        yield Story(f"{kind}, matched", launcher_pod(kind, devices={cases.A100: 1}))
+        yield Story(f"{kind}, a pool without image", launcher_pod(kind, architecture="arm64"))
+        yield Story(f"{kind}, unmatched", launcher_pod(kind))
+
+
+def _of_criteria() -> Iterator[Story]:
+    def pod(name: str, **fields: Any) -> Story:
+        return Story(name, launcher_pod("containerDisk", **fields))
+
+    yield pod("first of two pools", devices={cases.A100: 1, cases.NIC: 1}, architecture="arm64")
+    yield pod("the other device", devices={cases.L40S: 1})
+    yield pod("another architecture", architecture="s390x")
+    yield pod("all of the node selector", node_selector={"accelerator": "nvidia", "zone": "a"})
+    yield pod("one label of the node selector", node_selector={"accelerator": "nvidia"})
+    yield pod("the other label of the node selector", node_selector={"zone": "a"})
+    for namespace in cases.NAMESPACES:
+        yield pod(f"labels in {namespace}", namespace=namespace, labels=_TEAM)
+        yield pod(f"no labels in {namespace}", namespace=namespace)
+    yield pod("one label of two", namespace="team-a", labels={"workload": "rt"})
+    yield pod("the other label of two", namespace="team-a", labels={"class.example/size": "1"})
+    yield pod("another value", namespace="team-a", labels={**_TEAM, "workload": "gpu"})
+    for wave in ("1", "2", "3"):
+        yield pod(f"wave {wave}", labels={"wave.example/of": wave})
+        yield pod(f"wave {wave}, kept", labels={"wave.example/of": wave, "wave.example/held": ""})
+        yield pod(f"wave {wave}, slow", labels={"wave.example/of": wave, "wave.example/kind": "slow"})
+        yield pod(f"wave {wave}, fast", labels={"wave.example/of": wave, "wave.example/kind": "fast"})
+
+
+def _of_images() -> Iterator[Story]:
+    for stock in ("virt-launcher", "10.0.0.1:5000/other/launcher:v2"):
+        yield Story(f"stock image {stock}", launcher_pod("virtiofs", devices={cases.A100: 1}, stock=stock))
+    for image in ("evil.example/virt-launcher:v1.9.0", f"{cases.STOCK}-1", f"evil.example/{cases.STOCK}"):
+        pod = launcher_pod("hook sidecars", devices={cases.A100: 1})
+        pod["spec"]["containers"][1]["image"] = image
+        yield Story(f"a sidecar with {image}", pod)
+    pod = launcher_pod("hook sidecars", devices={cases.A100: 1})
+    pod["spec"]["containers"].reverse()
+    yield Story("compute is the last container", pod)
+    pod = launcher_pod("hook sidecars")
+    pod["spec"]["containers"][1]["resources"]["limits"][cases.A100] = "1"
+    yield Story("a sidecar with a device", pod)
+    pod = launcher_pod("hook sidecars", devices={cases.A100: 1}, annotations=cases.SPOOF)
+    pod["spec"]["containers"][1]["env"] = [
+        {"name": oracle.POOL_VARIABLE, "value": "gpu"},
+        {"name": oracle.STOCK_VARIABLE, "value": "registry.example/hooks/hook:1"},
+    ]
+    yield Story("annotations and variables that look like ours", pod)
+    yield Story("annotations that look like ours on an unmatched VM", launcher_pod(annotations=cases.SPOOF))
+    pod = launcher_pod(devices={cases.A100: 1})
+    del pod["metadata"]["annotations"], oracle.compute(pod)["env"], pod["spec"]["initContainers"]
+    yield Story("nothing there to add to", pod)
+
+
+def _of_nodes() -> Iterator[Story]:
+    shapes = {
+        "host-model": required(term(cases.HOST_MODEL)),
+        "labels, fields and nothing": required(term(_ZONE), term(fields=[_ON_NODE]), term()),
+        "fields, both and labels": required(term(fields=[_ON_NODE]), term(_ZONE, fields=[_ON_NODE]), term(_ZONE)),
+        "nothing": required(term()),
+        "pods": {"podAntiAffinity": cases.AWAY_FROM_THE_SOURCE},
+        "preference": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": _PREFERRED}},
+        "preference and terms": required(term(_ZONE), preferredDuringSchedulingIgnoredDuringExecution=_PREFERRED),
+        "an empty affinity": {},
+        "our label in": required(term(expression(cases.OWNER, "In", "gpu", "arm"))),
+        "our label not in": required(term(expression(cases.OWNER, "NotIn", "gpu")), term(_ZONE)),
+        "our label there": required(term(expression(cases.OWNER, "Exists"))),
+        "our label absent": required(term(expression(cases.OWNER, "DoesNotExist"))),
+    }
+    tolerations = [
+        None,
+        [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        [{"key": "gpu", "value": "yes"}, _YES],
+        [{"operator": "Exists"}],
+    ]
+    for number, (shape, affinity) in enumerate(shapes.items()):
+        for which, devices in (("matched", {cases.A100: 1}), ("unmatched", {})):
+            chosen = tolerations[number % len(tolerations)]
+            pod = launcher_pod(name=f"pod-{number}", devices=devices, affinity=affinity, tolerations=chosen)
+            yield Story(f"affinity of {shape}, {which}", pod)
+
+
+def _of_second_times() -> Iterator[Story]:
+    gpu, plain = {"devices": {cases.A100: 1}}, {"annotations": cases.SPOOF}
+    affinities = {"": None, ", with terms": required(term(cases.HOST_MODEL), term(fields=[_ON_NODE]), term())}
+    for won, fields in (("matched", gpu), ("unmatched", plain), ("without image", {"architecture": "arm64"})):
+        for terms, affinity in affinities.items():
+            which = won + terms
+            pod = launcher_pod("virtiofs", affinity=affinity, **fields)
+            yield Story(f"again, {which}", pod, goes_on=_stays)
+            yield Story(f"mirrored, {which}", pod, goes_on=_mirror)
+            yield Story(f"a late container, {which}", pod, goes_on=_container)
+            # NETWORK comes before GPU and has no image, GPU before the others.
+            yield Story(f"a device late, {which}", pod, goes_on=_device(cases.A100))
+            yield Story(f"a network late, {which}", pod, goes_on=_device(cases.NIC))
+    fresh = {"labels": {"wave.example/of": "1"}}
+    yield Story(
+        "a device late, from one image to another", launcher_pod("virtiofs", **fresh), goes_on=_device(cases.A100)
+    )
+    own = required(term(expression(cases.OWNER, "DoesNotExist")))
+    yield Story("a device late, the VM keeps off pools", launcher_pod(affinity=own), goes_on=_device(cases.A100))
+    yield Story("pods of others", launcher_pod("virtiofs", **gpu), goes_on=_others)

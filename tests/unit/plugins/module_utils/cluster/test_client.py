@@ -15,6 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client
     Cluster,
     ClusterError,
     Conflict,
+    Denied,
     Forbidden,
     Invalid,
     NotFound,
@@ -488,6 +489,22 @@ class TestSentences:
                 (
                     'Not allowed to patch Node n1: nodes "n1" is forbidden: User "jane" cannot patch resource "nodes". '
                     "Grant this right (the collection's ClusterRoles have all that is needed) or use other credentials."
+                ),
+            ),
+            (
+                failure(403, "Forbidden", f"policy 'p' with binding 'p' denied request: {'x' * 2000} no such key: a"),
+                Denied,
+                (
+                    "Could not patch Node n1: admission refuses it: policy 'p' with binding 'p' denied request: "
+                    f"{'x' * 456} … {'x' * 485} no such key: a."
+                ),
+            ),
+            (
+                failure(403, "Forbidden", 'admission webhook "w.example" denied the request: not on Fridays'),
+                Denied,
+                (
+                    'Could not patch Node n1: admission refuses it: admission webhook "w.example" denied the request: not '
+                    "on Fridays."
                 ),
             ),
             (

@@ -26,6 +26,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     daemonsets,
     kinds,
     launcher_backends,
+    launchers,
     names,
     objects,
     outdated_policy,
@@ -75,7 +76,7 @@ class Change:
 
     def __str__(self) -> str:
         verb = "create" if self.before is None else "update" if self.after is not None else "delete"
-        return f"{self.kind} {(self.after or self.before or {})['metadata']['name']}: {verb}"
+        return launchers.line(self.after or self.before or {}, verb)
 
 
 # Writing ------------------------------------------------------------------------------------------------------------

@@ -102,12 +102,14 @@ class Launchers:
         if step == 0:
             live = _admission(self.snapshot).objects
             lines += [
-                _line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in live else "create")
+                line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in live else "create")
                 for obj in self.to_write(0)
             ]
-            lines += [_line(obj, "delete") for obj in self.to_delete(0)]
+            lines += [
+                line(obj, "delete" if launcher_backends.left_of(obj) is None else "update") for obj in self.to_delete(0)
+            ]
             return (*lines, *meaning(self.in_effect, self.stages[0]))
-        lines += [_line(obj, "update") for _kind, obj in self.policy(step)[:1]]
+        lines += [line(obj, "update") for _kind, obj in self.policy(step)[:1]]
         return (*lines, *meaning(self.stages[step - 1], self.stages[step]))
 
     def findings(self) -> t.Iterator[Finding]:
@@ -236,6 +238,7 @@ def _admission(snapshot: Snapshot) -> Admission:
     return snapshot.admission or Admission()
 
 
-def _line(obj: KubeObject, action: str) -> str:
+def line(obj: KubeObject, action: str) -> str:
+    """What is done to an object, as plans and results say it."""
     namespace = obj["metadata"].get("namespace")
     return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{obj['metadata']['name']}: {action}"

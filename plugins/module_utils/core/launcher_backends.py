@@ -61,6 +61,9 @@ class Choice:
     reason: str
     findings: tuple[Finding, ...] = ()
 
+    def __str__(self) -> str:
+        return f"Launcher back end {self.backend}: {self.reason}"
+
 
 # The choice ---------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ def _step_lines(plan: Plan) -> list[str]:
     lines = []
     if plan.settling:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
+    if plan.launchers and plan.launcher_steps:
+        lines.append(str(plan.launchers.choice))
     first = [*plan.first_changes(), *plan.launcher_changes(0)]
     if first:
         lines.append("First:")

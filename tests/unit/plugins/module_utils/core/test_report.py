@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, plan, report, state
+from dataclasses import replace
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, plan, report, state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
@@ -40,6 +43,20 @@ class TestPlan:
             "  Node n2: primary -> gpu",
             f"Plan digest: {found.digest}",
         ]
+
+    def test_says_what_will_change_launcher_pods_and_why_when_it_is_about_to(self):
+        served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
+        pools = [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/A100"]})]
+        nodes = [hw("n1", "gpu"), builders.node("stays")]
+        first = plan.make(builders.snapshot_of(nodes, pools, admission=served), pools, Options())
+        text = report.plan_lines(first)
+        assert text[text.index("First:") - 1] == (
+            "Launcher back end admission_policy: The API server has MutatingAdmissionPolicy "
+            "(admissionregistration.k8s.io/v1), which needs nothing else to run."
+        )
+        live = {(obj["kind"], obj["metadata"]["name"]): obj for _kind, obj in first.launchers.policy(0)}
+        after = builders.snapshot_of(nodes, pools, admission=replace(served, objects=live))
+        assert "Launcher back end" not in "".join(report.plan_lines(plan.make(after, pools, Options())))
 
     def test_without_a_change_says_so(self):
         text = report.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))

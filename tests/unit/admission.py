@@ -14,6 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kin
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
+KYVERNO = kinds.KYVERNO_MUTATING_POLICY
 SITE = probes.Site(builders.NAMESPACE, {}, builders.LAUNCHER_IMAGE, builders.HANDLER_IMAGE)
 
 
@@ -40,7 +41,7 @@ class Admission:
         assert ("dryRun", "All") in request.query, "probes are never stored"
         pod = copy.deepcopy(request.body)
         name = pod["metadata"]["labels"].get(names.PROBE_LABEL)
-        if name is None or name in self.idle or not self._bound(name):
+        if name is None or name in self.idle or self._policy(name) is None:
             return Response(200, json.dumps(pod).encode())
         if name in self.failing:
             message = f"policy '{name}' with binding '{name}' denied request: no such key: afinity"
@@ -51,11 +52,13 @@ class Admission:
         self.acting.append(probes.digest_in(made))
         return Response(200, json.dumps(made).encode())
 
-    def _bound(self, name):
-        return self._server.find(POLICY, name) and self._server.find(BINDING, name)
+    def _policy(self, name):
+        """The policy of that name that acts: Kyverno's come after the API server's own."""
+        bound = self._server.find(BINDING, name)
+        return self._server.find(KYVERNO, name) or (bound and self._server.find(POLICY, name))
 
     def _admitted(self, pod, name):
-        annotations = self._server.find(POLICY, name)["metadata"]["annotations"]
+        annotations = self._policy(name)["metadata"]["annotations"]
         table = mapping.restore(annotations[names.MAPPING_ANNOTATION])
         (probe,) = (each for each in probes.probes(table, SITE, name) if each.pod == pod)
         made = copy.deepcopy(probe.expected)

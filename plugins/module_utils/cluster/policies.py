@@ -145,7 +145,9 @@ def remove(
     for change in changes:
         metadata = t.cast(Object, change.before)["metadata"]
         if change.after is not None:
-            done.append(replace(change, after=cluster.replace(change.kind, change.after, dry_run=False)))
+            left = copy.deepcopy(change.after)
+            left["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+            done.append(replace(change, after=cluster.replace(change.kind, left, dry_run=False)))
             continue
         name, uid = metadata["name"], metadata.get("uid")
         cluster.delete(change.kind, name, metadata.get("namespace"), uid=uid, dry_run=False)

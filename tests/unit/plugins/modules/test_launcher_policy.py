@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kin
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, POLICY, Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, KYVERNO, POLICY, Admission
 
 RAW = {
     **builders.RAW_POOL,
@@ -125,6 +125,35 @@ class TestPresent:
             "MutatingAdmissionPolicy virtpools-launcher: delete",
         ]
         assert (found["backend"], found["digest"]) == ("none", None)
+
+
+class TestBackends:
+    @pytest.mark.usefixtures("owned")
+    def test_kyverno_takes_over_and_hands_back(self, run, world):
+        run("launcher_policy", pools=[RAW])
+        found = run("launcher_policy", pools=[RAW], launcher_backend="kyverno")
+        assert (found["backend"], found["digest"]) == ("kyverno", digest(ACTIVE))
+        assert live(world) == [None, None]
+        assert world.find(KYVERNO, names.POLICY) is not None
+        run("launcher_policy", pools=[RAW], launcher_backend="admission_policy")
+        assert None not in live(world)
+        assert world.all(KYVERNO) == []
+
+    @pytest.mark.usefixtures("owned")
+    def test_aie_webhook_keeps_its_config_map(self, run, world):
+        config_map = kinds.CONFIG_MAP.object(names.AIE_CONFIG, builders.NAMESPACE, data={"other": "kept"})
+        world.put(config_map)
+        devices = {**RAW, "selector": {"deviceNames": ["vendor.example/gpu"]}, "unmatched": "allow"}
+        found = run("launcher_policy", pools=[devices], launcher_backend="aie_webhook")
+        assert found["changes"][0] == f"ConfigMap {builders.NAMESPACE}/{names.AIE_CONFIG}: update"
+        written = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
+        assert written["data"]["other"] == "kept"
+        assert builders.GPU_LAUNCHER_IMAGE in written["data"]["config.yaml"]
+        assert run("launcher_policy", pools=[devices], launcher_backend="aie_webhook")["changed"] is False
+        assert run("launcher_policy", state="absent")["changed"] is True
+        left = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
+        assert left["data"] == {"other": "kept", "config.yaml": '{"rules":[]}'}
+        assert run("launcher_policy", state="absent")["changed"] is False
 
 
 class TestAbsent:

@@ -232,7 +232,7 @@ class TestRemove:
         assert live(world) == [None, None]
 
     def test_says_when_it_still_acts(self, world, admission, old):
-        admission._bound = lambda name: True
+        admission._policy = lambda name: old[0]
         admission._admitted = lambda pod, name: {
             **pod,
             "metadata": {**pod["metadata"], "annotations": {names.POLICY_ANNOTATION: "stays"}},

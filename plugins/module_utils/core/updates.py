@@ -146,11 +146,11 @@ def _policy_problems(
     snapshot: Snapshot, admission: Admission, backend: Backend | None, table: Table
 ) -> t.Iterator[str]:
     if backend is None:
-        selecting = [pool.name for pool in plan.recorded(snapshot) if pool.selector is not None]
-        if selecting:
+        pools = [pool.name for pool in plan.recorded(snapshot) if pool.selector and pool.virt_launcher_image]
+        if pools:
             yield (
-                f"Pool {listed(selecting)} selects VMs, but no launcher policy is in force: a VM that is migrated now would "
-                "get KubeVirt's own launcher image; run site first."
+                f"{len(pools)} pool(s) have launcher images ({listed(pools)}), but no launcher policy is in force: a VM that is "
+                "migrated now would get KubeVirt's own; run site first."
             )
         return
     wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission)

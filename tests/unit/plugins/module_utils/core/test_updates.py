@@ -178,7 +178,12 @@ class TestInEffect:
 
     def test_pools_without_policy_are_refused(self):
         message = self.refusal(self.state(snapshot.Admission(policy_kind=POLICY)))
-        assert message.startswith("Pool gpu selects VMs, but no launcher policy is in force")
+        assert message.startswith("1 pool(s) have launcher images (gpu), but no launcher policy is in force")
+
+    def test_unless_they_have_kubevirts_own_images(self):
+        handlers_only = builders.pool("gpu", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        found = Mapping.in_effect(self.state(snapshot.Admission(policy_kind=POLICY), pools=[handlers_only]))
+        assert update(image=f"{STOCK}-old", of=found, **FOR_GPU).expected_image == STOCK
 
     @pytest.mark.parametrize("part", ["spec", "binding", "annotation"])
     def test_a_policy_changed_by_hand_is_refused(self, part):

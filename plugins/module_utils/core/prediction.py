@@ -37,9 +37,13 @@ _HYPERVISOR_DEVICES = {"hyperv-direct": "mshv"}
 
 @dataclass(frozen=True)
 class Defaults:
-    """What KubeVirt's configuration adds to every launcher pod. ``hypervisor``: the device, None when it is emulated."""
+    """What KubeVirt's configuration gives VM instances that do not say otherwise.
+
+    ``hypervisor``: the device of every launcher pod; None when it is emulated.
+    """
 
     architecture: str = "amd64"
+    cpu_model: str = "host-model"
     node_selector: t.Mapping[str, str] = field(default_factory=FrozenMap)
     hypervisor: str | None = "kvm"
 
@@ -52,6 +56,7 @@ class Defaults:
         hypervisor = next((h.get("name") or "" for h in configuration.get("hypervisors") or ()), "")
         return cls(
             architecture=architecture or (kubevirt.get("status") or {}).get("defaultArchitecture") or cls.architecture,
+            cpu_model=configuration.get("cpuModel") or cls.cpu_model,
             node_selector=FrozenMap(developer.get("nodeSelectors")),
             hypervisor=None if developer.get("useEmulation") else _HYPERVISOR_DEVICES.get(hypervisor, "kvm"),
         )
@@ -88,11 +93,11 @@ def predict(
     :param networks: those that are known.
     """
     defaults = defaults or Defaults()
-    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    metadata, spec = template.get("metadata") or {}, _defaulted(template.get("spec") or {}, defaults)
     vmi = metadata.get("name") or name
     node_selector = _node_selector(spec, defaults)
     devices, findings = _devices(spec, namespace, networks or {}, vmi)
-    limits = ((spec.get("domain") or {}).get("resources") or {}).get("limits") or {}
+    limits = (spec["domain"].get("resources") or {}).get("limits") or {}
     own = {names.KUBEVIRT_LABEL: names.LAUNCHER, "vm.kubevirt.io/name": vmi, "vmi.kubevirt.io/id": vmi}
     return Prediction(
         asked=Asked(
@@ -112,17 +117,26 @@ def network_names(template: KubeObject, namespace: str) -> tuple[str, ...]:
     return tuple(_attachments(template.get("spec") or {}, namespace).values())
 
 
+def _defaulted(spec: KubeObject, defaults: Defaults) -> KubeObject:
+    """The spec with the architecture and CPU model that virt-api writes into VM instances."""
+    domain = spec.get("domain") or {}
+    cpu = domain.get("cpu") or {}
+    architecture = spec.get("architecture") or defaults.architecture
+    model = cpu.get("model") or ("host-passthrough" if architecture == "arm64" else defaults.cpu_model)
+    return {**spec, "architecture": architecture, "domain": {**domain, "cpu": {**cpu, "model": model}}}
+
+
 def _node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
-    cpu = (spec.get("domain") or {}).get("cpu") or {}
+    cpu = spec["domain"]["cpu"]
     selector = {
         names.SCHEDULABLE_LABEL: "true",
-        ARCHITECTURE_LABEL: (spec.get("architecture") or defaults.architecture).lower(),
+        ARCHITECTURE_LABEL: spec["architecture"].lower(),
         **defaults.node_selector,
         **(spec.get("nodeSelector") or {}),
     }
     if cpu.get("dedicatedCpuPlacement"):
         selector[_DEDICATED_CPU] = "true"
-    if cpu.get("model") and cpu["model"] not in _HOST_MODELS:
+    if cpu["model"] not in _HOST_MODELS:
         selector[_CPU_MODEL + cpu["model"]] = "true"
     for feature in cpu.get("features") or ():
         if feature.get("policy") in (None, "", "require"):
@@ -131,9 +145,9 @@ def _node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
 
 
 def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> Placement:
-    cpu = (spec.get("domain") or {}).get("cpu") or {}
+    cpu = spec["domain"]["cpu"]
     placement = Placement.of_spec({**spec, "nodeSelector": node_selector})
-    if cpu.get("model") in (None, "", "host-model"):
+    if cpu["model"] == "host-model":
         placement = placement.requiring(_NOT_OBSOLETE)
     for feature in cpu.get("features") or ():
         if feature.get("policy") == "forbid":
@@ -144,7 +158,7 @@ def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> Placemen
 def _devices(spec: KubeObject, namespace: str, networks: Networks, vmi: str) -> tuple[set[str], list[Finding]]:
     """The devices that the owner of the VM asks for."""
     devices, findings = set(), []
-    own = (spec.get("domain") or {}).get("devices") or {}
+    own = spec["domain"].get("devices") or {}
     for place in ("gpus", "hostDevices"):
         for device in own.get(place) or ():
             if device.get("deviceName"):
@@ -187,7 +201,7 @@ def _attachments(spec: KubeObject, namespace: str) -> dict[str, str]:
 
 def _kubevirt_devices(spec: KubeObject, defaults: Defaults) -> t.Iterator[str]:
     """The devices that KubeVirt's own device plugins give to the pod."""
-    domain = spec.get("domain") or {}
+    domain = spec["domain"]
     own = domain.get("devices") or {}
     interfaces = own.get("interfaces") or ()
     if defaults.hypervisor is not None:

@@ -144,6 +144,10 @@ class TestPlacement:
         assert predicted().placement.unfit(obsolete) is not None
         assert predicted({"domain": {"cpu": {"model": "host-passthrough"}}}).placement.unfit(obsolete) is None
         assert predicted().placement.unfit(self.node()) is None
+        assert predicted(defaults=Defaults(cpu_model="host-passthrough")).placement.unfit(obsolete) is None
+
+    def test_of_arm_guests_has_no_host_model(self):
+        assert predicted({"architecture": "arm64"}).placement.terms is None
 
     def test_keeps_off_nodes_with_a_forbidden_feature(self):
         spec = {"domain": {"cpu": {"features": [{"name": "vmx", "policy": "forbid"}]}}}
@@ -177,6 +181,7 @@ class TestDefaults:
             ({"configuration": {"developerConfiguration": {"useEmulation": True}}}, {}, Defaults(hypervisor=None)),
             ({"configuration": {"hypervisors": [{"name": "hyperv-direct"}]}}, {}, Defaults(hypervisor="mshv")),
             ({"configuration": {"hypervisors": [{"name": "kvm"}]}}, {}, Defaults()),
+            ({"configuration": {"cpuModel": "Haswell"}}, {}, Defaults(cpu_model="Haswell")),
             (
                 {"configuration": {"developerConfiguration": {"nodeSelectors": {"tier": "vm"}}}},
                 {},

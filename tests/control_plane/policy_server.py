@@ -24,7 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds impo
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
     from local_cluster import LocalCluster
@@ -81,9 +81,9 @@ class PolicyServer:
 
     # Policies
 
-    def install(self, objects: Objects, arena: str) -> None:
-        """Put a policy and its binding in force for the pods of an arena, with names of their own."""
-        for kind, obj in confined(objects, arena):
+    def install(self, objects: Objects, *arenas: str) -> None:
+        """Put a policy and its binding in force for the pods of arenas, with names after the first."""
+        for kind, obj in confined(objects, arenas):
             self.put(kind, obj)
 
     def put(self, kind: Kind, obj: Object) -> None:
@@ -95,9 +95,9 @@ class PolicyServer:
             versioned = {**obj["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
             self.cluster.replace(kind, {**obj, "metadata": versioned}, dry_run=False)
 
-    def remove(self, objects: Objects, arena: str) -> None:
+    def remove(self, objects: Objects, *arenas: str) -> None:
         """Take away what install put there."""
-        for kind, obj in reversed(confined(objects, arena)):
+        for kind, obj in reversed(confined(objects, arenas)):
             self.cluster.delete(kind, obj["metadata"]["name"], dry_run=False)
 
     def settle(self) -> None:
@@ -146,14 +146,15 @@ def changed(objects: Objects, change: Callable[[Object], None]) -> Objects:
     return [(kind, policy), *rest]
 
 
-def confined(objects: Objects, arena: str) -> Objects:
-    """Return a policy and its binding, named after an arena and for its pods only."""
+def confined(objects: Objects, arenas: Sequence[str]) -> Objects:
+    """Return a policy and its binding, named after the first arena and for the pods of all of them only."""
     made = copy.deepcopy(objects)
+    name = f"test-{arenas[0]}"
     for _kind, obj in made:
-        obj["metadata"]["name"] = f"test-{arena}"
+        obj["metadata"]["name"] = name
         if "policyName" in obj["spec"]:
-            obj["spec"]["policyName"] = f"test-{arena}"
-            obj["spec"]["matchResources"] = {"objectSelector": {"matchLabels": {ARENA: arena}}}
+            selector = {"matchExpressions": [{"key": ARENA, "operator": "In", "values": list(arenas)}]}
+            obj["spec"].update(policyName=name, matchResources={"objectSelector": selector})
     return made
 
 

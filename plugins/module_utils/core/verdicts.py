@@ -171,6 +171,12 @@ class Judge:
         if pod.pool_env is None:
             return "wrong_image", f"it has {what}, because its pod passed the launcher policy by", self._again(vmi)
         if pod.pool_env == _name(winner):
+            if self._policy.state != "live":
+                return (
+                    "wrong_image",
+                    f"it has {what}, and the launcher policy is {self._policy.state}",
+                    self._again(vmi),
+                )
             why = "although the launcher policy gave it the right one: something changed it afterwards"
             return "wrong_image", f"it has {what}, {why}", "none"
         why = f"because the policy took it for one of {pod.pool_env}: what it asks for has changed since"
@@ -256,7 +262,7 @@ class Judge:
             return "it is older than the launcher policy" if _before(pod.created, policy.created) else None
         if pod.policy_annotation != policy.digest:
             return "it was made under an earlier mapping"
-        return None if policy.in_order else "the launcher policy is not what the pools ask for"
+        return "the launcher policy is not what the pools ask for" if policy.state == "outdated" else None
 
     def _again(self, vmi: Vmi | None) -> str:
         """How a VM gets what the mapping gives it."""

@@ -174,6 +174,14 @@ def test_a_policy_of_other_pools():
     assert (found.verdict, found.remedy) == ("outdated", "run site, then migration")
 
 
+@pytest.mark.parametrize(("state", "remedy"), [("edited", "run site, then restart"), ("failing", "restart")])
+def test_a_policy_that_gives_wrong_images(state, remedy):
+    policy = dataclasses.replace(Policy.of(vms.plan_of().launchers), state=state)
+    found = judged(launcher(image=f"{IMAGE}-evil"), policy=policy)
+    assert (found.verdict, found.remedy) == ("wrong_image", remedy)
+    assert found.reason.endswith(f"and the launcher policy is {state}")
+
+
 def test_a_back_end_that_leaves_no_trace():
     webhook = dataclasses.replace(Policy.of(vms.plan_of().launchers), backend="aie_webhook")
     inits = place(launcher(pool=None, image=IMAGE, kind="containerDisk"), "guest-console-log", STOCK)

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Verification of VMs on a real control plane: silent on a cluster in order, and every planted fault found by its own code.
+
+One cluster, one story: in order, then dumped, then with many faults at once, then with a broken launcher policy.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, Nodes
+from playbooks import Account
+from scene import FORMER_OWNER, NAMESPACE, OWNER, Object, Scene, pool
+
+A100_DEVICE, L40S_DEVICE = "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/AD102GL_L40S"
+POLICY, CANDIDATE = "virtpools-launcher", "virtpools-launcher-candidate"
+VMS = "default"
+DUMPED = (
+    "kubevirts.kubevirt.io",
+    "nodes",
+    "daemonsets",
+    "pods",
+    "virtualmachineinstances.kubevirt.io",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+)
+
+
+def gpu_pool(name: str, device: str, **fields: Any) -> Object:
+    """Return a pool with a launcher image, for VMs with this device."""
+    image = f"registry.example/virt-launcher:v1.9.0-{name}"
+    return pool(name, name, **{"virtLauncherImage": image, "selector": {"deviceNames": [device]}, **fields})
+
+
+A100, L40S = gpu_pool("a100", A100_DEVICE), gpu_pool("l40s", L40S_DEVICE)
+POOLS = [A100, L40S]
+
+
+def vm(name: str, device: str = "", node: str = "", *, cpus: int = 1, **labels: str) -> Object:
+    """Return a VM, on this node or one with these labels."""
+    devices: Object = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    if device:
+        devices["gpus"] = [{"name": "gpu", "deviceName": device}]
+    selected = {**labels, **({"kubernetes.io/hostname": node} if node else {})}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": VMS},
+        "spec": {
+            "nodeSelector": selected,
+            "domain": {"devices": devices, "resources": {"requests": {"cpu": str(cpus), "memory": "64Mi"}}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
+        },
+    }
+
+
+class Story(Scene):
+    """Two pools with VMs."""
+
+    def start_vms(self, *wanted: Object) -> None:
+        self.apply({"apiVersion": "v1", "kind": "List", "items": list(wanted)})
+        names = {each["metadata"]["name"] for each in wanted}
+
+        def running() -> bool:
+            vmis = self.get("vmis", "-n", VMS)["items"]
+            return names <= {v["metadata"]["name"] for v in vmis if v.get("status", {}).get("phase") == "Running"}
+
+        self.cluster.wait(running, 60, "the VMs to run", interval=0.5)
+
+    def verify(self, **arguments: Any) -> Object:
+        """Return what the module launcher_images_info says."""
+        found = self.module("launcher_images_info", **arguments)
+        assert not found.get("failed"), found
+        return found
+
+    def launcher(self, name: str) -> Object:
+        """Return the launcher pod of a VM."""
+        (found,) = self.get("pods", "-n", VMS, "-l", f"vm.kubevirt.io/name={name}")["items"]
+        return dict(found)
+
+    def dump(self, folder: Path) -> None:
+        for what in DUMPED:
+            (folder / f"{what}.json").write_text(self.cluster.kubectl("get", what, "-A", "-o", "json"), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
+    fleet = Fleet.of(
+        Nodes(prefix="a100-", count=4, labels={"accelerator": "a100"}, capacity={A100_DEVICE: 4}),
+        Nodes(prefix="l40s-", count=4, labels={"accelerator": "l40s"}, capacity={L40S_DEVICE: 4}),
+        Nodes(prefix="node-", count=3),
+    )
+    story = Story(start_cluster(fleet))
+    story.start_vms(vm("old", A100_DEVICE, "a100-03"))
+    story.site(POOLS).succeeded()
+    story.start_vms(
+        vm("image", A100_DEVICE, "a100-00"),
+        vm("log", A100_DEVICE, "a100-00"),
+        vm("strayed", A100_DEVICE, "a100-01"),
+        vm("uncovered", A100_DEVICE, "a100-02"),
+        vm("other", L40S_DEVICE, "l40s-03"),
+        vm("plain", node="node-00"),
+    )
+    return story
+
+
+def only_code(found: Object, code: str) -> str:
+    """Return the message of the only error that was found."""
+    assert found["problems"] == {code: 1}, found["text"]
+    (message,) = [each["message"] for each in found["findings"] if each["code"] == code]
+    return str(message)
+
+
+# In order -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_vm_that_is_older_is_listed(story: Story) -> None:
+    found = story.verify()
+    assert (found["healthy"], found["listed"]) == (True, {"outdated": 1}), found["text"]
+    (told,) = found["vms"]
+    assert (told["name"], told["pool"], told["verdict"], told["remedy"]) == ("old", "a100", "outdated", "restart")
+    assert told["reason"].endswith("it is older than the launcher policy")
+
+
+def test_a_cluster_in_order(story: Story, tmp_path: Path) -> None:
+    story.cluster.kubectl("delete", "vmi", "-n", VMS, "old")
+    story.cluster.wait(
+        lambda: not story.get("pods", "-n", VMS, "-l", "vm.kubevirt.io/name=old")["items"], 30, "its end"
+    )
+    reader = Account.make(story.cluster, "reader")
+    page = tmp_path / "page.html"
+    with story.no_writes():
+        run = playbooks.run("verify", reader.kubeconfig, None, virtpools_report_html=str(page)).succeeded()
+    (task,) = run.of("virtpools.kubevirt.launcher_images_info")
+    found = task.result
+    assert (found["healthy"], found["findings"], found["vms"], found["nodes"]) == (True, [], [], []), found["text"]
+    assert found["verdicts"]["correct"] == found["counts"]["vms"] == 6
+    assert found["summary"] == "Everything is in order: 6 VM(s) on 11 node(s) with 2 pool(s)."
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert run.changed == 0
+
+
+def test_a_live_policy_that_probes_prove(story: Story) -> None:
+    found = story.verify(probe=True, pools=POOLS)
+    assert (found["problems"], found["policy"]["state"]) == ({}, "live")
+
+
+# Lists that are not what is there -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pools", "code", "named"),
+    [
+        ([*POOLS, gpu_pool("h100", "nvidia.com/H100")], "daemonset_missing", "Pool h100 has no DaemonSet"),
+        ([gpu_pool("a100", A100_DEVICE, virtHandlerImage="registry.example/virt-handler:v1.8.0"), L40S], "skew", "Pool a100"),
+        (POOLS[::-1], "policy_outdated", f"Launcher policy {POLICY}"),
+        ([gpu_pool("a100", "nvidia.com/other"), L40S], "daemonset_drift", "DaemonSet virt-handler-a100"),
+        ([{**A100, "nodeSelector": {"kubernetes.io/hostname": "a100-00"}}, L40S], "wrong_owner", "a100-01 (a100, not primary)"),
+        ([pool(name, name, unmatched="allow") for name in ("a100", "l40s")], "policy_not_needed", POLICY),
+    ],
+)  # fmt: skip
+def test_a_list_that_differs_from_the_cluster(story: Story, pools: list[Object], code: str, named: str) -> None:
+    found = story.verify(pools=pools)
+    messages = [each["message"] for each in found["findings"] if (each["severity"], each["code"]) == ("error", code)]
+    assert any(named in message for message in messages), found["text"]
+
+
+# Offline ------------------------------------------------------------------------------------------------------------
+
+
+def without_invocation(found: Object) -> Object:
+    return {**found, "invocation": None}
+
+
+def degraded(objects: dict[str, list[Object]]) -> None:
+    objects["KubeVirt"][0]["status"]["conditions"] = [{"type": "Degraded", "status": "True", "message": "broken"}]
+
+
+def without_exclusion(objects: dict[str, list[Object]]) -> None:
+    primary = next(each for each in objects["DaemonSet"] if each["metadata"]["name"] == "virt-handler")
+    del primary["spec"]["template"]["spec"]["affinity"]
+
+
+def foreign_handler(objects: dict[str, list[Object]]) -> None:
+    pod = next(each for each in objects["Pod"] if each["spec"].get("nodeName") == "a100-00" and _handles(each))
+    pod["metadata"]["ownerReferences"][0]["name"] = "virt-handler-l40s"
+
+
+def endless_updates(objects: dict[str, list[Object]]) -> None:
+    objects["KubeVirt"][0]["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
+
+
+def dead_node(objects: dict[str, list[Object]]) -> None:
+    node = next(each for each in objects["Node"] if each["metadata"]["name"] == "a100-02")
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    for pod in objects["Pod"]:
+        if pod["spec"].get("nodeName") == "a100-02" and _handles(pod):
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+
+def _handles(pod: Object) -> bool:
+    return bool(pod["metadata"]["labels"].get("kubevirt.io") == "virt-handler")
+
+
+@pytest.fixture(scope="module")
+def dumped(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dump")
+    story.dump(folder)
+    return folder
+
+
+def test_a_dump_says_the_same(story: Story, dumped: Path) -> None:
+    online, offline = story.verify(), story.verify(dump=str(dumped), kubeconfig="/nonexistent")
+    assert without_invocation(offline) == without_invocation(online)
+
+
+@pytest.mark.parametrize(
+    ("plant", "code", "named"),
+    [
+        (degraded, "kubevirt_degraded", "kubevirt/kubevirt is degraded: broken"),
+        (without_exclusion, "exclusion_missing", "the primary virt-handler"),
+        (foreign_handler, "wrong_handler", "a100-00"),
+        (endless_updates, "workload_updates_never_end", "LiveMigrate"),
+        (dead_node, "not_covered", f"{VMS}/uncovered"),
+    ],
+)
+def test_faults_in_a_dump(
+    story: Story, dumped: Path, tmp_path: Path, plant: Callable[[dict[str, list[Object]]], None], code: str, named: str
+) -> None:
+    objects: dict[str, list[Object]] = {}
+    for file in dumped.iterdir():
+        for obj in json.loads(file.read_text("utf-8"))["items"]:
+            objects.setdefault(obj["kind"], []).append(obj)
+    plant(objects)
+    (tmp_path / "all.json").write_text(json.dumps({"items": [obj for found in objects.values() for obj in found]}))
+    found = story.verify(dump=str(tmp_path))
+    assert code in found["problems"], found["text"]
+    assert any(named in each["message"] for each in found["findings"] if each["code"] == code), found["text"]
+
+
+# Planted ------------------------------------------------------------------------------------------------------------
+
+
+FAULTS = [
+    ("wrong_image", f"{VMS}/image"),
+    ("wrong_image", f"{VMS}/log"),
+    ("wrong_node", f"{VMS}/strayed"),
+    ("not_covered", f"{VMS}/uncovered"),
+    ("pending", f"{VMS}/stuck"),
+    ("pending", f"{VMS}/full"),
+    ("wrong_owner", "a100-01 (primary, not a100)"),
+    ("handler_not_ready", "a100-02"),
+    ("two_handlers", "l40s-00"),
+    ("in_transit", "l40s-01"),
+    ("handler_outdated", "l40s-02"),
+    ("handover_unfinished", "l40s-03"),
+    ("owner_unknown", "node-01 (ghost)"),
+    ("no_handler", "node-01"),
+    ("daemonset_not_ready", "DaemonSet virt-handler-a100"),
+    ("daemonset_drift", "DaemonSet virt-handler-l40s"),
+    ("pull_pods_left", "left-behind"),
+    ("candidate_left", CANDIDATE),
+]
+
+
+@pytest.fixture(scope="module")
+def planted(story: Story) -> Object:
+    """Plant all faults at once, and verify when the cluster has come to rest."""
+    evil = {"op": "replace", "value": "registry.example/virt-launcher:v1.9.0-evil"}
+    for name, kind, container in (("image", "containers", "compute"), ("log", "initContainers", "guest-console-log")):
+        pod = story.launcher(name)
+        at = [each["name"] for each in pod["spec"][kind]].index(container)
+        patch = json.dumps([{**evil, "path": f"/spec/{kind}/{at}/image"}])
+        story.cluster.kubectl("patch", "pod", pod["metadata"]["name"], "-n", VMS, "--type=json", "-p", patch)
+    story.apply(
+        {"apiVersion": "v1", "kind": "List", "items": [vm("stuck", A100_DEVICE, zone="x"), vm("full", cpus=900)]}
+    )
+    for node, owner in (("a100-01", None), ("l40s-01", "in_transit"), ("node-01", "ghost")):
+        story.patch(f"node/{node}", merge={"metadata": {"labels": {OWNER: owner}}})
+    story.knob("a100-02", "never-ready")
+    story.patch("node/l40s-03", merge={"metadata": {"annotations": {FORMER_OWNER: "primary"}}})
+    _second_handler(story, "l40s-00")
+    _old_handler(story, "l40s-02")
+    env = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "DEBUG", "value": "1"}}
+    story.patch("daemonset/virt-handler-l40s", env)
+    left = {"name": "left-behind", "namespace": NAMESPACE, "labels": {"virtpools.io/pull": "l40s"}}
+    container = {"name": "pull", "image": "registry.example/virt-handler:v1.9.0-l40s"}
+    pull = {"restartPolicy": "Never", "containers": [container], "nodeName": "node-02"}
+    story.apply({"apiVersion": "v1", "kind": "Pod", "metadata": left, "spec": pull})
+    _candidate(story)
+
+    codes = {code for code, _named in FAULTS}
+    for _attempt in range(40):
+        found = story.verify()
+        if _told(found) == codes:
+            break
+        time.sleep(0.5)
+    return found
+
+
+def _told(found: Object) -> set[str]:
+    return {each["code"] for each in found["findings"]}
+
+
+def _second_handler(story: Story, node: str) -> None:
+    """Add a handler pod that no DaemonSet adopts, since it has an owner."""
+    owner = story.get("deployment", "virt-controller")
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "virt-controller", "controller": True}
+    metadata = {
+        "name": "virt-handler-second",
+        "namespace": NAMESPACE,
+        "labels": {"kubevirt.io": "virt-handler"},
+        "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}],
+    }
+    container = {"name": "virt-handler", "image": "registry.example/virt-handler:v1.9.0"}
+    spec = {"nodeName": node, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    story.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def _old_handler(story: Story, node: str) -> None:
+    pods = story.get("pods", "-l", f"{OWNER}=l40s")["items"]
+    (name,) = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") == node]
+    story.patch(f"pod/{name}", merge={"metadata": {"annotations": {"virtpools.io/template": "former"}}})
+
+
+def _candidate(story: Story) -> None:
+    live = story.get("mutatingadmissionpolicy", POLICY)
+    metadata = {"name": CANDIDATE, "labels": live["metadata"]["labels"]}
+    story.apply({**{key: live[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
+
+
+@pytest.mark.parametrize(("code", "named"), FAULTS)
+def test_a_planted_fault(planted: Object, code: str, named: str) -> None:
+    messages = [each["message"] for each in planted["findings"] if each["code"] == code]
+    assert any(named in message for message in messages), planted["text"]
+
+
+def test_nothing_else_is_found(planted: Object) -> None:
+    assert _told(planted) == {code for code, _named in FAULTS}, planted["text"]
+
+
+def test_what_is_said_of_the_vms(planted: Object) -> None:
+    told = {each["name"]: each for each in planted["vms"]}
+    assert set(told) == {"image", "log", "strayed", "uncovered", "stuck", "full"}
+    assert "virt-launcher:v1.9.0-evil in container compute instead of" in told["image"]["reason"]
+    assert "in init container guest-console-log instead of" in told["log"]["reason"]
+    assert told["strayed"]["reason"].startswith("it runs on node a100-01 of primary, not on one of pool a100")
+    assert (told["strayed"]["pool"], told["strayed"]["remedy"]) == ("a100", "restart")  # a GPU cannot be migrated
+    assert "none fits" in told["stuck"]["reason"]
+    assert "asks for zone=x" in told["stuck"]["reason"]
+    assert "Insufficient cpu" in told["full"]["reason"]
+    assert planted["verdicts"]["correct"] == 2
+
+
+def test_the_playbook_fails_on_it(story: Story, planted: Object, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    reader = Account.make(story.cluster, "reader")
+    run = playbooks.run("verify", reader.kubeconfig, None, virtpools_report_json=str(file))
+    assert run.rc == 2
+    assert run.error.startswith("Something is wrong: 2 wrong_image")
+    assert json.loads(file.read_text("utf-8"))["problems"] == planted["problems"]
+    wanted = {"virtpools_fail_on": ["daemonset_missing", "outdated"]}
+    playbooks.run("verify", reader.kubeconfig, None, **wanted).succeeded()
+
+
+# A broken policy ----------------------------------------------------------------------------------------------------
+
+
+def broken(story: Story, **arguments: Any) -> dict[str, str]:
+    """Return the messages about the launcher policy."""
+    found = story.verify(**arguments)["findings"]
+    return {each["code"]: each["message"] for each in found if each["code"].startswith("policy_")}
+
+
+def test_a_policy_that_is_refused_its_work(story: Story, planted: Object) -> None:
+    """Another policy of the cluster refuses the launcher pods that ours makes."""
+    kind = "admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    expression = "!('virtpools.io/policy' in object.metadata.?annotations.orValue({}))"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": "no changed launchers here"}],
+    }
+    policy = {"apiVersion": kind, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "deny"}, "spec": spec}
+    bound = {"policyName": "deny", "validationActions": ["Deny"]}
+    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound}
+    story.apply({"apiVersion": "v1", "kind": "List", "items": [policy, binding]})
+    story.cluster.wait(
+        lambda: "policy_failing" in broken(story, probe=True), 30, "the probes to be refused", interval=1
+    )
+    assert "no changed launchers here" in broken(story, probe=True)["policy_failing"]
+    assert broken(story) == {}
+    story.apply(vm("refused"))
+    refused = story.cluster.wait(
+        lambda: [each for each in story.verify()["vms"] if each["name"] == "refused"],
+        30,
+        "KubeVirt to say so",
+        interval=1,
+    )
+    (told,) = refused
+    assert told["verdict"] == "pending"
+    assert "no changed launchers here" in told["reason"]
+    story.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "deny")
+
+
+def test_a_policy_that_was_edited(story: Story, planted: Object) -> None:
+    before = story.get("mutatingadmissionpolicy", POLICY)["spec"]
+    story.patch(f"mutatingadmissionpolicy/{POLICY}", merge={"spec": {"failurePolicy": "Ignore"}})
+    assert "failurePolicy is 'Ignore'" in broken(story)["policy_edited"].replace('"', "'")
+    story.patch(f"mutatingadmissionpolicy/{POLICY}", merge={"spec": copy.deepcopy(before)})
+    assert broken(story) == {}
+
+
+def test_a_policy_that_is_gone(story: Story, planted: Object) -> None:
+    story.cluster.kubectl("delete", "mutatingadmissionpolicybinding", POLICY)
+    assert f"there is no MutatingAdmissionPolicyBinding {POLICY}" in broken(story)["policy_missing"]
+    (told,) = [each for each in story.verify()["vms"] if each["name"] == "image"]
+    assert told["remedy"] == "run site, then restart"

@@ -168,7 +168,7 @@ def _tiles(report: Report) -> str:
     active = sum(1 for pool in report["pools"] if pool["active"] and pool["name"] != names.PRIMARY)
     tiles = [
         ("bad" if failing else "", f"{counts['vms']:,}", "VMs", f"{failing:,} with a problem"),
-        ("", f"{verdicts.get('outdated', 0):,}", "Outdated", "for their next start"),
+        ("", f"{verdicts.get('outdated', 0):,}", "Outdated", "change at their next start"),
         ("bad" if bad_nodes else "", f"{counts['nodes']:,}", "Nodes", f"{bad_nodes:,} with a problem"),
         ("", f"{counts['pools']:,}", "Pools", f"{active:,} active"),
         (

@@ -17,6 +17,8 @@ from watcher import Watcher
 GPU = pool("gpu", "a100")
 FRESH = pool("fresh", "a100")
 GPU_NODES = ("gpu-00", "gpu-01", "gpu-02")
+# The stand-in's virt-controller leaves alone what says so.
+HANDS_OFF = "standin.virtpools.io/hands-off"
 TAINT = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
 
 
@@ -155,7 +157,7 @@ def _migrate(scene: Scene, source: str, target: str) -> None:
         obj = {
             "apiVersion": "kubevirt.io/v1",
             "kind": kind,
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default", "annotations": {HANDS_OFF: ""}},
             "spec": spec,
         }
         scene.apply({**obj, "status": status})

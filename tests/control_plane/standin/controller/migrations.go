@@ -85,6 +85,9 @@ func (m *Migrations) admit(_ context.Context, request *admissionv1.AdmissionRequ
 	if err := json.Unmarshal(request.Object.Raw, &migration); err != nil {
 		return err
 	}
+	if handsOff(&migration) {
+		return nil
+	}
 	_, vmi, err := m.vmi(request.Namespace + "/" + migration.Spec.VMIName)
 	switch {
 	case err != nil:

@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 
 import playbooks
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import verify
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Verifier
 from local_cluster import Fleet, Nodes
 from playbooks import Account
 from scene import FORMER_OWNER, NAMESPACE, OWNER, Object, Scene, pool
@@ -114,13 +118,6 @@ def story(start_cluster: Any) -> Story:
     return story
 
 
-def only_code(found: Object, code: str) -> str:
-    """Return the message of the only error that was found."""
-    assert found["problems"] == {code: 1}, found["text"]
-    (message,) = [each["message"] for each in found["findings"] if each["code"] == code]
-    return str(message)
-
-
 # In order -----------------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +152,35 @@ def test_a_live_policy_that_probes_prove(story: Story) -> None:
     assert (found["problems"], found["policy"]["state"]) == ({}, "live")
 
 
-# Lists that are not what is there -----------------------------------------------------------------------------------
+# Offline ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dumped(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dump")
+    story.dump(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def objects(dumped: Path) -> list[Object]:
+    return [obj for file in dumped.iterdir() for obj in json.loads(file.read_text("utf-8"))["items"]]
+
+
+def test_a_dump_says_the_same(story: Story, dumped: Path) -> None:
+    online, offline = story.verify(), story.verify(dump=str(dumped), kubeconfig="/nonexistent")
+    assert {**offline, "invocation": None} == {**online, "invocation": None}
+
+
+def messages(objects: list[Object], code: str, pools: list[Object] | None = None) -> list[str]:
+    """Return what a verification of these objects says with this code, as an error."""
+    found = snapshot.from_objects(objects)
+    if pools is None:
+        made = plan.make(found, plan.recorded(found), plan.recorded_options(found, plan.Options()))
+    else:
+        made = plan.make(found, parse_pools(pools), plan.Options())
+    report = verify.of_dump(objects, Verifier(made))
+    return [each.message for each in report.findings if (each.severity, each.code) == ("error", code)]
 
 
 @pytest.mark.parametrize(
@@ -169,17 +194,10 @@ def test_a_live_policy_that_probes_prove(story: Story) -> None:
         ([pool(name, name, unmatched="allow") for name in ("a100", "l40s")], "policy_not_needed", POLICY),
     ],
 )  # fmt: skip
-def test_a_list_that_differs_from_the_cluster(story: Story, pools: list[Object], code: str, named: str) -> None:
-    found = story.verify(pools=pools)
-    messages = [each["message"] for each in found["findings"] if (each["severity"], each["code"]) == ("error", code)]
-    assert any(named in message for message in messages), found["text"]
-
-
-# Offline ------------------------------------------------------------------------------------------------------------
-
-
-def without_invocation(found: Object) -> Object:
-    return {**found, "invocation": None}
+def test_a_list_that_differs_from_the_cluster(
+    objects: list[Object], pools: list[Object], code: str, named: str
+) -> None:
+    assert any(named in message for message in messages(objects, code, pools))
 
 
 def degraded(objects: dict[str, list[Object]]) -> None:
@@ -192,7 +210,7 @@ def without_exclusion(objects: dict[str, list[Object]]) -> None:
 
 
 def foreign_handler(objects: dict[str, list[Object]]) -> None:
-    pod = next(each for each in objects["Pod"] if each["spec"].get("nodeName") == "a100-00" and _handles(each))
+    (pod,) = _handlers_of("a100-00", objects)
     pod["metadata"]["ownerReferences"][0]["name"] = "virt-handler-l40s"
 
 
@@ -202,26 +220,14 @@ def endless_updates(objects: dict[str, list[Object]]) -> None:
 
 def dead_node(objects: dict[str, list[Object]]) -> None:
     node = next(each for each in objects["Node"] if each["metadata"]["name"] == "a100-02")
-    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    for pod in objects["Pod"]:
-        if pod["spec"].get("nodeName") == "a100-02" and _handles(pod):
-            pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    (pod,) = _handlers_of("a100-02", objects)
+    for each in (node, pod):
+        each["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
 
 
-def _handles(pod: Object) -> bool:
-    return bool(pod["metadata"]["labels"].get("kubevirt.io") == "virt-handler")
-
-
-@pytest.fixture(scope="module")
-def dumped(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dump")
-    story.dump(folder)
-    return folder
-
-
-def test_a_dump_says_the_same(story: Story, dumped: Path) -> None:
-    online, offline = story.verify(), story.verify(dump=str(dumped), kubeconfig="/nonexistent")
-    assert without_invocation(offline) == without_invocation(online)
+def _handlers_of(node: str, objects: dict[str, list[Object]]) -> list[Object]:
+    pods = [each for each in objects["Pod"] if each["metadata"]["labels"].get("kubevirt.io") == "virt-handler"]
+    return [each for each in pods if each["spec"].get("nodeName") == node]
 
 
 @pytest.mark.parametrize(
@@ -234,18 +240,14 @@ def test_a_dump_says_the_same(story: Story, dumped: Path) -> None:
         (dead_node, "not_covered", f"{VMS}/uncovered"),
     ],
 )
-def test_faults_in_a_dump(
-    story: Story, dumped: Path, tmp_path: Path, plant: Callable[[dict[str, list[Object]]], None], code: str, named: str
+def test_a_fault_in_a_dump(
+    objects: list[Object], plant: Callable[[dict[str, list[Object]]], None], code: str, named: str
 ) -> None:
-    objects: dict[str, list[Object]] = {}
-    for file in dumped.iterdir():
-        for obj in json.loads(file.read_text("utf-8"))["items"]:
-            objects.setdefault(obj["kind"], []).append(obj)
-    plant(objects)
-    (tmp_path / "all.json").write_text(json.dumps({"items": [obj for found in objects.values() for obj in found]}))
-    found = story.verify(dump=str(tmp_path))
-    assert code in found["problems"], found["text"]
-    assert any(named in each["message"] for each in found["findings"] if each["code"] == code), found["text"]
+    by_kind: dict[str, list[Object]] = {}
+    for obj in copy.deepcopy(objects):
+        by_kind.setdefault(obj["kind"], []).append(obj)
+    plant(by_kind)
+    assert any(named in message for message in messages([obj for found in by_kind.values() for obj in found], code))
 
 
 # Planted ------------------------------------------------------------------------------------------------------------

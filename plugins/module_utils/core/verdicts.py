@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import sys
 import typing as t
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Vmi:
     """What we need of a VMI beside its launcher pod.
 
     ``node``: where it runs; of two launcher pods during a migration the one there counts. ``migratable``: None while
-    KubeVirt does not say. ``trouble``: why KubeVirt cannot make its pod.
+    KubeVirt does not say. ``trouble``: why KubeVirt cannot make its pod. Small, since all of a cluster are held at once.
     """
 
     namespace: str
@@ -61,10 +62,10 @@ class Vmi:
         synchronized = conditions.get("Synchronized") or {}
         failed = synchronized.get("status") == "False"
         return cls(
-            namespace=metadata.get("namespace", ""),
+            namespace=sys.intern(metadata.get("namespace", "")),
             name=metadata["name"],
             uid=metadata.get("uid", ""),
-            node=status.get("nodeName") or "",
+            node=sys.intern(status.get("nodeName") or ""),
             migratable=None if migratable is None else migratable == "True",
             ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
             trouble=(synchronized.get("message") or synchronized.get("reason") or "no reason given")

@@ -361,7 +361,7 @@ class Verifier:
     def _daemonsets(self) -> tuple[tuple[dict[str, t.Any], ...], list[Finding]]:
         """Every owner's DaemonSet with what is wrong with it, and the findings on them."""
         snapshot = self._plan.snapshot
-        changes = {change.pool: change for change in self._plan.daemonsets}
+        changes = {change.pool: change for change in (*self._plan.daemonsets, *self._plan.retired)}
         primary = {} if snapshot.primary is None else {names.PRIMARY: snapshot.primary}
         live: dict[str, KubeObject] = {**primary, **snapshot.pools}
         entries, findings = [], []
@@ -397,7 +397,12 @@ def _daemonset_change(change: DaemonSetChange | None) -> t.Iterator[Finding]:
         return
     if change.action == "create":
         yield error("daemonset_missing", f"Pool {change.pool} has no DaemonSet {change.name}; run site.")
-    elif change.action == "update":
+    elif change.action == "delete":
+        yield error(
+            "daemonset_left",
+            f"DaemonSet {change.name} is there, and pool {change.pool} is gone from the list; run site.",
+        )
+    else:
         shown = "; ".join(map(str, change.differences[:_MOST_DIFFERENCES]))
         more = "; and more" if len(change.differences) > _MOST_DIFFERENCES else ""
         yield error(

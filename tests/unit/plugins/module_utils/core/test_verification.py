@@ -305,6 +305,16 @@ def test_a_pool_without_its_daemonset():
     assert found.pools[1]["handler_image"] == builders.GPU_IMAGE
 
 
+def test_a_daemonset_whose_pool_is_gone_from_the_list():
+    pools = [vms.gpu(), builders.pool("former")]
+    snapshot = builders.snapshot_of(vms.nodes(), pools, admission=vms.admission(*vms.policy()))
+    made = vms.plan.make(snapshot, pools[:1], vms.plan.Options(prune=True))
+    found = verified(made=made)
+    assert found.problems == {"daemonset_left": 1}
+    assert "virt-handler-former" in message(found, "daemonset_left")
+    assert problems(made=vms.plan.make(snapshot, pools[:1], vms.plan.Options())).get("daemonset_left") is None
+
+
 @pytest.mark.parametrize("allow_skew", [False, True])
 def test_skew(allow_skew):
     pool = vms.gpu(virtHandlerImage="registry.example/virt-handler:v1.8.0-gpu")

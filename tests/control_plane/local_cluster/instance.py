@@ -9,9 +9,9 @@ import contextlib
 import json
 import shlex
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import audit, credentials, paths
 from .programs import STANDIN, Programs
@@ -138,7 +138,13 @@ def load(name: str) -> Instance | None:
         content = json.loads((directory(name) / "instance.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
-    return Instance(**{**content, "options": Options(**content["options"])})
+    # A checkout at another commit may have written more than we know, or less.
+    return Instance(**{**_known(Instance, content), "options": Options(**_known(Options, content["options"]))})
+
+
+def _known(of: type[Instance] | type[Options], content: dict[str, Any]) -> dict[str, Any]:
+    names_of = {field.name for field in fields(of)}
+    return {name: value for name, value in content.items() if name in names_of}
 
 
 def names() -> list[str]:

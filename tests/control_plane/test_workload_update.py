@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Outdated VMs while KubeVirt updates them by itself: refused, corrected, and updated by us. One cluster, one story."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, Nodes
+from scene import Scene, pool
+
+DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
+OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
+VMS = "default"
+GUESTS = ("guest-a", "guest-b")
+REST_SECONDS = 8  # KubeVirt's updater begins anew about every 5 s
+
+
+def image(version: int) -> str:
+    return f"registry.example/virt-launcher:v1.9.0-a100-{version}"
+
+
+def a100(version: int) -> dict[str, Any]:
+    """Return the pool with this version of its launcher image."""
+    selector = {"deviceNames": [DEVICE], "vmLabels": {"matchLabels": {"workload": "gpu"}}}
+    return pool("a100", "a100", virtLauncherImage=image(version), selector=selector)
+
+
+def instance(name: str, *, cpus: int = 1, pooled: bool = True, device: bool = False) -> dict[str, Any]:
+    """Return a VM; one with a device cannot be migrated."""
+    devices: dict[str, Any] = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    if device:
+        devices["gpus"] = [{"name": "gpu", "deviceName": DEVICE}]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": VMS, "labels": {"workload": "gpu"} if pooled else {}},
+        "spec": {
+            "domain": {"devices": devices, "resources": {"requests": {"cpu": str(cpus), "memory": "64Mi"}}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
+        },
+    }
+
+
+class Story(Scene):
+    """A pool with VMs, and what KubeVirt does with them."""
+
+    def vmi(self, name: str) -> dict[str, Any]:
+        return self.get("virtualmachineinstance", name, "-n", VMS)
+
+    def start_vms(self, *vms: dict[str, Any]) -> None:
+        for vm in vms:
+            self.apply(vm)
+        names = [vm["metadata"]["name"] for vm in vms]
+        self.cluster.wait(
+            lambda: all(self.vmi(name).get("status", {}).get("phase") == "Running" for name in names),
+            30,
+            "the VMs to run",
+        )
+
+    def images(self, name: str) -> set[str]:
+        """Return the launcher images of the pod in which a VM runs."""
+        uid = self.vmi(name)["metadata"]["uid"]
+        pods = self.get("pods", "-n", VMS, "-l", f"kubevirt.io/created-by={uid}")["items"]
+        (spec,) = [pod["spec"] for pod in pods if pod["status"]["phase"] == "Running"]
+        containers = [*spec["containers"], *spec.get("initContainers", ())]
+        return {each["image"] for each in containers if each["name"] in ("compute", "guest-console-log")}
+
+    def update_by(self, *methods: str) -> None:
+        """Have KubeVirt update outdated VMs by these methods."""
+        self.patch("kubevirt/kubevirt", merge={"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": methods}}})
+        self.wait_until_settled()
+
+    def migrations(self, since: int) -> int:
+        """Return how many migrations were made since, by whomever."""
+        return sum((write.resource, write.verb) == (MIGRATIONS, "create") for write in self.cluster.writes(since))
+
+    def moving(self) -> bool:
+        found = self.get(MIGRATIONS, "-n", VMS)["items"]
+        return any(each.get("status", {}).get("phase") not in ("Succeeded", "Failed") for each in found)
+
+    def rests(self) -> bool:
+        """Say whether no VM begins to move for a while, once those under way have arrived."""
+        self.cluster.wait(lambda: not self.moving(), 30, "migrations to end")
+        marker = self.cluster.audit_marker()
+        time.sleep(REST_SECONDS)
+        return self.migrations(marker) == 0
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
+    fleet = Fleet.of(
+        Nodes(prefix="a100-", count=3, labels={"accelerator": "a100"}, capacity={DEVICE: 2}),
+        Nodes(prefix="node-", count=2),
+    )
+    story = Story(start_cluster(fleet))
+    story.site([a100(1)]).succeeded()
+    story.start_vms(
+        *(instance(name) for name in GUESTS), instance("plain", pooled=False), instance("pinned", device=True)
+    )
+    return story
+
+
+def test_pool_vms_that_kubevirt_updates_never_rest_and_the_setting_is_refused(story: Story) -> None:
+    assert story.images("guest-a") == {image(1)}
+    marker = story.cluster.audit_marker()
+    story.update_by("LiveMigrate")
+    error = story.refused([a100(1)])
+    assert "has LiveMigrate in spec.workloadUpdateStrategy.workloadUpdateMethods" in error
+    assert "would migrate these VMs again and again" in error
+    story.cluster.wait(lambda: story.migrations(marker) >= 3 * len(GUESTS), 60, "VMs that never rest", interval=1)
+    found = story.module("workload_update")
+    assert "would migrate these VMs again and again" in found["msg"]
+    for resting in ("plain", "pinned"):
+        assert "migrationState" not in story.vmi(resting)["status"]
+
+
+def test_with_the_policy_they_rest(story: Story) -> None:
+    run = story.site([a100(1)], virtpools_outdated="correct").succeeded()
+    assert "MutatingAdmissionPolicy virtpools-outdated: create" in run.changes
+    assert story.rests()
+    stock = story.vmi("plain")["status"]["launcherContainerImageVersion"]
+    assert story.images("plain") == {stock}
+    for name in GUESTS:
+        vmi = story.vmi(name)
+        assert vmi["status"]["launcherContainerImageVersion"] == stock
+        assert OUTDATED_LABEL not in vmi["metadata"]["labels"]
+        assert story.images(name) == {image(1)}
+    story.settled([a100(1)], virtpools_outdated="correct")
+
+
+def test_a_new_image_is_found_and_carried_out_once(story: Story) -> None:
+    story.site([a100(2)], virtpools_outdated="correct").succeeded()
+    predicted = story.module("workload_update", check=True)
+    assert [found["name"] for found in predicted["restarts"]] == ["pinned"]
+    assert "cannot be migrated" in predicted["restarts"][0]["reason"]
+    run = playbooks.run("workload_update", story.writer.kubeconfig).succeeded()
+    (done,) = run.of("virtpools.kubevirt.workload_update")
+    assert done.result["counts"]["restart"] == 1
+    assert {found["result"] for found in done.result["vms"]} <= {"done"}
+    assert story.rests()
+    for name in GUESTS:
+        assert story.images(name) == {image(2)}
+        assert story.vmi(name)["status"]["nodeName"].startswith("a100-")
+    assert story.vmi("plain")["metadata"]["labels"].get(OUTDATED_LABEL) is None
+    with story.no_writes():
+        again = story.module("workload_update")
+    assert (again["changed"], again["counts"]["outdated"], again["counts"]["restart"]) == (False, 1, 1)
+
+
+def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(story: Story) -> None:
+    story.update_by()
+    story.start_vms(*(instance(f"big-{number}", cpus=40) for number in range(3)))
+    story.site([a100(3)]).succeeded()
+    before = story.vmi("big-0")["status"]["nodeName"]
+    found = story.module("workload_update", batch=1, timeout=8)
+    assert found["failed"]
+    assert found["msg"].startswith("1 of 5 update(s) failed, and 4 were not begun. VM default/big-0: ")
+    assert "was cancelled: it is Scheduling, and the scheduler says 0/5 nodes are available" in found["msg"]
+    assert {each["name"]: each["result"] for each in found["vms"]} == {
+        "big-0": "failed", "big-1": "not_started", "big-2": "not_started",
+        "guest-a": "not_started", "guest-b": "not_started",
+    }  # fmt: skip
+    story.cluster.wait(lambda: not story.moving(), 30, "the migration to be cancelled")
+    assert story.vmi("big-0")["status"]["nodeName"] == before
+    assert story.images("big-0") == {image(2)}
+    story.cluster.kubectl("delete", "-n", VMS, "virtualmachineinstance", "big-0", "big-1", "big-2")
+    found = story.module("workload_update")
+    assert {each["name"]: each["result"] for each in found["vms"]} == dict.fromkeys(GUESTS, "done")
+    assert "virtpools" not in [lease["metadata"]["name"] for lease in story.get("leases")["items"]]

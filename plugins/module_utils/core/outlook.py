@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     explanation,
     launcher_backends,
+    names,
     outdated_policy,
     plan,
     prediction,
@@ -148,15 +149,20 @@ class PodNow:
         yield f"Launcher pod {self.pod.name} ({role}{self.pod.phase or 'no phase'}) {where}:"
         for place, image in self.pod.launcher_images.items():
             yield f"  {place}: {image}"
-        if self.pod.pool_env is None and self.pod.policy_annotation is None:
-            yield "  the launcher policy left no trace in it"
-        else:
-            yield f"  the launcher policy {self.pod.policy_annotation} took it for one of {self.pod.pool_env}"
+        yield f"  {self._admitted()}"
         if self.judgement is not None:
             why = f": {self.judgement.reason}" if self.judgement.reason else ""
             yield f"  verdict: {self.judgement.verdict}{why}"
             if self.judgement.remedy != "none":
                 yield f"  remedy: {self.judgement.remedy}"
+
+    def _admitted(self) -> str:
+        """What the launcher policy made of the pod."""
+        pool, policy = self.pod.pool_env, self.pod.policy_annotation
+        if pool is None and policy is None:
+            return "the launcher policy left no trace in it"
+        taken = "no pool took it" if pool in (None, names.PRIMARY) else f"pool {pool} took it"
+        return f"when it was made, {taken} (launcher policy {policy})"
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,12 @@ class TestRunning:
         assert any(line.startswith("  verdict: outdated: ") for line in lines)
         assert "  remedy: migration" in lines
 
+    def test_that_no_pool_took_says_so(self):
+        pod = vms.launcher(on="rest", pool="primary", device=False)
+        found = outlook.look(subject(pod, vm=vm(gpu=False), vmi=vmi(gpu=False, on="rest")), in_effect())
+        assert f"  when it was made, no pool took it (launcher policy {vms.digest()})" in found.lines()
+        assert found.pods[0].judgement.verdict == "correct"
+
     def test_of_two_pods_in_a_migration_the_one_with_the_guest_counts(self):
         source = vms.launcher(image=vms.STOCK, created=vms.EARLIER)
         target = vms.launcher(on="gpu-1", labels={"kubevirt.io/migrationJobUID": "m"})
@@ -221,7 +227,7 @@ def test_one_page():
         "Launcher pod virt-launcher-vm (Running) on node gpu-0 of gpu:",
         f"  container compute: {vms.IMAGE}",
         f"  init container guest-console-log: {vms.IMAGE}",
-        f"  the launcher policy {vms.digest()} took it for one of gpu",
+        f"  when it was made, pool gpu took it (launcher policy {vms.digest()})",
         "  verdict: correct",
         "Now (by launcher pod virt-launcher-vm):",
         "  Its launcher pod asks for:",

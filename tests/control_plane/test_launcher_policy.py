@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import explanation, matching, names
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
 from launcher_mutants import KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
-from launcher_stories import Story, Trial, as_sent, stories
+from launcher_stories import Story, Trial, as_sent, stories, with_device
 from policy_server import PolicyServer, changed
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Result:
 
 @pytest.fixture(scope="module")
 def results(server: PolicyServer, trials: list[Trial], pods: list[Case]) -> Iterator[list[Result]]:
-    """Every policy is in force for pods of its own; each pod meets several of them."""
+    """What became of the pods: every policy is in force for pods of its own, and each pod meets several."""
     for trial in trials:
         server.install(trial.objects, trial.arena)
     server.settle()
@@ -102,13 +103,32 @@ class TestRandomPods:
         assert not found, (len(found), list(found.items())[:3])
         assert len({result.case.sent["metadata"]["name"] for result in results}) == PODS
 
-    def test_get_the_pool_that_the_matcher_predicts(self, server: PolicyServer, results: list[Result]) -> None:
+    def test_get_what_the_matcher_predicts_and_the_explanation_says(
+        self, server: PolicyServer, results: list[Result]
+    ) -> None:
+        """One truth, three readers."""
         for result in results:
-            before = result.case.plain
+            before, table = result.case.plain, result.trial.table
             asked = matching.Asked.of_pod(before, server.namespaces[before["metadata"]["namespace"]])
-            won = matching.winner(result.trial.table, asked)
-            predicted = won.name if won else names.PRIMARY
-            assert result.after["metadata"]["annotations"][names.OWNER_LABEL] == predicted, result.title
+            won = matching.winner(table, asked)
+            explained = explanation.explain(table, asked, stock_image=oracle.compute(before)["image"])
+            found = result.after["metadata"]["annotations"][names.OWNER_LABEL]
+            assert (won.name if won else names.PRIMARY, explained.pool) == (found, found), result.title
+            assert explained.image == oracle.compute(result.after)["image"], result.title
+            winners = [answer.pool for answer in explained.answers if answer.state == "wins"]
+            assert winners == ([found] if won else []), result.title
+
+    def test_go_to_the_pool_that_a_later_device_makes_win(self, server: PolicyServer, results: list[Result]) -> None:
+        """A webhook may add a device once the policy has run: the result is as if it had been there before."""
+        moved = 0
+        for number, result in enumerate(results[::5]):
+            device = cases.DEVICES[number % len(cases.DEVICES)]
+            trial = result.trial
+            after = server.create(with_device(as_sent(result.after), device), arena=trial.arena)
+            before = with_device(result.case.plain, device)
+            assert not trial.faults(server, before, after, moved=True), (result.title, device)
+            moved += oracle.compute(after)["env"] != oracle.compute(result.after)["env"]
+        assert moved > 20
 
     def test_are_finished_after_one_pass(self, server: PolicyServer, results: list[Result]) -> None:
         """A result that is fed back stays as it is: the server may run the policy as often as it likes."""
@@ -117,6 +137,38 @@ class TestRandomPods:
             again = server.create_all([as_sent(result.after) for result in own], arena=trial.arena)
             for result, pod in zip(own, again, strict=True):
                 assert as_sent(pod) == as_sent(result.after), result.title
+
+
+def test_two_hundred_pools(server: PolicyServer) -> None:
+    """Each is found, and the first of those that match, in a table of many variables."""
+    pools = [
+        {
+            "name": f"pool-{number}",
+            "nodeSelector": {"pool": str(number)},
+            "virtLauncherImage": f"registry.example/virt-launcher:{number}",
+            "selector": {
+                "deviceNames": [f"vendor-{number}.example/device-{each}" for each in range(20)],
+                "vmLabels": {"matchLabels": {"number": str(number // 2)}},
+            },
+        }
+        for number in range(200)
+    ]
+    trial = Trial.of("two-hundred", pools)
+    server.install(trial.objects, trial.arena)
+    server.settle()
+    sent = [
+        cases.launcher_pod("virtiofs", f"device-{n}", devices={f"vendor-{n}.example/device-19": 1}) for n in range(200)
+    ]
+    sent += [cases.launcher_pod("virtiofs", f"label-{n}", labels={"number": str(n)}) for n in range(101)]
+    before = server.create_all(sent, server.cluster)
+    after = server.create_all(sent, arena=trial.arena)
+    server.remove(trial.objects, trial.arena)
+    won = [pod["metadata"]["annotations"][names.OWNER_LABEL] for pod in after]
+    assert won[:200] == [pool["name"] for pool in pools]
+    assert won[200:] == [*(f"pool-{2 * number}" for number in range(100)), "primary"]
+    # 200 owners make many nodes.
+    for each in range(0, len(sent), 25):
+        assert not trial.faults(server, before[each], after[each])
 
 
 @pytest.fixture(scope="module")

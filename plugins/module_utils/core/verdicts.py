@@ -22,6 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_polic
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import canonical_json
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.printable import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Node, Snapshot
 
 Verdict = t.Literal["wrong_image", "wrong_node", "not_covered", "pending", "outdated", "correct"]
@@ -61,6 +62,7 @@ class Vmi:
         migratable = (conditions.get("LiveMigratable") or {}).get("status")
         synchronized = conditions.get("Synchronized") or {}
         failed = synchronized.get("status") == "False"
+        said = synchronized.get("message") or synchronized.get("reason")
         return cls(
             namespace=sys.intern(metadata.get("namespace", "")),
             name=metadata["name"],
@@ -68,9 +70,7 @@ class Vmi:
             node=sys.intern(status.get("nodeName") or ""),
             migratable=None if migratable is None else migratable == "True",
             ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
-            trouble=(synchronized.get("message") or synchronized.get("reason") or "no reason given")
-            if failed
-            else None,
+            trouble=printable(said or "no reason given") if failed else None,
         )
 
 

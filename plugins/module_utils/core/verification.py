@@ -64,7 +64,7 @@ def read_fail_on(raw: object) -> FailOn:
     """
     if raw in ("problems", "any", "none"):
         return frozenset() if raw == "none" else t.cast("t.Literal['problems', 'any']", raw)
-    codes = raw.split(",") if isinstance(raw, str) else raw
+    codes = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
     if not isinstance(codes, (list, tuple)) or not all(isinstance(c, str) and _CODE.fullmatch(c) for c in codes):
         expected = "problems, any, none, or verdicts and codes of findings such as [wrong_image, no_handler]"
         raise InputErrors([f"fail_on is {raw!r}; give {expected}."])

@@ -357,7 +357,7 @@ def test_updates_that_never_end():
         ("any", {"wrong_image": 1, "outdated": 1}),
         ("none", {}),
         (["outdated", "no_handler"], {"outdated": 1}),
-        ("outdated,wrong_image", {"wrong_image": 1, "outdated": 1}),
+        ("outdated, wrong_image", {"wrong_image": 1, "outdated": 1}),
         ([], {}),
     ],
 )

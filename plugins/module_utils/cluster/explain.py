@@ -43,7 +43,7 @@ class Source(t.Protocol):
         """The object; None where it is not there, or may not be read."""
 
     def launcher_pods(self, namespace: str, vmi: Object | None) -> t.Iterable[Object]:
-        """The launcher pods of a VM instance, or of a whole namespace."""
+        """The launcher pods of a VM instance; where it is not known, all that there may be."""
 
     def expanded(self, vm: Object) -> Object:
         """The VM with its instancetype and preference applied."""
@@ -60,9 +60,9 @@ class Live:
         return self._cluster.get(kind, name, namespace)
 
     def launcher_pods(self, namespace: str, vmi: Object | None) -> t.Iterable[Object]:
-        selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
-        if vmi is not None:
-            selector += f",{_CREATED_BY_LABEL}={vmi['metadata']['uid']}"
+        if vmi is None:
+            return ()
+        selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER},{_CREATED_BY_LABEL}={vmi['metadata']['uid']}"
         return self._cluster.list(kinds.POD, namespace, label_selector=selector)
 
     def expanded(self, vm: Object) -> Object:

@@ -127,17 +127,19 @@ def explain(
     stock_image: str | None = None,
     placement: Placement | None = None,
     nodes: t.Mapping[str, Node] | None = None,
+    places: bool = True,
 ) -> Explanation:
     """Why this table gives a launcher pod what it gives it.
 
     :param pools: all there are, those that are not in the table included.
     :param placement: what the pod asks of its node without the table's requirement; with ``nodes``, it says which fit.
+    :param places: whether the table leads pods to nodes, too; kubevirt-aie-webhook only changes the image.
     """
     winner = matching.winner(table, asked)
     first = winner.name if winner is not None else names.PRIMARY
     mapped = {rule.name for rule in table.rules}
     others = [pool for pool in pools if pool.name not in mapped]
-    requirement = table.requirement(winner) if table.needed else None
+    requirement = table.requirement(winner) if table.needed and places else None
     found = None
     if placement is not None and nodes is not None:
         if requirement is not None:

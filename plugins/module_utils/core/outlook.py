@@ -55,7 +55,8 @@ class Subject:
 class Mapping:
     """What VMs are explained with: the table, all pools, and the nodes with their owners. ``title`` says when it holds.
 
-    ``judge``: says whether a running VM is as it should be. ``findings``: what keeps the mapping from coming true.
+    ``judge``: says whether a running VM is as it should be. ``places``: whether VMs are led to nodes, too, and not only given
+    images. ``findings``: what keeps the mapping from coming true.
     """
 
     title: str
@@ -65,6 +66,7 @@ class Mapping:
     stock_image: str | None
     defaults: Defaults
     judge: Judge
+    places: bool = True
     findings: tuple[Finding, ...] = ()
 
     @classmethod
@@ -84,7 +86,8 @@ class Mapping:
     @classmethod
     def after(cls, made: Plan, pools: t.Sequence[Pool]) -> Mapping:
         """What is in effect once a plan for these pools has been carried out."""
-        table = made.launchers.stages[-1] if made.launchers is not None else Table(())
+        found = made.launchers
+        table = Table(()) if found is None or found.choice.backend == "none" else found.stages[-1]
         given = {pool.name for pool in pools}
         kept = [pool for pool in plan.recorded(made.snapshot) if pool.name in made.desired and pool.name not in given]
         nodes = {name: made.snapshot.nodes[name].owned_by(node.owner) for name, node in made.nodes_after().items()}
@@ -95,6 +98,7 @@ class Mapping:
     def _of(cls, made: Plan, title: str, table: Table, pools: t.Sequence[Pool], nodes: t.Mapping[str, Node]) -> Mapping:
         stock = outdated_policy.stock_image(made.snapshot)
         due = made.launchers.stages[0] if made.launchers is not None else Table(())
+        policy = Policy.of(made.launchers)
         return cls(
             title=title,
             table=table,
@@ -102,7 +106,8 @@ class Mapping:
             nodes=nodes,
             stock_image=stock,
             defaults=Defaults.of(made.snapshot.kubevirt),
-            judge=Judge(due, stock or "", made.snapshot, Policy.of(made.launchers)),
+            judge=Judge(due, stock or "", made.snapshot, policy),
+            places=not policy.compute_only,
         )
 
 
@@ -278,6 +283,7 @@ def _explained(
         stock_image=mapping.stock_image,
         placement=placement,
         nodes=mapping.nodes if nodes is None else nodes,
+        places=mapping.places,
     )
 
 

@@ -162,6 +162,16 @@ class TestNodes:
         )
         assert str(self.fitting()) == "no node is known"
 
+    def test_are_not_restricted_where_only_images_are_changed(self):
+        found = explanation.explain(
+            Table.of([GPU]),
+            asked(devices=frozenset({DEVICE})),
+            placement=Placement({}, None, ()),
+            nodes={each.name: each for each in (node("a"), node("b", None), node("c", taints=[TAINT]))},
+            places=False,
+        )
+        assert (found.pool, found.requirement, found.nodes.fit) == ("gpu", None, ("a", "b"))
+
     def test_are_not_restricted_without_a_mapping(self):
         assert self.fitting(node("a"), node("b", None), table=Table(())).fit == ("a", "b")
 

@@ -192,6 +192,17 @@ class TestMapping:
         assert "skew" in builders.codes(found.findings, "error")
         assert {answer.pool for answer in found.cases[0].explained.answers} == {"other", "gpu"}
 
+    def test_with_a_back_end_that_leaves_launcher_pods_alone_takes_no_vm(self):
+        made = plan.make(vms.plan_of(of_nodes=nodes()).snapshot, [vms.gpu()], plan.Options(launcher_backend="none"))
+        assert whens(outlook.look(subject(vm=vm()), Mapping.after(made, [vms.gpu()]))) == [("next start", "primary")]
+
+    def test_of_kubevirt_aie_webhook_leads_to_no_node(self):
+        pool = vms.gpu(unmatched="allow")
+        bare = builders.snapshot_of(nodes(), [pool], admission=vms.admission(aie=True))
+        made = plan.make(bare, [pool], plan.Options(launcher_backend="aie_webhook"))
+        (case,) = outlook.look(subject(vm=vm()), Mapping.after(made, [pool])).cases
+        assert (case.explained.pool, case.explained.image, case.explained.requirement) == ("gpu", vms.IMAGE, None)
+
 
 class TestNamespace:
     def labelled(self):

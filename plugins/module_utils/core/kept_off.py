@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import canonical_json
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.places import Places
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
 
@@ -42,18 +43,19 @@ def kept_off(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable[Launche
     :param nodes: all nodes, with the owners that they will have.
     :param pods: the launcher pods of the cluster, read once and not kept.
     """
-    scheduler = _Scheduler(table, nodes)
+    labelled = {name: _labelled(node) for name, node in nodes.items()}
+    stranded = _Stranded(Places(table, labelled.values()))
     elsewhere: dict[str, _Vms] = {}
     nowhere: dict[tuple[str, tuple[str, ...]], _Vms] = {}
     for pod in pods:
-        if pod.ended or pod.terminating:
+        if pod.ended or pod.terminating or pod.vmi_uid is None:
             continue
         winner = matching.winner(table, pod.asked)
-        node = scheduler.nodes.get(pod.node)
+        node = labelled.get(pod.node)
         if node is not None and table.requirement(winner).matches(node.labels):
             continue
         name = f"{pod.namespace}/{pod.vmi}"
-        owners = scheduler.owners_of_its_nodes(pod, winner)
+        owners = stranded.owners(pod, winner)
         if owners:
             nowhere.setdefault((winner.name if winner is not None else "", owners), _Vms()).add(name)
         elif winner is None and node is not None:
@@ -88,33 +90,27 @@ def _nowhere(groups: t.Mapping[tuple[str, tuple[str, ...]], _Vms]) -> t.Iterator
             )
 
 
-class _Scheduler:
-    """Where launcher pods could go. Answers are kept, since most VMs ask for the same."""
-
-    def __init__(self, table: Table, nodes: t.Mapping[str, Node]) -> None:
-        self.nodes = {name: _labelled(node) for name, node in nodes.items()}
-        self._table = table
-        self._known: dict[tuple[str, str | None], tuple[str, ...]] = {}
-
-    def owners_of_its_nodes(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
-        """Who owns the nodes that the VM itself could take, when the mapping lets it onto none of them; else nobody."""
-        wanted = [dict(pod.node_selector), pod.terms, pod.tolerations]
-        key = canonical_json(wanted), winner.name if winner is not None else None
-        if key not in self._known:
-            self._known[key] = self._look(pod, winner)
-        return self._known[key]
-
-    def _look(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
-        own = pod.placement.without_owner()
-        mapped = own.with_pool(self._table.requirement(winner), winner.tolerations if winner is not None else ())
-        if any(mapped.unfit(node) is None for node in self.nodes.values()):
-            return ()
-        return tuple(sorted({node.owner for node in self.nodes.values() if own.unfit(node) is None}))
-
-
 def _labelled(node: Node) -> Node:
     """The node with the label of the owner it will have."""
     labels = {key: value for key, value in node.labels.items() if key != names.OWNER_LABEL}
     if node.owner != names.PRIMARY:
         labels[names.OWNER_LABEL] = node.owner
     return replace(node, labels=labels)
+
+
+class _Stranded:
+    """Finds VMs that fit some nodes, none of which the mapping gives them. Answers are kept: most VMs ask for the same."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._known: dict[tuple[str, str | None], tuple[str, ...]] = {}
+
+    def owners(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
+        """Who owns the nodes that such a VM fits; nobody for any other VM."""
+        asked = canonical_json([dict(pod.node_selector), pod.terms, pod.tolerations])
+        key = asked, winner.name if winner is not None else None
+        if key not in self._known:
+            mapped = any(True for _node in self._places.mapped(pod, winner))
+            found = () if mapped else sorted({node.owner for node in self._places.of_vm(pod)})
+            self._known[key] = tuple(found)
+        return self._known[key]

@@ -26,6 +26,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_images import LauncherImages
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.places import Places
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
     Admission,
     KubeObject,
@@ -75,12 +76,12 @@ class Update:
 class Mapping:
     """What the mapping gives VMs now."""
 
-    def __init__(self, table: Table, stock: str, nodes: t.Mapping[str, Node], *, compute_only: bool = False) -> None:
+    def __init__(self, table: Table, stock: str, nodes: t.Iterable[Node], *, compute_only: bool = False) -> None:
         """``table``: the one in effect. ``stock``: KubeVirt's own launcher image. ``compute_only``: whether the back end
         changes the image of no other container."""
         self._table = table
         self._images = LauncherImages(table, stock)
-        self._nodes = nodes
+        self._places = Places(table, nodes)
         self._compute_only = compute_only
 
     @classmethod
@@ -99,7 +100,7 @@ class Mapping:
         problems += _policy_problems(snapshot, admission, backend, table)
         if problems or stock is None:
             raise InputErrors(problems)
-        return cls(table, stock, snapshot.nodes, compute_only=backend == "aie_webhook")
+        return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
 
     def update(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, as far as its pod tells; None when its images are right.
@@ -114,11 +115,7 @@ class Mapping:
         if not wrong:
             return None
         pool = winner.name if winner is not None else names.PRIMARY
-        placement = pod.placement.without_owner().with_pool(
-            self._table.requirement(winner), winner.tolerations if winner is not None else ()
-        )
-        others = (node for node in self._nodes.values() if node.ready and node.name != pod.node)
-        room = any(placement.unfit(node) is None for node in others)
+        room = any(node.ready and node.name != pod.node for node in self._places.mapped(pod, winner))
         return Update(
             namespace=pod.namespace,
             vmi=pod.vmi,

@@ -10,7 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kept_off i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_migrations, launcher_cases
 
 SELECTOR = {"deviceNames": [launcher_cases.A100]}
 ON_GPU_NODES = launcher_cases.required(launcher_cases.term(launcher_cases.expression("hw", "In", "gpu")))
@@ -28,8 +28,7 @@ def table(**fields):
 
 
 def vm(name="vm", on="rest", phase="Running", **fields):
-    pod = launcher_cases.launcher_pod(annotations={"kubevirt.io/domain": name}, **fields)
-    pod["spec"]["nodeName"] = on
+    pod = fake_migrations.vm(name, on, **fields)[1]
     pod["status"] = {"phase": phase}
     return LauncherPod.of(pod)
 

@@ -37,7 +37,7 @@ NODES = [node("n1", "gpu"), node("n2", "gpu"), node("stays"), node("stays-2")]
 
 
 def mapping(*, of=(POOL,), nodes=NODES, **options):
-    return Mapping(Table.of(of), STOCK, {each["metadata"]["name"]: Node.of(each) for each in nodes}, **options)
+    return Mapping(Table.of(of), STOCK, map(Node.of, nodes), **options)
 
 
 def update(*args, of=None, **fields):

@@ -158,18 +158,19 @@ class _Migrations:
     def migrate(self, update: Update) -> Steps:
         began = self.clock.now()
         give_up = began + self.timeout
-        running = self._running(update)
-        while running is not None and not _is_ours(running):
+        while True:
+            running = self._running(update)
+            if running is None:
+                settled = self._settled(update)
+                if settled is not None:
+                    return settled
+                running = self._create(update)
+            if _is_ours(running):
+                break
             if self.clock.now() >= give_up:
                 name = running["metadata"]["name"]
                 return Outcome(update, "failed", f"another migration of it, {name}, does not end")
             yield
-            running = self._running(update)
-        if running is None:
-            settled = self._settled(update)
-            if settled is not None:
-                return settled
-            running = self._create(update)
         name, uid = running["metadata"]["name"], running["metadata"]["uid"]
         while (phase := field(running, "status", "phase")) != "Succeeded":
             if phase == "Failed":
@@ -240,11 +241,20 @@ class _Migrations:
         return next((pod for pod in alive if pod.node == node), None)
 
     def _create(self, update: Update) -> Object:
+        """A migration of the VM; another one if KubeVirt refuses ours because that was faster."""
         kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
         name = f"{_NAME_PREFIX}{uuid.uuid4().hex[:12]}"
         migration = kind.object(name, update.namespace, spec={"vmiName": update.vmi})
         migration["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-        return self.cluster.create(kind, migration, dry_run=False)
+        try:
+            return self.cluster.create(kind, migration, dry_run=False)
+        except (LeaseLost, Unreachable):
+            raise
+        except ClusterError:
+            other = self._running(update)
+            if other is None:
+                raise
+            return other
 
     def _cancel(self, update: Update, name: str, uid: str) -> None:
         """KubeVirt aborts a migration whose object is deleted."""

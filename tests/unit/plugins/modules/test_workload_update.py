@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, _Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
 
 STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
@@ -194,6 +194,32 @@ class TestMeanwhile:
         (outcome,) = run("workload_update")["vms"]
         assert (outcome["result"], outcome["message"]) == ("done", "it was updated meanwhile")
         assert migrations(world) == ["vm"]
+
+    def test_that_was_faster_than_ours(self, run, world, add, monkeypatch):
+        Kubevirt(world)
+        add("vm")
+        answer = world._answer
+
+        def refuse(request):
+            if request.method == "POST" and request.path.endswith(MIGRATION.plural):
+                self.other(world)
+                raise _Refused(400, "BadRequest", "in-flight migration detected")
+            return answer(request)
+
+        monkeypatch.setattr(world, "_answer", refuse)
+        assert run("workload_update")["vms"][0]["message"] == "it was updated meanwhile"
+
+    def test_a_refusal_for_another_reason_is_told(self, run, world, add, monkeypatch):
+        add("vm")
+        answer = world._answer
+
+        def refuse(request):
+            if request.method == "POST" and request.path.endswith(MIGRATION.plural):
+                raise _Refused(400, "BadRequest", "no migration on Sundays")
+            return answer(request)
+
+        monkeypatch.setattr(world, "_answer", refuse)
+        assert "no migration on Sundays" in run.failure("workload_update")
 
     def test_one_that_never_ends(self, run, world, add):
         Kubevirt(world, stick={"vm"})

@@ -93,6 +93,12 @@ class Judgement:
         return {**vars(self), "images": dict(self.images)}
 
 
+class _Fault(t.NamedTuple):
+    verdict: Verdict
+    reason: str
+    remedy: str
+
+
 class Judge:
     """Judges launcher pods by a mapping table, the nodes as they are, and the policy that is live."""
 
@@ -122,8 +128,7 @@ class Judge:
             )
             if fault is not None
         ]
-        faults.sort(key=lambda fault: VERDICTS.index(fault[0]))
-        verdict, _reason, remedy = faults[0] if faults else ("correct", "", "none")
+        worst = min(faults, key=lambda fault: VERDICTS.index(fault.verdict), default=_Fault("correct", "", "none"))
         return Judgement(
             namespace=pod.namespace,
             name=pod.vmi,
@@ -132,9 +137,9 @@ class Judge:
             images=pod.launcher_images,
             node=pod.node,
             owner=node.owner if node is not None else "",
-            verdict=verdict,
-            reason="; ".join(reason for _verdict, reason, _remedy in faults),
-            remedy=remedy,
+            verdict=worst.verdict,
+            reason="; ".join(fault.reason for fault in faults),
+            remedy=worst.remedy,
         )
 
     def without_pod(self, vmi: Vmi) -> Judgement:
@@ -154,34 +159,32 @@ class Judge:
 
     # Images
 
-    def _image_fault(
-        self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, expected: str
-    ) -> tuple[Verdict, str, str] | None:
+    def _image_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, expected: str) -> _Fault | None:
         found = pod.launcher_images
         if self._policy.compute_only:
             found = {place: image for place, image in found.items() if place == f"container {names.COMPUTE}"}
         wrong = self._images.wrong(found, expected)
         if not wrong:
             return None
-        what = f"{_places(wrong)} instead of {expected}"
+        what = f"it has {_places(wrong)} instead of {expected}"
         if expected == self._images.stock and self._earlier_stock(found):
-            return "outdated", f"it has {what}, KubeVirt's launcher image now", self._again(vmi)
+            return _Fault("outdated", f"{what}, KubeVirt's launcher image now", self._again(vmi))
         age = self._age(pod)
         if age is not None:
-            return "outdated", f"it has {what}: {age}", self._again(vmi)
+            return _Fault("outdated", f"{what}: {age}", self._again(vmi))
+        why, remedy = self._how_it_came(pod, vmi, winner)
+        return _Fault("wrong_image", f"{what}, {why}", remedy)
+
+    def _how_it_came(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None) -> tuple[str, str]:
+        """Why a pod has a wrong image that was made under the policy, and what helps."""
         if pod.pool_env is None:
-            return "wrong_image", f"it has {what}, because its pod passed the launcher policy by", self._again(vmi)
-        if pod.pool_env == _name(winner):
-            if self._policy.state != "live":
-                return (
-                    "wrong_image",
-                    f"it has {what}, and the launcher policy is {self._policy.state}",
-                    self._again(vmi),
-                )
-            why = "although the launcher policy gave it the right one: something changed it afterwards"
-            return "wrong_image", f"it has {what}, {why}", "none"
-        why = f"because the policy took it for one of {pod.pool_env}: what it asks for has changed since"
-        return "wrong_image", f"it has {what}, {why}", self._again(vmi)
+            return "because its pod passed the launcher policy by", self._again(vmi)
+        if pod.pool_env != _name(winner):
+            taken = f"the policy took it for one of {pod.pool_env}"
+            return f"because {taken}: what it asks for has changed since", self._again(vmi)
+        if self._policy.state != "live":
+            return f"and the launcher policy is {self._policy.state}", self._again(vmi)
+        return "although the launcher policy gave it the right one: something changed it afterwards", "none"
 
     def _earlier_stock(self, images: t.Mapping[str, str]) -> bool:
         """Whether all images are one that is no pool's: KubeVirt's own, before an upgrade."""
@@ -189,9 +192,7 @@ class Judge:
 
     # Node and handler
 
-    def _node_fault(
-        self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, node: Node | None
-    ) -> tuple[Verdict, str, str] | None:
+    def _node_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, node: Node | None) -> _Fault | None:
         if node is None or not self._table.needed or node.owner == names.IN_TRANSIT:
             return None
         requirement = self._table.requirement(winner)
@@ -201,33 +202,33 @@ class Judge:
         what += ", which keeps VMs without a pool off" if winner is None else f", not on one of pool {winner.name}"
         age = self._age(pod)
         if age is not None:
-            return "outdated", f"{what}: {age}", self._again(vmi)
+            return _Fault("outdated", f"{what}: {age}", self._again(vmi))
         if pod.placement.owner == requirement:
             what += ": the node has changed hands since it started"
-        return "wrong_node", what, self._again(vmi)
+        return _Fault("wrong_node", what, self._again(vmi))
 
-    def _handler_fault(self, pod: LauncherPod, node: Node | None) -> tuple[Verdict, str, str] | None:
+    def _handler_fault(self, pod: LauncherPod, node: Node | None) -> _Fault | None:
         if not pod.node or pod.node in self._covered:
             return None
         if node is None:
-            return "not_covered", f"its node {pod.node} does not exist", "restart"
+            return _Fault("not_covered", f"its node {pod.node} does not exist", "restart")
         if not node.ready:
-            return "not_covered", f"its node {node.name} is not Ready", "repair node"
+            return _Fault("not_covered", f"its node {node.name} is not Ready", "repair node")
         if node.owner == names.IN_TRANSIT:
-            return "not_covered", f"its node {node.name} is in transit and has no virt-handler", "run site"
-        return "not_covered", f"its node {node.name} of {node.owner} has no Ready virt-handler", "repair node"
+            return _Fault("not_covered", f"its node {node.name} is in transit and has no virt-handler", "run site")
+        return _Fault("not_covered", f"its node {node.name} of {node.owner} has no Ready virt-handler", "repair node")
 
     # Placement
 
-    def _placement_fault(self, pod: LauncherPod, winner: Pool | None) -> tuple[Verdict, str, str] | None:
+    def _placement_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
         if pod.node or pod.unschedulable is None:
             return None
-        said = f"the scheduler says: {pod.unschedulable}"
+        said = f"the scheduler says: {pod.unschedulable.rstrip('.')}"
         if pod.placement.owner not in (None, self._table.requirement(winner)) and self._in_order:
-            return "pending", f"it asks for the nodes of an earlier mapping; {said}", "restart"
+            return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", "restart")
         explained = self._placement(pod)
         remedy = "add node" if self._in_order else "run site"
-        return "pending", f"{explained}; {said}" if explained else said, remedy
+        return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
 
     def _placement(self, pod: LauncherPod) -> str:
         """What keeps a pod off the nodes, as far as labels and taints tell."""

@@ -264,7 +264,7 @@ def test_no_node_fits():
     assert (found.verdict, found.remedy) == ("pending", "add node")
     assert "of 3 node(s) none fits: on 2 the nodeSelector asks for" in found.reason
     assert "on 1 the node affinity asks for virtpools.io/pool=gpu" in found.reason
-    assert found.reason.endswith("the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x.")
+    assert found.reason.endswith("the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
 
 
 def test_nodes_fit_but_are_full():

@@ -43,7 +43,8 @@ options:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of a cluster.
       - Needed are KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with its VirtualMachineInstance, launcher pod,
-        instancetype and ControllerRevisions, as far as there are any; its namespace where pools select namespaces by labels.
+        instancetype, ControllerRevisions and NetworkAttachmentDefinitions, as far as there are any; its namespace where pools select
+        namespaces by labels.
     type: path
 seealso:
   - module: virtpools.kubevirt.launcher_images_info

@@ -144,6 +144,7 @@ def _every_pod(spec: Object) -> None:
 
 
 _TERM = "(has(t.matchExpressions) || has(t.matchFields))"
+_MOVED = "[variables.now, variables.stock, variables.given]"
 _CONTAINERS = "object.spec.?containers.orValue([]).transformList(i, item, "
 
 MUTANTS = (
@@ -276,7 +277,7 @@ MUTANTS = (
     Mutant(
         "a pool without image leaves none",
         "pvc, a pool without image",
-        _variable("wrong", 'variables.to == "" && variables.stock == "" ? [] : ', ""),
+        _variable("wrong", 'variables.to == "" && variables.given == "" ? [] : ', ""),
     ),
     # Nodes
     Mutant("a matched pod may land anywhere", "pvc, matched", _redefined("wanted", "variables.others")),
@@ -393,7 +394,7 @@ MUTANTS = (
     Mutant(
         "late containers are left alone",
         "a late container, matched",
-        _variable("wrong", '[variables.stock == "" ? variables.now : variables.stock]', '[""]'),
+        _variable("wrong", ": [variables.stock]", ': [""]'),
     ),
     Mutant(
         "late containers get the image without the mirror",
@@ -405,15 +406,11 @@ MUTANTS = (
         "a mirror is undone",
         "mirrored, matched",
         _all(
-            _variable("wrong", '[variables.stock == "" ? variables.now : variables.stock]', "[variables.now]"),
+            _variable("wrong", ": [variables.stock]", ": [variables.now]"),
             _redefined("right", "variables.to"),
         ),
     ),
-    Mutant(
-        "a later winner leaves the images",
-        "a network late, matched",
-        _variable("wrong", "variables.moved ? [variables.now, variables.stock]", 'variables.moved ? [""]'),
-    ),
+    Mutant("a later winner leaves the images", "a network late, matched", _variable("wrong", _MOVED, '[""]')),
     Mutant(
         "a later winner leaves the requirement",
         "a network late, matched",
@@ -432,16 +429,12 @@ MUTANTS = (
     Mutant(
         "a later winner without image leaves the former one",
         "a network late, matched",
-        _variable(
-            "wrong",
-            "variables.moved ? [variables.now, variables.stock]",
-            'variables.moved && variables.to != "" ? [variables.now, variables.stock] : variables.moved ? [""]',
-        ),
+        _variable("wrong", _MOVED, f'(variables.to == "" ? [dyn("")] : {_MOVED})'),
     ),
     Mutant(
-        "a later winner without image leaves the stock image's variable",
-        "a network late, matched",
-        _patch('variables.moved && variables.to == "" && variables.stock != ""', "false"),
+        "a later winner forgets the former one's image",
+        "mirrored, a device late, from one image to another",
+        _redefined("given", 'dyn("")'),
     ),
 )
 """The judge must notice each."""
@@ -449,6 +442,11 @@ MUTANTS = (
 UNNOTICED = {
     "requests instead of limits": _variable("asked", ".?limits", ".?requests"),
     "Ignore instead of Fail": lambda spec: spec.update(failurePolicy="Ignore"),
+    "a later winner looks for the image of compute only": _variable(
+        "wrong", _MOVED, "[variables.now, variables.given]"
+    ),
 }
-"""Changes without effect on a pod that the policy can be tried with. Of devices, a pod's requests are its limits: the
-server makes and keeps them equal. Ignore matters only once a policy fails, which it must not."""
+"""Changes that no pod tells. Of devices, a pod's requests are its limits: the server makes and keeps them equal. Ignore
+matters only once a policy fails, which it must not. What a later winner leaves with the stock image is found when the
+server runs the policy once more in the same request, because it changed the pod.
+"""

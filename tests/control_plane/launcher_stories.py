@@ -96,14 +96,14 @@ def with_container(pod: Object, image: str) -> Object:
     return pod
 
 
-def mirrored(pod: Object) -> Object:
-    """Return the pod with all its images pulled from a mirror."""
+def mirrored(pod: Object, *, volumes: bool = True) -> Object:
+    """Return the pod with its images pulled from a mirror; many leave image volumes as they are."""
     pod = copy.deepcopy(pod)
     spec = pod["spec"]
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         container["image"] = _MIRROR + container["image"]
     for volume in spec["volumes"]:
-        if "image" in volume:
+        if volumes and "image" in volume:
             volume["image"]["reference"] = _MIRROR + volume["image"]["reference"]
     return pod
 
@@ -160,9 +160,9 @@ def _container(story: Story, server: PolicyServer, trial: Trial, after: Object) 
 
 
 def _late(story: Story, server: PolicyServer, trial: Trial, sent: Object, images: tuple[str, ...]) -> Iterator[str]:
-    matched = any(each["name"] == oracle.STOCK_VARIABLE for each in oracle.compute(sent).get("env", ()))
+    won = sent["metadata"]["annotations"][oracle.POOL_ANNOTATION]
     for image in images:
-        expected = with_container(sent, oracle.compute(sent)["image"] if matched else image)
+        expected = with_container(sent, oracle.compute(sent)["image"] if trial.images.get(won) else image)
         yield from oracle.differences(expected, _again(with_container(sent, image), server, trial))
 
 
@@ -173,6 +173,29 @@ def _device(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Itera
         later = server.create(with_device(as_sent(after), device), arena=trial.arena)
         yield from trial.faults(server, with_device(story.plain, device), later, moved=True)
         yield from _stays(story, server, trial, later)
+
+    return goes_on
+
+
+def _device_behind_a_mirror(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Iterator[str]]:
+    """The same when a mirror has renamed all images, or all but those of volumes: whatever was the launcher's is again."""
+
+    def goes_on(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
+        before = dict(oracle.references(story.plain))
+        stock = oracle.compute(story.plain)["image"]
+        labels = server.namespaces[story.plain["metadata"]["namespace"]]
+        won = oracle.winner(trial.pools, trial.images, with_device(story.plain, device), labels)
+        image = trial.images[won["name"]] if won else None
+        changed = oracle.compute(after)["image"] != stock
+        moved = (won["name"] if won else "primary") != after["metadata"]["annotations"][oracle.POOL_ANNOTATION]
+        for volumes in (True, False):
+            sent = with_device(mirrored(as_sent(after), volumes=volumes), device)
+            renamed = dict(oracle.references(sent))
+            for place, found in oracle.references(server.create(sent, arena=trial.arena)):
+                again = moved and before[place] == stock and (image or changed)
+                expected = (image or stock) if again else renamed[place]
+                if found != expected:
+                    yield f"{place} has the image {found!r}, not {expected!r}"
 
     return goes_on
 
@@ -301,10 +324,13 @@ def _of_second_times() -> Iterator[Story]:
             # NETWORK comes before GPU and has no image, GPU before the others.
             yield Story(f"a device late, {which}", pod, goes_on=_device(cases.A100))
             yield Story(f"a network late, {which}", pod, goes_on=_device(cases.NIC))
+            yield Story(f"mirrored, a device late, {which}", pod, goes_on=_device_behind_a_mirror(cases.A100))
+            yield Story(f"mirrored, a network late, {which}", pod, goes_on=_device_behind_a_mirror(cases.NIC))
     fresh = {"labels": {"wave.example/of": "1"}}
-    yield Story(
-        "a device late, from one image to another", launcher_pod("virtiofs", **fresh), goes_on=_device(cases.A100)
-    )
+    pod = launcher_pod("virtiofs", **fresh)
+    yield Story("a device late, from one image to another", pod, goes_on=_device(cases.A100))
+    late = _device_behind_a_mirror(cases.A100)
+    yield Story("mirrored, a device late, from one image to another", pod, goes_on=late)
     own = required(term(expression(cases.OWNER, "DoesNotExist")))
     yield Story("a device late, the VM keeps off pools", launcher_pod(affinity=own), goes_on=_device(cases.A100))
     yield Story("pods of others", launcher_pod("virtiofs", **gpu), goes_on=_others)

@@ -78,7 +78,7 @@ def faults(pools, images, before, after, *, namespace_labels, digest, nodes, for
     return [
         *_wrong_annotations(won, after, digest),
         *_wrong_images(won, images, before, after),
-        *_wrong_variables(won, images, before, after),
+        *_wrong_variables(won, before, after),
         *_wrong_tolerations(won, before, after, former),
         *_wrong_nodes(won, pools, before, after, nodes, former),
         *differences(_rest(before), _rest(after)),
@@ -103,10 +103,8 @@ def _wrong_images(won, images, before, after):
             yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
 
 
-def _wrong_variables(won, images, before, after):
-    expected = {POOL_VARIABLE: won["name"] if won else UNMATCHED}
-    if won and images[won["name"]]:
-        expected[STOCK_VARIABLE] = compute(before)["image"]
+def _wrong_variables(won, before, after):
+    expected = {POOL_VARIABLE: won["name"] if won else UNMATCHED, STOCK_VARIABLE: compute(before)["image"]}
     ours = [variable for variable in compute(after).get("env", ()) if variable["name"] in OURS]
     found = {variable["name"]: variable.get("value") for variable in ours}
     if found != expected or len(ours) != len(found):

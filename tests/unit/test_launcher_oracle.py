@@ -73,8 +73,7 @@ def mutated(before, *, pool=None, image=None, tolerations=(), requirement=OFF_GP
             if volume.get("image", {}).get("reference") == stock:
                 volume["image"]["reference"] = image
     env = oracle.compute(after).setdefault("env", [])
-    env += [{"name": "VIRTPOOLS_STOCK_IMAGE", "value": stock}] if image else []
-    env.append({"name": "VIRTPOOLS_POOL", "value": pool or "primary"})
+    env += [{"name": "VIRTPOOLS_STOCK_IMAGE", "value": stock}, {"name": "VIRTPOOLS_POOL", "value": pool or "primary"}]
     missing = [each for each in tolerations if each not in spec.get("tolerations", [])]
     if missing:
         spec["tolerations"] = [*spec.get("tolerations", []), *missing]
@@ -326,9 +325,7 @@ UNMATCHED_FAULTS = {
     ),
     "has the pool image": _set("spec", "containers", 0, "image", value=IMAGE),
     "does not say so in a variable": lambda pod: oracle.compute(pod)["env"].pop(),
-    "remembers the stock image": lambda pod: oracle.compute(pod)["env"].append(
-        {"name": "VIRTPOOLS_STOCK_IMAGE", "value": cases.STOCK}
-    ),
+    "forgets the stock image": lambda pod: oracle.compute(pod)["env"].pop(-2),
     "tolerates for no reason": _set("spec", "tolerations", value=[TOLERATION]),
     "a pool's name": _set("metadata", "annotations", "virtpools.io/pool", value="gpu"),
 }

@@ -5,8 +5,8 @@
 
 The policy can run several times for a pod, with other policies and webhooks in between: they rename images to a mirror,
 add containers, and add the devices that make another pool win. So it must know what it did before. Annotations and labels
-of the pod come from the VM's owner; environment variables of ``compute`` do not, so the policy keeps its notes there:
-``POOL_ENV`` on every launcher pod, with the pool (or primary), and ``STOCK_IMAGE_ENV`` where it changed images.
+of the pod come from the VM's owner; environment variables of ``compute`` do not, so the policy keeps its notes there, on
+every launcher pod: ``POOL_ENV`` with the pool (or primary), and ``STOCK_IMAGE_ENV`` with the image that the pod came with.
 
 - First time (no POOL_ENV): whatever has the image of ``compute`` is a reference to the launcher image, and is changed.
 - Again, the same pool: what came later with the stock image gets the image that ``compute`` has by now.
@@ -126,6 +126,8 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     yield "first", 'variables.former == ""'
     yield "moved", "!variables.first && variables.former != variables.pool.name"
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
+    former = "variables.rules.filter(r, r.name == variables.former).map(r, r.image)"
+    yield "given", f'variables.moved ? ({former} + [dyn("")])[0] : ""'
     yield "now", f'{compute}.?image.orValue("") : ""'
     yield "wrong", _wrong_images()
     yield "right", _right_image()
@@ -146,17 +148,19 @@ def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
 
     The rules are in several variables, since the time to check an expression grows faster than its length.
     """
-    found = []
+    found, tables = [], []
     rules = iter(table.rules)
     texts = (f"{_condition(rule)}, {cel.literal(_row(rule))}" for rule in table.rules)
     for number, group in enumerate(cel.shards(texts)):
         shard = [next(rules) for _text in group]
         yield f"hit{number}", f"[{', '.join(map(_condition, shard))}].indexOf(true)"
         yield f"rules{number}", cel.literal([_row(rule) for rule in shard])
+        tables.append(f"variables.rules{number}")
         found.append(f"variables.hit{number} >= 0 ? [variables.rules{number}[variables.hit{number}]] : []")
     nobody = cel.literal({"name": names.PRIMARY, "image": "", "tolerations": []})
     # Without any rule the list must still say what it would hold, or its type is anybody's guess.
     found = found or [f"[{nobody}].filter(n, false)"]
+    yield "rules", " + ".join(tables) or f"[{nobody}]"
     yield "found", f"[{', '.join(found)}].filter(f, f.size() > 0)"
     yield "pool", f"variables.found.size() > 0 ? variables.found[0][0] : {nobody}"
 
@@ -207,16 +211,19 @@ def _value_in_env(variable: str) -> str:
 
 
 def _wrong_images() -> str:
-    """The images that stand for the launcher and are to be changed."""
-    untouched = 'variables.to == "" && variables.stock == ""'
-    restored = "variables.moved ? [variables.now, variables.stock]"
-    again = '[variables.stock == "" ? variables.now : variables.stock]'
-    return f'({untouched} ? [] : variables.first ? [variables.now] : {restored} : {again}).filter(image, image != "")'
+    """The images that stand for the launcher and are to be changed.
+
+    Not every mirror renames every image: of a pod that moves, some may still have the stock or the former pool's image.
+    """
+    untouched = 'variables.to == "" && variables.given == ""'
+    moved = "variables.moved ? [variables.now, variables.stock, variables.given]"
+    again = "[variables.stock]"
+    return f'({untouched} ? [] : variables.first ? [variables.now] : {moved} : {again}).filter(image, image != "")'
 
 
 def _right_image() -> str:
     """What they are changed to. Where images were changed before, others may have renamed ``compute``'s since."""
-    again = '!variables.first && !variables.moved && variables.stock != ""'
+    again = "!variables.first && !variables.moved"
     return f'{again} ? variables.now : variables.to != "" ? variables.to : variables.stock'
 
 
@@ -224,8 +231,9 @@ def _wrong_end() -> str:
     """A mirror that renamed ``compute``'s image renames the stock image of later containers as well: to something that
     ends like it. Empty where no mirror shows.
     """
-    renamed = '!variables.first && !variables.moved && variables.stock != "" && variables.now != variables.to'
+    again = '!variables.first && !variables.moved && variables.stock != ""'
     stock = '("/" + variables.stock)'
+    renamed = f'{again} && variables.to != "" && variables.now != variables.to'
     return f'{renamed} ? {stock}.substring({stock}.lastIndexOf("/")) : ""'
 
 
@@ -349,25 +357,17 @@ def _annotation(key: str) -> str:
 
 
 def _env_patches() -> str:
-    """What the next time must know, on ``compute``. The last operation removes, so that no index is off."""
+    """What the next time must know, on ``compute``."""
     env = '"/spec/containers/" + string(variables.at) + "/env'
-    pool = f'{env}/" + string({_index_in_env(names.POOL_ENV)}) + "/value"'
-    stock = f'{env}/" + string({_index_in_env(names.STOCK_IMAGE_ENV)})'
+    former = f'{env}/" + string(variables.env.map(e, e.name).indexOf({cel.literal(names.POOL_ENV)})) + "/value"'
     new_pool = _operation("add", f'{env}/-"', _variable(names.POOL_ENV, "variables.pool.name"))
     new_stock = _operation("add", f'{env}/-"', _variable(names.STOCK_IMAGE_ENV, "variables.now"))
     begun = _operation("add", f'{env}"', "[]")
-    replaced = _operation("replace", pool, "variables.pool.name")
-    parts = [
-        f"(variables.env.size() > 0 ? [] : [{begun}])",
-        f"(variables.first ? [{new_pool}] : variables.moved ? [{replaced}] : [])",
-        f'(variables.to != "" && variables.stock == "" && variables.now != "" ? [{new_stock}] : [])',
-        f'(variables.moved && variables.to == "" && variables.stock != "" ? [{_operation("remove", stock)}] : [])',
-    ]
-    return f"variables.at < 0 ? [] : {' + '.join(parts)}"
-
-
-def _index_in_env(variable: str) -> str:
-    return f"variables.env.map(e, e.name).indexOf({cel.literal(variable)})"
+    replaced = _operation("replace", former, "variables.pool.name")
+    return (
+        f"variables.at < 0 ? [] : (variables.env.size() > 0 ? [] : [{begun}])"
+        f" + (variables.first ? [{new_pool}, {new_stock}] : variables.moved ? [{replaced}] : [])"
+    )
 
 
 def _variable(name: str, value: str) -> str:

@@ -163,9 +163,7 @@ def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
 
 def _set_image(spec: Object, stock: str, winner: Pool | None) -> None:
     image = winner.virt_launcher_image if winner else None
-    notes = {names.POOL_ENV: winner.name if winner else names.PRIMARY}
-    if image:
-        notes[names.STOCK_IMAGE_ENV] = stock
+    notes = {names.POOL_ENV: winner.name if winner else names.PRIMARY, names.STOCK_IMAGE_ENV: stock}
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == names.COMPUTE:
             container["env"] = [{"name": key, "value": value} for key, value in notes.items()]

@@ -29,10 +29,10 @@ AIE, TO_AIE = "ConfigMap kubevirt/kubevirt-aie-launcher-config", {"pools": [RAW]
 
 
 @pytest.fixture(autouse=True)
-def owned(excluded):
-    """The pool has its node, and admission acts by MutatingAdmissionPolicies."""
-    Admission(excluded)
+def admission(excluded):
+    """Acts by policies; the pool has its node."""
     excluded.put(builders.node("n1", "gpu", labels={"hw": "gpu"}))
+    return Admission(excluded)
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ class TestWebhook:
         assert (rules(world), world.all(POLICY), world.all(BINDING)) == ([RULE], [], [])
 
 
-def test_a_kyverno_that_does_not_act_gets_no_policy(run, world):
-    """Admission of this world acts by MutatingAdmissionPolicies, and leaves Kyverno's alone."""
+def test_a_kyverno_that_does_not_act_gets_no_policy(run, world, admission):
+    admission.idle.add(names.CANDIDATE_POLICY)
     message = run.failure("launcher_policy", pools=[RAW], launcher_backend="kyverno")
     assert message.startswith("MutatingPolicy virtpools-launcher was not put live, nothing has changed for VMs: ")
     assert "does not act on launcher pods" in message

@@ -95,4 +95,10 @@ options:
     choices:
       - refuse
       - correct
+  removed:
+    description:
+      - Take pools away instead. Either V(all), or a list of their names. The pools that the cluster records count, so no list of pools is given,
+        and those that are not named stay as they are.
+      - When none stays, the exclusion and everything else that was made for pools goes, too.
+    type: raw
 """

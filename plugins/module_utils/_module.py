@@ -25,7 +25,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, objects, permissions, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    dialects,
+    objects,
+    permissions,
+    plan,
+    removal,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
@@ -55,6 +61,7 @@ POOL_ARGUMENTS: Arguments = {
         "choices": ["auto", "admission_policy", "kyverno", "aie_webhook", "none"],
     },
     "outdated": {"type": "str", "default": "refuse", "choices": ["refuse", "correct"]},
+    "removed": {"type": "raw"},
 }
 
 RUN_ARGUMENTS: Arguments = {
@@ -112,7 +119,17 @@ class Task:
         )
 
     def pools(self) -> tuple[Pool, ...]:
-        """The pools that the options name, validated. Needs no cluster unless they are read from one."""
+        """The pools that the options name, validated; none where some are removed. Needs no cluster unless they are
+        read from one.
+
+        :raises InputErrors: for a bad list, and for a list beside pools to remove.
+        """
+        if self.params["removed"] is not None:
+            if self.pools_given:
+                raise InputErrors(
+                    ["A pool list is given beside removed, where the pools of the cluster count; drop it."]
+                )
+            return ()
         return pool_sources.read(self.params, lambda: self.cluster)
 
     def options(self) -> plan.Options:
@@ -124,6 +141,7 @@ class Task:
             prepull=self.params["prepull"],
             launcher_backend=self.params["launcher_backend"],
             outdated=self.params["outdated"],
+            removed=removal.parse(self.params["removed"]),
         )
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:

@@ -48,6 +48,17 @@ options:
         off all nodes that they could run on.
     type: bool
     default: false
+  remove_vms:
+    description:
+      - With O(removed), what becomes of the VMs that run with the launcher image of a pool that goes, or on its nodes. Needs O(vms).
+      - V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in its launcher pod; they start with KubeVirt's own
+        image next time. V(migrate) says that they are live-migrated first.
+    type: str
+    default: refuse
+    choices:
+      - refuse
+      - leave
+      - migrate
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -104,6 +115,16 @@ retire:
   returned: success
   type: list
   elements: str
+exclusion:
+  description: Whether the run changes what keeps the primary off pool nodes. With O(removed) that comes last.
+  returned: success
+  type: bool
+cleared:
+  description: What else is deleted at the very end, when no pool stays.
+  returned: success
+  type: list
+  elements: str
+  sample: ["ConfigMap kubevirt/virtpools-history: delete"]
 findings:
   description: What the user should know. Errors forbid a run.
   returned: success
@@ -143,9 +164,11 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     kept_off,
+    launchers,
     permissions,
     plan,
     preflight,
+    removal,
     report,
     snapshot,
 )
@@ -160,6 +183,7 @@ ARGUMENTS = {
     "settle_timeout": {"type": "int", "default": 1800},
     "dump": {"type": "path"},
     "vms": {"type": "bool", "default": False},
+    "remove_vms": {"type": "str", "default": "refuse", "choices": ["refuse", "leave", "migrate"]},
 }
 
 _TRANSIENT_SECONDS = 60
@@ -186,6 +210,8 @@ def body(task: _module.Task) -> dict:
         "launcher_steps": list(made.launcher_steps),
         "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
+        "exclusion": made.exclusion.changed,
+        "cleared": [launchers.line(obj, "delete") for obj in made.cleared],
         "findings": [finding.to_dict() for finding in made.findings],
         "errors": [finding.message for finding in made.errors],
         "owners": report.owners(made),
@@ -207,6 +233,11 @@ def _plan(task: _module.Task) -> tuple[plan.Plan, tuple[Finding, ...]]:
 
 
 def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    if task.params["vms"] and made.removing:
+        removed = task.options().removed
+        owners = removal.leaving(removed, made.snapshot) if removed else ()
+        recorded = plan.recorded(made.snapshot)
+        return tuple(removal.of_vms(pods, made.snapshot.nodes, recorded, owners, task.params["remove_vms"]))
     if not task.params["vms"] or made.launchers is None or not made.launchers.full.needed:
         return ()
     return kept_off.kept_off(made.launchers.full, made.nodes_after(), pods)
@@ -217,7 +248,8 @@ def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Option
     if task.params["for_run"]:
         first = plan.make(found, pools, options)
         backend = first.launchers.choice.backend if first.launchers else "none"
-        task.require(permissions.for_run(hco=found.hyperconverged is not None, backend=backend))
+        rights = permissions.for_run(hco=found.hyperconverged is not None, backend=backend)
+        task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
         if first.settling:
             settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)
         elif preflight.TRANSIENT & {finding.code for finding in first.errors}:

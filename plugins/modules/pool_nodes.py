@@ -138,7 +138,8 @@ def body(task: _module.Task) -> dict:
     with task.writing(made.snapshot.namespace):
         for group in groups:
             try:
-                task.settle(task.params["settle_timeout"])
+                if not made.removing:  # pools can go while KubeVirt is not well
+                    task.settle(task.params["settle_timeout"])
                 outcomes += _carry_out(task, task.plan([move.node for move in group]))
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are reported all the same.

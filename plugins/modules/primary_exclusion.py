@@ -33,6 +33,10 @@ options:
     choices:
       - present
       - absent
+  after_nodes:
+    description: In check mode with O(state=absent), take it that all nodes have been given back by then, as in a run.
+    type: bool
+    default: false
   settle_timeout:
     description: How many seconds KubeVirt may take to roll the change out.
     type: int
@@ -77,16 +81,17 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 ARGUMENTS = {
     **_module.RUN_ARGUMENTS,
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "after_nodes": {"type": "bool", "default": False},
     "settle_timeout": {"type": "int", "default": 1800},
     "migration_timeout": {"type": "int", "default": 900},
 }
 
 
 def body(task: _module.Task) -> dict:
-    found = task.snapshot()
     present = task.params["state"] == "present"
+    found = _found(task, present)
     edit = _edit(found, present)
-    _refuse(found, edit, present)
+    _refuse(found, edit, present, owned=not (task.check_mode and task.params["after_nodes"]))
     changes = [str(edit)] if edit.changed else []
     result = {"changed": edit.changed, "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
@@ -103,6 +108,16 @@ def body(task: _module.Task) -> dict:
     return result
 
 
+def _found(task: _module.Task, present: bool) -> Snapshot:
+    """The cluster's state; KubeVirt is unavailable for some seconds after nodes went back to the primary."""
+    found = task.snapshot()
+    codes = {finding.code for finding in preflight.fitness(found)}
+    if present or task.check_mode or not (_edit(found, present).changed and preflight.TRANSIENT & codes):
+        return found
+    task.settle(task.params["settle_timeout"])
+    return task.snapshot()
+
+
 def _edit(found: Snapshot, present: bool) -> Edit:
     change = exclusion.with_exclusion if present else exclusion.without_exclusion
     return change(found.kubevirt, found.hyperconverged)
@@ -116,12 +131,13 @@ def _again(found: Snapshot, edit: Edit, present: bool) -> t.Callable[[dict], Edi
     return lambda live: change(found.kubevirt, live)
 
 
-def _refuse(found: Snapshot, edit: Edit, present: bool) -> None:
-    problems = [f.message for f in preflight.for_exclusion(found, edit) if f.severity == "error"]
-    owned = [node.name for node in found.nodes.values() if node.owner != names.PRIMARY]
-    if not present and owned:
+def _refuse(found: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
+    check = preflight.for_exclusion if present else preflight.for_removal
+    problems = [f.message for f in check(found, edit) if f.severity == "error"]
+    held = [node.name for node in found.nodes.values() if node.owner != names.PRIMARY]
+    if not present and owned and held:
         problems.append(
-            f"{len(owned)} node(s) still belong to a pool ({listed(owned)}) and would get a second handler; "
+            f"{len(held)} node(s) still belong to a pool ({listed(held)}) and would get a second handler; "
             "give them back to the primary first."
         )
     if problems:

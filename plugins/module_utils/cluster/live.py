@@ -70,7 +70,9 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
     """
     policy = cluster.first_served(*kinds.MUTATING_ADMISSION_POLICIES)
     kyverno = cluster.first_served(kinds.KYVERNO_MUTATING_POLICY)
-    wanted: list[tuple[kinds.Kind, str, str | None]] = [(kinds.CONFIG_MAP, names.AIE_CONFIG, namespace)]
+    wanted: list[tuple[kinds.Kind, str, str | None]] = [
+        (kinds.CONFIG_MAP, name, namespace) for name in (names.AIE_CONFIG, names.HISTORY)
+    ]
     if policy is not None:
         binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
         of_ours = (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)

@@ -87,6 +87,33 @@ def assign(
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
 
 
+def give_back(
+    nodes: t.Mapping[str, Node],
+    pools: t.Sequence[Pool],
+    leaving: t.Collection[str],
+    templates: t.Mapping[str, KubeObject],
+) -> Assignment:
+    """The owner of every node when some owners are taken away: all others keep what they have.
+
+    :param pools: those that stay, in order; the first that selects a node gets it, else the primary.
+    :param leaving: the owners that are taken away.
+    :param templates: as for ``assign``.
+    """
+    wanted = {}
+    for node in nodes.values():
+        claims = [pool.name for pool in pools if pool.nodes.matches(node.labels)]
+        wanted[node.name] = (claims or [names.PRIMARY])[0] if _loses(node, leaving) else node.owner
+    moving = {name: node for name, node in nodes.items() if wanted[name] != node.owner}
+    reasons = {name: _blocked(node, wanted[name], templates) for name, node in moving.items()}
+    blocked = {name: reason for name, reason in reasons.items() if reason}
+    return Assignment(wanted=wanted, blocked=blocked, findings=in_order(_held_back(nodes, wanted, blocked)))
+
+
+def _loses(node: Node, leaving: t.Collection[str]) -> bool:
+    """Whether the node's owner goes; in transit the former one counts, which the node would go back to."""
+    return node.owner in leaving or (node.owner == names.IN_TRANSIT and node.former_owner in leaving)
+
+
 def unfit(template: KubeObject, node: Node) -> str | None:
     """Why a DaemonSet with this pod template would not put a pod on the node; None when it would.
 

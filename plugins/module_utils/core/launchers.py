@@ -110,7 +110,16 @@ class Launchers:
             ]
             return (*lines, *meaning(self.in_effect, self.stages[0]))
         lines += [line(obj, "update") for _kind, obj in self.policy(step)[:1]]
+        lines += [
+            line(obj, "delete" if launcher_backends.left_of(obj) is None else "update") for obj in self._ending(step)
+        ]
         return (*lines, *meaning(self.stages[step - 1], self.stages[step]))
+
+    def _ending(self, step: int) -> t.Iterator[Object]:
+        """What the step before needs and this one does not, in the order to take it away."""
+        for objects in (self.policy, self.correction):
+            if not objects(step):
+                yield from (obj for _kind, obj in reversed(objects(step - 1)))
 
     def findings(self) -> t.Iterator[Finding]:
         """What the user should know."""
@@ -156,13 +165,13 @@ def make(
             counts[owner] = counts.get(owner, 0) + 1
         if node.former_owner is None:
             done.setdefault(node.owner, []).append(node.name)
+    stages = activation.stages(pools, retired, in_effect.images if in_effect else {}, Progress(done, counts), batches)
     return Launchers(
         snapshot=snapshot,
-        choice=launcher_backends.choose(backend, admission, full),
+        # The last pool that keeps others off does so until its last node has left it.
+        choice=launcher_backends.choose(backend, admission, full if full.needed else stages[0]),
         outdated=outdated,
-        stages=activation.stages(
-            pools, retired, in_effect.images if in_effect else {}, Progress(done, counts), batches
-        ),
+        stages=stages,
         full=full,
         in_effect=in_effect,
     )

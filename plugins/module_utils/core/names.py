@@ -32,6 +32,9 @@ CANDIDATE_POLICY = "virtpools-launcher-candidate"
 OUTDATED_POLICY = "virtpools-outdated"
 """Name of the policy (and of its binding) that keeps KubeVirt from calling pool VMs outdated."""
 
+HISTORY = "virtpools-history"
+"""The ConfigMap in KubeVirt's namespace that holds the pool lists applied last."""
+
 AIE_CONFIG = "kubevirt-aie-launcher-config"
 """The ConfigMap that kubevirt-aie-webhook reads, in KubeVirt's namespace."""
 

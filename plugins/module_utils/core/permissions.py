@@ -94,6 +94,16 @@ WRITER_OF_BACKEND: t.Mapping[str, tuple[Permission, ...]] = {
 }
 """What a run needs besides to write the launcher policy, by back end."""
 
+LEFTOVERS: tuple[Permission, ...] = (
+    *READER,
+    *_all("patch", "nodes"),
+    *_all("delete", "pods"),
+    *_all("delete", "daemonsets", "apps"),
+    *_all("delete", "configmaps"),
+    *_all("create update delete", "leases", "coordination.k8s.io"),
+)
+"""What ``leftovers`` needs, besides what it takes to delete policies."""
+
 WORKLOAD_UPDATE: tuple[Permission, ...] = (
     *READER,
     *_all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io"),
@@ -110,5 +120,5 @@ def shipped(role: str) -> tuple[Permission, ...]:
     """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
     rights = {*READER, *EXPLAIN, *_POOLS_FROM_CLUSTER}
     if role == "writer":
-        rights.update(for_run(hco=True), WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
+        rights.update(for_run(hco=True), LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
     return tuple(sorted(rights))

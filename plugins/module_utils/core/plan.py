@@ -18,6 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     launchers,
     names,
     preflight,
+    removal,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
     Finding,
@@ -59,6 +60,8 @@ class Options:
     prepull: bool = True
     launcher_backend: launcher_backends.Wanted = "auto"
     outdated: launchers.Outdated = "refuse"
+    removed: removal.Removed | None = None
+    """The pools that go. Then those that the cluster records count, and no list."""
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -154,7 +157,7 @@ class Digest:
                 parts[0],
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
-            ("the options (overlap, prune, max_unavailable, prepull)", self.options, parts[2]),
+            ("the options (overlap, prune, max_unavailable, prepull, removed)", self.options, parts[2]),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
@@ -164,7 +167,8 @@ class Digest:
 class Plan:
     """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
 
-    The steps of ``launchers`` come before the first batch and between batches.
+    The steps of ``launchers`` come before the first batch and between batches. When pools are ``removing``, the exclusion
+    comes after all these, if it goes at all, and then what is ``cleared``.
     """
 
     snapshot: Snapshot
@@ -183,6 +187,9 @@ class Plan:
     pools: tuple[str, ...] = field(default=())
     launchers: Launchers | None = None
     """None where the snapshot has not all that decides it."""
+    removing: bool = False
+    cleared: tuple[KubeObject, ...] = ()
+    """What is deleted at the very end, when no pool stays."""
 
     @property
     def changed(self) -> bool:
@@ -192,6 +199,7 @@ class Plan:
             or self.daemonsets
             or self.moves
             or self.retired
+            or self.cleared
             or self.leftovers
             or self.launcher_steps
         )
@@ -226,7 +234,7 @@ class Plan:
         lines = [*self.first_changes(), *self.launcher_changes(0)]
         for number, batch in enumerate(self.batches, 1):
             lines += [*map(str, batch), *self.launcher_changes(number)]
-        return (*lines, *map(str, self.retired))
+        return (*lines, *self.last_changes())
 
     def nodes_after(self) -> dict[str, Node]:
         """The nodes with the owners that they have after the run."""
@@ -239,10 +247,17 @@ class Plan:
 
     def first_changes(self) -> tuple[str, ...]:
         """What is done before launcher pods and nodes are touched."""
-        lines = [str(self.exclusion)] if self.exclusion.changed else []
+        lines = [str(self.exclusion)] if self.exclusion.changed and not self.removing else []
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
         return tuple(lines)
+
+    def last_changes(self) -> tuple[str, ...]:
+        """What is done after the last batch."""
+        lines = [str(change) for change in self.retired]
+        if self.removing and self.exclusion.changed:
+            lines.append(str(self.exclusion))
+        return (*lines, *(launchers.line(obj, "delete") for obj in self.cleared))
 
     def launcher_changes(self, batches: int) -> tuple[str, ...]:
         """What is done for launcher pods after so many batches of nodes."""
@@ -251,6 +266,8 @@ class Plan:
 
 def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
+    if options.removed is not None:
+        return _removal(snapshot, options.removed, recorded_options(snapshot, options))
     edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
     if snapshot.primary is None:
         return _nothing(snapshot, edit, pools, options)
@@ -261,7 +278,9 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
     changes = _daemonset_changes(snapshot, desired)
     moves, held_back = _moves(snapshot, assigned, desired)
-    retired, staying = _retired(snapshot, pools, moves, options)
+    listed_pools = {pool.name for pool in pools}
+    gone = [pool for pool in snapshot.pools if pool not in listed_pools] if options.prune else []
+    retired, staying = _retired(snapshot, gone, moves)
     batches = _batches(moves, assigned, snapshot, options)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     settling = preflight.own_change_settling(snapshot)
@@ -290,6 +309,63 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         pools=tuple(pool.name for pool in pools),
         launchers=found,
     )
+
+
+def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> Plan:
+    """The plan that takes pools away, and touches nothing of the others."""
+    last = removal.is_last(removed, snapshot)
+    edit = exclusion.without_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    if not last:
+        edit = replace(edit, after=edit.before)
+    if snapshot.primary is None:
+        return replace(_nothing(snapshot, edit, (), options), removing=True)
+    leaving = removal.leaving(removed, snapshot)
+    pools = [pool for pool in recorded(snapshot) if pool.name not in leaving]
+    desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}
+    templates = {pool: ds["spec"]["template"] for pool, ds in desired.items()}
+    templates[names.PRIMARY] = _plain_template(snapshot.primary)
+    assigned = assignment.give_back(snapshot.nodes, pools, leaving, templates)
+    moves, held_back = _moves(snapshot.only(removal.concerned(snapshot.nodes, leaving)), assigned, desired)
+    retired, staying = _retired(snapshot, [pool for pool in snapshot.pools if pool in leaving], moves)
+    batches = _batches(moves, assigned, snapshot, options)
+    found = None
+    if snapshot.admission:
+        if launcher_backends.in_use(snapshot.admission) is None:
+            options = replace(options, launcher_backend="none")
+        found = _launchers(snapshot, _as_in_effect(snapshot, pools), (), assigned, batches, options)
+    stuck = last and bool(assigned.blocked or held_back or staying)
+    return Plan(
+        snapshot=snapshot,
+        exclusion=replace(edit, after=edit.before) if stuck else edit,
+        settling=last and preflight.own_change_settling(snapshot),
+        daemonsets=(),
+        moves=moves,
+        batches=batches,
+        retired=retired,
+        wanted=assigned.wanted,
+        desired=desired,
+        findings=in_order(
+            [
+                *removal.check(snapshot, removed, edit),
+                *assigned.findings,
+                *held_back,
+                *staying,
+                *_restarts(snapshot, edit),
+            ]
+        ),
+        digest=_digest(edit, desired, assigned, found, options),
+        pools=tuple(pool.name for pool in pools),
+        launchers=found,
+        removing=True,
+        cleared=removal.history(snapshot) if last and not stuck else (),
+    )
+
+
+def _as_in_effect(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
+    """The pools with the launcher images that VMs get now: which image is next is not for a removal to say."""
+    live = launcher_backends.recorded(snapshot.admission or Admission())
+    images = live.images if live else {}
+    return [replace(pool, virt_launcher_image=images.get(pool.name, pool.virt_launcher_image)) for pool in pools]
 
 
 def recorded(snapshot: Snapshot) -> tuple[Pool, ...]:
@@ -484,28 +560,24 @@ def _size(pool: str, assigned: assignment.Assignment, snapshot: Snapshot) -> int
 
 
 def _retired(
-    snapshot: Snapshot, pools: t.Sequence[Pool], moves: t.Sequence[Move], options: Options
+    snapshot: Snapshot, gone: t.Sequence[str], moves: t.Sequence[Move]
 ) -> tuple[tuple[DaemonSetChange, ...], list[Finding]]:
-    """DaemonSets of pools that are gone from the list; one whose nodes cannot leave it now stays."""
-    if not options.prune:
-        return (), []
+    """DaemonSets of pools that go; one whose nodes cannot leave it now stays."""
     leaving = {move.node for move in moves}
     changes = []
     findings = []
-    for name, live in snapshot.pools.items():
-        if name in {pool.name for pool in pools}:
-            continue
+    for name in gone:
         held = (n.name for n in snapshot.nodes.values() if name in (n.owner, n.former_owner))
         stuck = [node for node in held if node not in leaving]
         if stuck:
             findings.append(
                 warning(
                     "pool_not_removed",
-                    f"Pool {name} is gone from the list but its DaemonSet stays, because {listed(stuck)} cannot leave it now.",
+                    f"Pool {name} is to go but its DaemonSet stays, because {listed(stuck)} cannot leave it now.",
                 )
             )
         else:
-            changes.append(DaemonSetChange(name, "delete", snapshot.namespace, live=live))
+            changes.append(DaemonSetChange(name, "delete", snapshot.namespace, live=snapshot.pools[name]))
     return tuple(changes), findings
 
 
@@ -519,18 +591,22 @@ def _kept(kept: t.Sequence[str]) -> t.Iterator[Finding]:
 
 
 def _consequences(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
-    if edit.changed:
-        running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
-        yield note(
-            "primary_restarts",
-            f"Installing the exclusion changes the primary's pod template: virt-operator restarts its {running} handler(s) "
-            "once, at the pace of its own rollouts; running VMs go on.",
-        )
+    yield from _restarts(snapshot, edit)
     if snapshot.migrations and (edit.changed or moves):
         yield note(
             "migrations_running",
             f"{len(snapshot.migrations)} live migration(s) are running; a restarting handler would break them, so the run "
             "waits for those that it would touch.",
+        )
+
+
+def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    if edit.changed:
+        running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
+        yield note(
+            "primary_restarts",
+            f"The exclusion is part of the primary's pod template: virt-operator restarts its {running} handler(s) once, at "
+            "the pace of its own rollouts; running VMs go on.",
         )
 
 
@@ -556,7 +632,10 @@ def _digest(
     return Digest(
         objects=digest(objects)[:12],
         owners=digest(dict(assigned.wanted))[:12],
-        options=digest([options.overlap, options.prune, options.max_unavailable, options.prepull])[:12],
+        options=digest(
+            [options.overlap, options.prune, options.max_unavailable, options.prepull]
+            + ([options.removed] if options.removed is not None else [])
+        )[:12],
     )
 
 

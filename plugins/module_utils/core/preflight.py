@@ -46,6 +46,13 @@ def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
         yield from _canary(snapshot)
 
 
+def for_removal(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """The same where the exclusion goes: what others do to the primary's scheduling is theirs again."""
+    yield from fitness(snapshot)
+    if edit.changed:
+        yield from _canary(snapshot)
+
+
 def own_change_settling(snapshot: Snapshot) -> bool:
     """Whether KubeVirt has not rolled out yet what this collection asked of it."""
     return health.explained_by_us(snapshot.kubevirt, snapshot.primary, snapshot.dead_primary_handlers)

@@ -42,7 +42,8 @@ def plan_lines(plan: Plan) -> list[str]:
     if plan.errors:
         lines.append("A run is refused until the errors above are gone.")
     elif not plan.pending:
-        lines.append("No change: everything is as the pools ask for.")
+        everything = "nothing of these pools is left." if plan.removing else "everything is as the pools ask for."
+        lines.append(f"No change: {everything}")
     else:
         lines += _step_lines(plan)
     lines.append(f"Plan digest: {plan.digest}")
@@ -63,9 +64,10 @@ def _step_lines(plan: Plan) -> list[str]:
     for number, batch in enumerate(plan.batches, 1):
         lines.append(f"Batch {number} of {len(plan.batches)}:")
         lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
-    if plan.retired:
+    last = plan.last_changes()
+    if last:
         lines.append("At the end:")
-        lines += [f"  {change}" for change in plan.retired]
+        lines += [f"  {line}" for line in last]
     return lines
 
 

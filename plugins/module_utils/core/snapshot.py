@@ -124,7 +124,7 @@ class Admission:
     aie: bool = False
     version: str | None = None
     objects: t.Mapping[tuple[str, str], KubeObject] = field(default_factory=dict)
-    """Policies, bindings and the ConfigMap of names that we use, ours or not, by kind and name."""
+    """Policies, bindings and ConfigMaps of names that we use, ours or not, by kind and name."""
     assumed: bool = False
 
     @classmethod
@@ -368,7 +368,7 @@ def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple
 def _concerns_launchers(obj: KubeObject) -> bool:
     kind, name = obj.get("kind"), obj["metadata"]["name"]
     if kind == kinds.CONFIG_MAP.name:
-        return bool(name == names.AIE_CONFIG)
+        return name in (names.AIE_CONFIG, names.HISTORY)
     policies = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", kinds.KYVERNO_MUTATING_POLICY.name)
     return kind in policies and name in (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)
 

@@ -95,14 +95,16 @@ def give_back(
 ) -> Assignment:
     """The owner of every node when some owners are taken away: all others keep what they have.
 
-    :param pools: those that stay, in order; the first that selects a node gets it, else the primary.
+    :param pools: those that stay, in order; the first that selects a node, and would run there, gets it, else the primary.
     :param leaving: the owners that are taken away.
     :param templates: as for ``assign``.
     """
     wanted = {}
     for node in nodes.values():
-        claims = [pool.name for pool in pools if pool.nodes.matches(node.labels)]
-        wanted[node.name] = (claims or [names.PRIMARY])[0] if _loses(node, leaving) else node.owner
+        claims = (
+            pool.name for pool in pools if pool.nodes.matches(node.labels) and not unfit(templates[pool.name], node)
+        )
+        wanted[node.name] = next(claims, names.PRIMARY) if _loses(node, leaving) else node.owner
     moving = {name: node for name, node in nodes.items() if wanted[name] != node.owner}
     reasons = {name: _blocked(node, wanted[name], templates) for name, node in moving.items()}
     blocked = {name: reason for name, reason in reasons.items() if reason}

@@ -49,6 +49,26 @@ def skew(image: str, kubevirt_version: str | None) -> t.Literal["same", "differe
     return "same" if ours == theirs else "different"
 
 
+def retagged(image: str, kubevirt_version: str) -> str | None:
+    """The image of the same name for another version: ``handler:v1.9.1-gpu`` for ``handler:v1.9.0-gpu``; None where the tag
+    does not tell."""
+    tag = _tag(image)
+    ours, theirs = _release(tag), _release(kubevirt_version)
+    if ours is None or theirs is None:
+        return None
+    return image.partition("@")[0][: -len(tag)] + tag.replace(ours, theirs, 1)
+
+
+def rank(version: str) -> tuple[int | str, ...] | None:
+    """What orders versions, a release after its own candidates; None for what ``skew`` calls unknown."""
+    release = _release(version)
+    if release is None:
+        return None
+    number, _dash, pre = release.partition("-")
+    kind = pre.rstrip("0123456789.")
+    return (*map(int, number.split(".")), kind or "release", int(pre[len(kind) :].lstrip(".") or 0))
+
+
 def _tag(image: str) -> str:
     without_digest = image.partition("@")[0]
     # A colon before the last slash is a registry's port.

@@ -52,7 +52,7 @@ def check(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterator[Finding
                 f"not serve; enable it, or empty {_place(snapshot)} and set virtpools_outdated: refuse.",
             )
         return
-    methods = [method for method in field(snapshot.kubevirt, *_METHODS) or () if method in _EFFECTS]
+    methods = _methods(snapshot)
     if methods:
         what = " and ".join(_EFFECTS[method] for method in methods)
         yield error(
@@ -80,6 +80,24 @@ def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
             f"Policy {names.OUTDATED_POLICY} was made for other launcher images than those of the pools and KubeVirt's own, "
             f"{stock}, as after an upgrade of KubeVirt: KubeVirt takes pool VMs for outdated until the next run of site.",
         )
+
+
+def after_upgrade(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """What an upgrade of KubeVirt will bring about: it changes the image that the live policy names."""
+    objects = snapshot.admission.objects if snapshot.admission is not None else {}
+    methods = _methods(snapshot)
+    if methods and (kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY) in objects:
+        yield warning(
+            "upgrade_outdated_policy_stale",
+            f"Policy {names.OUTDATED_POLICY} names KubeVirt's launcher image {stock_image(snapshot)}; once KubeVirt is "
+            f"upgraded, it would {' and '.join(_EFFECTS[method] for method in methods)} pool VMs again and again until site "
+            f"has run: empty {_place(snapshot)} before the upgrade, and fill it again after that run.",
+        )
+
+
+def _methods(snapshot: Snapshot) -> list[str]:
+    """By what KubeVirt updates outdated VMs."""
+    return [method for method in field(snapshot.kubevirt, *_METHODS) or () if method in _EFFECTS]
 
 
 def _digest_of(policy: t.Mapping[str, t.Any]) -> t.Any:

@@ -19,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     names,
     preflight,
     removal,
+    waves,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
     Finding,
@@ -62,6 +63,8 @@ class Options:
     outdated: launchers.Outdated = "refuse"
     removed: removal.Removed | None = None
     """The pools that go. Then those that the cluster records count, and no list."""
+    waves: tuple[waves.WaveSpec, ...] = ()
+    """Which nodes come first; all at once where nothing is said."""
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -157,10 +160,32 @@ class Digest:
                 parts[0],
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
-            ("the options (overlap, prune, max_unavailable, prepull, removed)", self.options, parts[2]),
+            ("the options (overlap, prune, max_unavailable, prepull, waves, removed)", self.options, parts[2]),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
+
+
+@dataclass(frozen=True)
+class Wave:
+    """``nodes``: all of the wave, those that are done included. ``batches``: what is left to do."""
+
+    name: str
+    number: int
+    nodes: tuple[str, ...]
+    batches: tuple[tuple[Move, ...], ...]
+    held_back: int = 0
+    """Nodes with something to do that cannot be done now."""
+
+    @property
+    def left(self) -> int:
+        """How many nodes are to be touched."""
+        return sum(map(len, self.batches))
+
+    @property
+    def done(self) -> int:
+        """How many nodes are as they should be."""
+        return len(self.nodes) - self.left - self.held_back
 
 
 @dataclass(frozen=True)
@@ -187,6 +212,8 @@ class Plan:
     pools: tuple[str, ...] = field(default=())
     launchers: Launchers | None = None
     """None where the snapshot has not all that decides it."""
+    waves: tuple[Wave, ...] = ()
+    """In order; ``batches`` are all of theirs."""
     removing: bool = False
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""

@@ -1,0 +1,134 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, removal
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+
+OURS = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+EXPECTED = [
+    "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
+    "MutatingAdmissionPolicy virtpools-launcher: delete",
+    "DaemonSet kubevirt/virt-handler-gpu: delete",
+    "Pod kubevirt/pull: delete",
+    "ConfigMap kubevirt/virtpools-history: delete",
+    "Node n1: forget its owner gpu",
+    "Node n2: forget its owner rt",
+]
+
+
+def history(labels=OURS):
+    made = kinds.CONFIG_MAP.object(names.HISTORY, builders.NAMESPACE, data={})
+    made["metadata"]["labels"] = dict(labels)
+    return made
+
+
+@pytest.fixture
+def left(world):
+    """What pools leave behind, on a cluster with KubeVirt."""
+    for obj in vms.policy():
+        world.put(obj)
+    pull = kinds.POD.object("pull", builders.NAMESPACE, spec={}, status={})
+    pull["metadata"]["labels"] = {names.PULL_LABEL: "x"}
+    for obj in (
+        builders.pool_daemonset(builders.pool("gpu")),
+        pull,
+        history(),
+        builders.node("n1", "gpu"),
+        builders.node("n2", None, "rt"),
+        kinds.NAMESPACE.object(builders.NAMESPACE),
+    ):
+        world.put(obj)
+    return world
+
+
+@pytest.fixture
+def abandoned(left):
+    """The same when KubeVirt and its own DaemonSet are gone."""
+    left.drop(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+    left.drop(kinds.DAEMON_SET, "virt-handler", builders.NAMESPACE)
+    return left
+
+
+def everything(world):
+    return {key: obj for key, obj in world.objects.items() if key[1] not in ("nodes", "namespaces")}
+
+
+class TestWithoutKubeVirt:
+    def test_all_that_is_ours_goes_and_a_second_time_changes_nothing(self, run, abandoned):
+        found = run("leftovers")
+        assert (found["kubevirt"], found["changed"], found["changes"]) == (False, True, EXPECTED)
+        assert found["text"] == [removal.WITHOUT_KUBEVIRT, *EXPECTED]
+        kinds_left = {key[1] for key in everything(abandoned)}
+        assert kinds_left <= {"pods"}, "only handlers of the primary, whose DaemonSet is gone"
+        for node in abandoned.all(kinds.NODE):
+            assert removal.owner_noted(node) is None
+        abandoned.writes.clear()
+        again = run("leftovers")
+        assert (again["changed"], again["text"]) == (False, [removal.NOTHING_LEFT])
+        assert abandoned.writes == []
+
+    def test_check_mode_predicts_and_writes_nothing(self, run, abandoned):
+        predicted = run("leftovers", check=True)
+        assert abandoned.writes == []
+        done = run("leftovers")
+        assert [predicted[key] for key in ("changes", "diff")] == [done[key] for key in ("changes", "diff")]
+
+    def test_nor_its_custom_resources(self, run, abandoned):
+        abandoned.unserved |= {"KubeVirt", "VirtualMachineInstance", "VirtualMachineInstanceMigration"}
+        assert run("leftovers")["changes"] == EXPECTED
+
+    def test_nor_its_namespace(self, run, abandoned):
+        for kind, name in (
+            (kinds.DAEMON_SET, "virt-handler-gpu"),
+            (kinds.POD, "pull"),
+            (kinds.CONFIG_MAP, names.HISTORY),
+        ):
+            abandoned.drop(kind, name, builders.NAMESPACE)
+        abandoned.drop(kinds.NAMESPACE, builders.NAMESPACE)
+        assert run("leftovers")["changes"] == [*EXPECTED[:2], *EXPECTED[5:]]
+        assert not any("/leases" in path for _verb, path in abandoned.writes), "there is no place for a Lease"
+
+    def test_nothing_of_others(self, run, abandoned):
+        abandoned.put(history(labels={}))
+        foreign = builders.pool_daemonset(builders.pool("mine"))
+        del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        abandoned.put(foreign)
+        assert EXPECTED[4] not in run("leftovers")["changes"]
+        assert abandoned.find(kinds.DAEMON_SET, "virt-handler-mine", builders.NAMESPACE) is not None
+
+    def test_a_lease_of_a_dead_run_goes_too(self, run, abandoned):
+        lease = kinds.LEASE.object(names.LEASE_NAME, builders.NAMESPACE, spec={})
+        abandoned.put(lease)
+        assert run("leftovers")["changes"] == [*EXPECTED, "Lease kubevirt/virtpools: delete"]
+        assert abandoned.all(kinds.LEASE) == []
+
+    def test_one_pool_cannot_go_alone(self, run, abandoned):
+        assert "no pool can stay" in run.failure("leftovers", removed=["gpu"])
+        assert abandoned.writes == []
+
+    def test_missing_rights_are_named_before_anything_is_written(self, run, abandoned):
+        abandoned.denied.add(("delete", "daemonsets"))
+        assert "delete daemonsets.apps" in run.failure("leftovers")
+        assert abandoned.writes == []
+
+
+class TestWithKubeVirt:
+    def test_nothing_goes_while_there_are_pools(self, run, left):
+        found = run("leftovers")
+        assert (found["kubevirt"], found["changed"]) == (True, False)
+        assert left.writes == []
+
+    def test_check_mode_takes_it_that_they_are_gone(self, run, left):
+        assert run("leftovers", check=True)["changes"] == [EXPECTED[4]]
+        assert left.writes == []
+
+    def test_then_the_history(self, run, world):
+        world.put(history())
+        assert run("leftovers", only_without_kubevirt=True)["changed"] is False
+        assert run("leftovers")["changes"] == [EXPECTED[4]]
+        assert world.all(kinds.CONFIG_MAP) == world.all(kinds.LEASE) == []

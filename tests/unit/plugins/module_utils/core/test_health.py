@@ -13,7 +13,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.health imp
     hco_findings,
     health_findings,
     primary_rolled_out,
+    rank,
     release_of,
+    retagged,
     skew,
     version_of,
     waits_only_for,
@@ -101,6 +103,25 @@ class TestVersions:
     def test_skew_of_a_kubevirt_without_a_release(self, version):
         assert skew("r/h:v1.9.0", version) == "unknown"
         assert release_of(version) is None
+
+    @pytest.mark.parametrize(
+        ("image", "expected"),
+        [
+            ("r:5000/h:v1.9.0-gpu", "r:5000/h:v1.10.0-rc.1-gpu"),
+            ("r/h:1.9.0_cuda12@sha256:01", "r/h:1.10.0-rc.1_cuda12"),
+            ("r/v1.9.0/h:v1.9.0", "r/v1.9.0/h:v1.10.0-rc.1"),
+            ("r/h:latest", None),
+            ("r:5000/h", None),
+        ],
+    )
+    def test_the_image_for_another_version(self, image, expected):
+        assert retagged(image, "v1.10.0-rc.1") == expected
+        assert retagged(image, "devel") is None
+
+    def test_versions_in_order(self):
+        order = ["v1.9.1", "v1.10.0-alpha.0", "v1.10.0-beta.2", "v1.10.0-rc.2", "v1.10.0-rc.10", "v1.10.0", "v1.10.1"]
+        assert sorted(set(order), key=rank) == order
+        assert (rank("devel"), rank("1.9.0"), rank("v1.9.0-12-gabc")) == (None, rank("v1.9.0"), rank("v1.9.0"))
 
     def test_release(self):
         assert release_of("v1.10.2-rc.0") == (1, 10)

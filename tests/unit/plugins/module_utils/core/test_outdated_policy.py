@@ -156,3 +156,20 @@ class TestExamine:
     def test_without_pools_it_is_the_next_run_that_removes_it(self):
         state = updating("LiveMigrate", admission=self.live())
         assert list(outdated_policy.examine(state, Table(()))) == []
+
+
+class TestAfterUpgrade:
+    def found(self, *methods, admission=None):
+        return list(outdated_policy.after_upgrade(updating(*methods, admission=admission or TestExamine().live())))
+
+    def test_the_policy_will_be_stale_while_kubevirt_updates_by_itself(self):
+        (finding,) = self.found("LiveMigrate", "Evict")
+        assert (finding.severity, finding.code) == ("warning", "upgrade_outdated_policy_stale")
+        assert f"image {STOCK}; once KubeVirt is upgraded, it would migrate and restart pool VMs" in finding.message
+        assert (
+            "empty spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt kubevirt/kubevirt" in finding.message
+        )
+
+    def test_nothing_without_methods_or_policy(self):
+        assert self.found() == []
+        assert self.found("LiveMigrate", admission=snapshot.Admission(policy_kind=POLICY)) == []

@@ -1,0 +1,142 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module upgrade_info: is a cluster with pools fit for an upgrade of KubeVirt?"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: upgrade_info
+short_description: Tell before an upgrade of KubeVirt whether the pools will survive it, and which images they need
+version_added: 0.1.0
+description:
+  - Looks for what would keep KubeVirt's rollout from ending, for what is wrong with the pools already, and for what the upgrade brings about, such
+    as a policy of O(outdated=correct) that is no longer right.
+  - Lists the images that the pools name, and those of the new version that the run of C(site) after the upgrade needs. That run makes the pools
+    follow, and refuses images of another version unless O(allow_skew=true).
+  - With a pool list, its images are the ones in question, as they will be given to that run. Without one, the pools that the cluster records.
+  - Needs only the rights of the ClusterRole C(virtpools-reader).
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.reads
+options:
+  version:
+    description: KubeVirt's version after the upgrade, such as V(v1.9.1).
+    type: str
+    required: true
+  dump:
+    description:
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to look at instead of a cluster.
+      - Needed are KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher policy with its binding.
+    type: path
+seealso:
+  - module: virtpools.kubevirt.launcher_images_info
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Look before the upgrade
+  virtpools.kubevirt.upgrade_info:
+    version: v1.9.1
+    pools: "{{ pools_for_1_9_1 }}"
+  register: upgrade
+
+- name: Nothing may stand in its way
+  ansible.builtin.assert:
+    that: upgrade.verdict != 'blocked'
+    fail_msg: "{{ upgrade.text | join('\n') }}"
+"""
+
+RETURN = r"""
+verdict:
+  description: V(blocked) when a finding is an error, V(prepare) when one is a warning, else V(ready).
+  returned: success
+  type: str
+  sample: prepare
+summary:
+  description: The verdict as a sentence.
+  returned: success
+  type: str
+  sample: The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead.
+kubevirt_version:
+  description: Version of KubeVirt that is deployed.
+  returned: success
+  type: str
+  sample: v1.9.0
+images:
+  description: The images that the pools name.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    pool:
+      description: Name of the pool.
+      type: str
+    field:
+      description: V(virtHandlerImage) or V(virtLauncherImage).
+      type: str
+    image:
+      description: The image.
+      type: str
+    skew:
+      description: Whether its tag says the new version. V(same), V(different), or V(unknown).
+      type: str
+    needed:
+      description: The same image for the new version; null where the tag does not tell.
+      type: str
+findings:
+  description: What to know. See M(virtpools.kubevirt.plan_info) for the fields.
+  returned: success
+  type: list
+  elements: dict
+text:
+  description: The same for a person, as lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import report, upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+
+ARGUMENTS = {
+    **_module.POOL_ARGUMENTS,
+    "version": {"type": "str", "required": True},
+    "dump": {"type": "path"},
+}
+
+
+def body(task: _module.Task) -> dict:
+    options = task.options()
+    pools = task.pools() if task.pools_given else None
+    found = upgrade.check(_snapshot(task), task.params["version"], pools, options)
+    return {
+        "changed": False,
+        "verdict": found.verdict,
+        "summary": found.summary,
+        "kubevirt_version": found.current,
+        "images": [image.to_dict() for image in found.images],
+        "findings": [finding.to_dict() for finding in found.findings],
+        "text": report.upgrade_lines(found),
+    }
+
+
+def _snapshot(task: _module.Task) -> Snapshot:
+    if task.params["dump"]:
+        return dump.read(task.params["dump"], task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    return task.snapshot()
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

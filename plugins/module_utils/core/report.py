@@ -13,7 +13,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.state import State
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.upgrade import Upgrade
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.upgrade import Upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Report
 
@@ -88,20 +87,6 @@ def state_lines(state: State) -> list[str]:
     if state.in_transit:
         lines.append(f"In transit: {', '.join(state.in_transit)}")
     return lines + _finding_lines(state.findings)
-
-
-def upgrade_lines(upgrade: Upgrade) -> list[str]:
-    """Whether an upgrade can go ahead, what speaks against it, and the images that the pools need for it."""
-    lines = [upgrade.summary, *_finding_lines(upgrade.findings)]
-    if upgrade.images:
-        lines += _table(
-            ["POOL", "FIELD", "IMAGE", f"FOR {upgrade.target}"],
-            [
-                [i.pool, i.field, i.image, "as it is" if i.skew == "same" else i.needed or "unknown"]
-                for i in upgrade.images
-            ],
-        )
-    return lines
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[str]:

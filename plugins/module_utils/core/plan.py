@@ -39,6 +39,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
     Node,
     Snapshot,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.waves import WaveSpec, natural
 
 Action = t.Literal["move", "finish", "replace"]
 ObjectAction = t.Literal["create", "update", "delete"]
@@ -63,7 +64,7 @@ class Options:
     outdated: launchers.Outdated = "refuse"
     removed: removal.Removed | None = None
     """The pools that go. Then those that the cluster records count, and no list."""
-    waves: tuple[waves.WaveSpec, ...] = ()
+    waves: tuple[WaveSpec, ...] = ()
     """Which nodes come first; all at once where nothing is said."""
 
     def __post_init__(self) -> None:
@@ -304,11 +305,13 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     templates[names.PRIMARY] = _plain_template(snapshot.primary)
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
     changes = _daemonset_changes(snapshot, desired)
-    moves, held_back = _moves(snapshot, assigned, desired)
+    moves, held_back, held = _moves(snapshot, assigned, desired)
     listed_pools = {pool.name for pool in pools}
     gone = [pool for pool in snapshot.pools if pool not in listed_pools] if options.prune else []
     retired, staying = _retired(snapshot, gone, moves)
-    batches = _batches(moves, assigned, snapshot, options)
+    members = _members(snapshot, assigned)
+    in_waves = _waves(moves, held, members, assigned, snapshot, options)
+    batches = tuple(batch for wave in in_waves for batch in wave.batches)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     settling = preflight.own_change_settling(snapshot)
     findings = [
@@ -318,6 +321,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *held_back,
         *staying,
         *_kept(kept),
+        *(waves.check(options.waves, members) if snapshot.complete else ()),
         *_consequences(snapshot, edit, moves),
         *(found.findings() if found else ()),
     ]
@@ -328,6 +332,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         daemonsets=changes,
         moves=moves,
         batches=batches,
+        waves=in_waves,
         retired=retired,
         wanted=assigned.wanted,
         desired=desired,
@@ -352,9 +357,11 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
     templates = {pool: ds["spec"]["template"] for pool, ds in desired.items()}
     templates[names.PRIMARY] = _plain_template(snapshot.primary)
     assigned = assignment.give_back(snapshot.nodes, pools, leaving, templates)
-    moves, held_back = _moves(snapshot.only(removal.concerned(snapshot.nodes, leaving)), assigned, desired)
+    moves, held_back, held = _moves(snapshot.only(removal.concerned(snapshot.nodes, leaving)), assigned, desired)
     retired, staying = _retired(snapshot, [pool for pool in snapshot.pools if pool in leaving], moves)
-    batches = _batches(moves, assigned, snapshot, options)
+    members = _members(snapshot, assigned)
+    in_waves = _waves(moves, held, members, assigned, snapshot, options)
+    batches = tuple(batch for wave in in_waves for batch in wave.batches)
     found = None
     if snapshot.admission:
         if launcher_backends.in_use(snapshot.admission) is None:
@@ -368,6 +375,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         daemonsets=(),
         moves=moves,
         batches=batches,
+        waves=in_waves,
         retired=retired,
         wanted=assigned.wanted,
         desired=desired,
@@ -377,6 +385,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
                 *assigned.findings,
                 *held_back,
                 *staying,
+                *waves.check(options.waves, members),
                 *_restarts(snapshot, edit),
             ]
         ),
@@ -507,7 +516,8 @@ def _daemonset_changes(snapshot: Snapshot, desired: t.Mapping[str, KubeObject]) 
 
 def _moves(
     snapshot: Snapshot, assigned: assignment.Assignment, desired: t.Mapping[str, KubeObject]
-) -> tuple[tuple[Move, ...], list[Finding]]:
+) -> tuple[tuple[Move, ...], list[Finding], frozenset[str]]:
+    """The moves, what is held back as findings, and the nodes that are."""
     templates = {pool: daemonsets.template_of(ds) for pool, ds in desired.items()}
     moves = []
     waiting = []
@@ -547,7 +557,8 @@ def _moves(
             )
         )
     order: dict[str, int] = {"finish": 0, "move": 1, "replace": 2}
-    return tuple(sorted(moves, key=lambda m: order[m.action])), findings
+    held = frozenset({*assigned.blocked, *unproven, *waiting})
+    return tuple(sorted(moves, key=lambda m: order[m.action])), findings, held
 
 
 def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -> bool:
@@ -556,6 +567,37 @@ def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -
     daemonset = names.pool_daemonset_name(owner)
     pods = [p for p in snapshot.handlers.get(node, ()) if p.daemonset == daemonset and not p.terminating]
     return any(pod.template != template for pod in pods)
+
+
+def _members(snapshot: Snapshot, assigned: assignment.Assignment) -> tuple[waves.Member, ...]:
+    """The nodes that waves are made of: all that pools have or will have, whatever is done already."""
+    members = []
+    for node in snapshot.nodes.values():
+        wanted = assigned.wanted[node.name]
+        if wanted != names.PRIMARY:
+            members.append(waves.Member(node.name, node.labels, wanted))
+        elif node.owner != names.PRIMARY or node.former_owner is not None:
+            left = node.owner if node.owner not in (names.PRIMARY, names.IN_TRANSIT) else node.former_owner
+            members.append(waves.Member(node.name, node.labels, left or names.PRIMARY, leaving=True))
+    return tuple(members)
+
+
+def _waves(
+    moves: t.Sequence[Move],
+    held: t.Collection[str],
+    members: t.Collection[waves.Member],
+    assigned: assignment.Assignment,
+    snapshot: Snapshot,
+    options: Options,
+) -> tuple[Wave, ...]:
+    """All waves, with what is left to do in each."""
+    found = []
+    for number, wave in enumerate(waves.group(options.waves, members), 1):
+        within = set(wave.nodes)
+        left = [move for move in moves if move.node in within]
+        batches = _batches(left, assigned, snapshot, options)
+        found.append(Wave(wave.name, number, wave.nodes, batches, len(within.intersection(held))))
+    return tuple(found)
 
 
 def _batches(
@@ -661,11 +703,7 @@ def _digest(
         owners=digest(dict(assigned.wanted))[:12],
         options=digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
+            + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.removed] if options.removed is not None else [])
         )[:12],
     )
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Sort key that puts node-9 before node-10."""
-    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))

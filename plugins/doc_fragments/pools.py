@@ -95,6 +95,14 @@ options:
     choices:
       - refuse
       - correct
+  waves:
+    description:
+      - Which nodes come first, as a list of entries. Each takes nodes that no earlier entry took, and what is left is the last wave.
+      - An entry may have C(name), C(nodes) (a list of names), C(match) (labels) and C(matchExpressions), C(pools) (a list of names), C(per) (a
+        label; one wave for every value it has) and C(count) or C(percent) (so many of the nodes, with C(per) of every value's). A node must
+        fit all that is said.
+      - The waves depend on the pools and on the nodes' labels, not on what is done already.
+    type: raw
   removed:
     description:
       - Take pools away instead. Either V(all), or a list of their names. The pools that the cluster records count, so no list of pools is given,

@@ -31,6 +31,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     permissions,
     plan,
     removal,
+    waves,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
@@ -61,6 +62,7 @@ POOL_ARGUMENTS: Arguments = {
         "choices": ["auto", "admission_policy", "kyverno", "aie_webhook", "none"],
     },
     "outdated": {"type": "str", "default": "refuse", "choices": ["refuse", "correct"]},
+    "waves": {"type": "raw"},
     "removed": {"type": "raw"},
 }
 
@@ -141,6 +143,7 @@ class Task:
             prepull=self.params["prepull"],
             launcher_backend=self.params["launcher_backend"],
             outdated=self.params["outdated"],
+            waves=waves.parse(self.params["waves"]),
             removed=removal.parse(self.params["removed"]),
         )
 

@@ -42,6 +42,10 @@ options:
       - Needed are KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one; for O(vms) the
         launcher pods, and the namespaces where pools select them; for what the launcher policy does now the policies.
     type: path
+  stop_after_wave:
+    description:
+      - The name or number of the last wave that the run carries out. The digest of the plan does not depend on it.
+    type: raw
   vms:
     description:
       - Whether to read the launcher pods of all namespaces, to name the running VMs that the mapping keeps off the nodes they run on, or
@@ -83,6 +87,10 @@ pending:
   description: Whether a run has anything to do.
   returned: success
   type: bool
+settling:
+  description: Whether KubeVirt has not rolled out yet what an earlier run asked of it; the run waits for that.
+  returned: success
+  type: bool
 digest:
   description: What the plan is approved by. It covers desired objects, the owner of every node and options that change writes.
   returned: success
@@ -99,6 +107,44 @@ batches:
   returned: success
   type: list
   elements: list
+waves:
+  description: The waves, in order. Without O(waves) there is one.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    number:
+      description: Its place, from 1.
+      type: int
+    name:
+      description: Its name.
+      type: str
+    nodes:
+      description: All its nodes, those that are done included.
+      type: list
+      elements: str
+    done:
+      description: How many are as they should be.
+      type: int
+    left:
+      description: How many are to be touched.
+      type: int
+    batches:
+      description: Which of RV(batches) are its own, as indices.
+      type: list
+      elements: int
+    due:
+      description: Whether it has something to do, and O(stop_after_wave) does not come before it.
+      type: bool
+stop:
+  description: Where the run stops before its end, and how to go on; empty when it does not.
+  returned: success
+  type: str
+progress:
+  description: For every one of RV(batches), where the rollout stands before it; for M(virtpools.kubevirt.pool_nodes).
+  returned: success
+  type: list
+  elements: dict
 launcher_steps:
   description: After how many batches the launcher policy changes; 0 is before the first.
   returned: success
@@ -157,6 +203,7 @@ text:
 """
 
 import contextlib
+import time
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
@@ -168,6 +215,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     permissions,
     plan,
     preflight,
+    progress,
     removal,
     report,
     snapshot,
@@ -182,6 +230,7 @@ ARGUMENTS = {
     "for_run": {"type": "bool", "default": False},
     "settle_timeout": {"type": "int", "default": 1800},
     "dump": {"type": "path"},
+    "stop_after_wave": {"type": "raw"},
     "vms": {"type": "bool", "default": False},
     "remove_vms": {"type": "str", "default": "refuse", "choices": ["refuse", "leave", "migrate"]},
 }
@@ -201,12 +250,18 @@ def body(task: _module.Task) -> dict:
                 ]
             )
     made = made.noting(vms)
+    # Where a plan has errors they are what counts, and it may have no waves at all.
+    due = progress.Due.of(made, None if made.errors else task.params["stop_after_wave"])
     return {
         "changed": False,
         "pending": made.pending,
+        "settling": made.settling,
         "digest": str(made.digest),
         "changes": list(made.changes()),
         "batches": [[move.to_dict() for move in batch] for batch in made.batches],
+        "waves": due.to_list(),
+        "stop": due.stop or "",
+        "progress": [each.to_dict() for each in due.progress(time.time())],
         "launcher_steps": list(made.launcher_steps),
         "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
@@ -215,7 +270,7 @@ def body(task: _module.Task) -> dict:
         "findings": [finding.to_dict() for finding in made.findings],
         "errors": [finding.message for finding in made.errors],
         "owners": report.owners(made),
-        "text": report.plan_lines(made),
+        "text": report.plan_lines(made, due),
     }
 
 

@@ -32,6 +32,11 @@ options:
       - An empty list only deletes the image pull pods that an interrupted run left behind.
     type: list
     elements: str
+  progress:
+    description:
+      - Where the rollout stands before O(nodes), as M(virtpools.kubevirt.plan_info) returned it for the batch. Then the text ends with a line on
+        how far it is, and how long it may still take.
+    type: dict
   settle_timeout:
     description: How many seconds to wait for KubeVirt to be available and settled before a batch.
     type: int
@@ -102,18 +107,22 @@ text:
   sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler"]
 """
 
+import time
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import batches, live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Progress
 
 ARGUMENTS = {
     **_module.POOL_ARGUMENTS,
     **_module.RUN_ARGUMENTS,
     "nodes": {"type": "list", "elements": "str"},
+    "progress": {"type": "dict"},
     "settle_timeout": {"type": "int", "default": 300},
     "node_timeout": {"type": "int", "default": 300},
     "pull_timeout": {"type": "int", "default": 900},
@@ -123,6 +132,7 @@ ARGUMENTS = {
 
 def body(task: _module.Task) -> dict:
     nodes = task.params["nodes"]
+    stands = None if task.params["progress"] is None else Progress.of(task.params["progress"])
     made = task.plan(nodes)
     task.refuse(made, but=() if task.check_mode else preflight.TRANSIENT)
     groups = made.batches or ((),) if nodes is None else (made.moves,)
@@ -145,7 +155,7 @@ def body(task: _module.Task) -> dict:
                 # Nodes of earlier batches are reported all the same.
                 raise _module.TaskFailed(str(error), result) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
-            result["text"] = [str(outcome) for outcome in outcomes]
+            result["text"] = [*map(str, outcomes), *_progress(task, stands, made, outcomes)]
             _refuse_to_go_on(outcomes, result)
     return result
 
@@ -159,6 +169,16 @@ def _carry_out(task: _module.Task, made: Plan) -> list[Outcome]:
         migrations=task.params["migration_timeout"],
     )
     return batches.carry_out(task.cluster, made, made.moves, timeouts, task.clock, prepull=task.params["prepull"])
+
+
+def _progress(task: _module.Task, stands: Progress | None, made: Plan, outcomes: list[Outcome]) -> list[str]:
+    if stands is None:
+        return []
+    try:
+        without = live.without_handler(task.cluster, made.snapshot.namespace)
+    except ClusterError:  # no line about a batch is worth a run
+        return []
+    return [stands.line(sum(outcome.result == "done" for outcome in outcomes), without, time.time())]
 
 
 def _refuse_to_go_on(outcomes: list[Outcome], result: dict) -> None:

@@ -118,6 +118,16 @@ def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | No
         )
 
 
+def without_handler(cluster: Cluster, namespace: str) -> int:
+    """How many nodes have no Ready handler now: those of DaemonSets, as these count them, and those in transit."""
+    found = cluster.list(kinds.DAEMON_SET, namespace)
+    handlers = (ds for ds in found if ds["metadata"]["name"] == names.HANDLER or snapshot.is_ours(ds))
+    statuses = [daemonset.get("status") or {} for daemonset in handlers]
+    missing = sum(max(0, s.get("desiredNumberScheduled", 0) - s.get("numberReady", 0)) for s in statuses)
+    transit = cluster.list(kinds.NODE, label_selector=f"{names.OWNER_LABEL}={names.IN_TRANSIT}")
+    return missing + sum(1 for _node in transit)
+
+
 def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Object]:
     if nodes is None or len(nodes) > _MOST_SINGLE_READS:
         for node in cluster.list(kinds.NODE):

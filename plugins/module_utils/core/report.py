@@ -8,9 +8,10 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan, Wave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Due
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.state import State
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.upgrade import Upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import VERDICTS
@@ -33,8 +34,11 @@ def owners(plan: Plan) -> dict[str, dict[str, int]]:
     return {owner: {"now": now[owner], "after": after[owner]} for owner in order}
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """Everything a run would do, in its order, after what its user should know first."""
+def plan_lines(plan: Plan, due: Due | None = None) -> list[str]:
+    """Everything a run would do, in its order, after what its user should know first.
+
+    :param due: how far the run goes; to the end, unless said.
+    """
     lines = _finding_lines(plan.findings)
     lines += _table(
         ["OWNER", "NODES NOW", "AFTER THE RUN"],
@@ -46,12 +50,12 @@ def plan_lines(plan: Plan) -> list[str]:
         everything = "nothing of these pools is left." if plan.removing else "everything is as the pools ask for."
         lines.append(f"No change: {everything}")
     else:
-        lines += _step_lines(plan)
+        lines += _step_lines(plan, due or Due.of(plan, None))
     lines.append(f"Plan digest: {plan.digest}")
     return lines
 
 
-def _step_lines(plan: Plan) -> list[str]:
+def _step_lines(plan: Plan, due: Due) -> list[str]:
     lines = []
     if plan.settling:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
@@ -62,14 +66,29 @@ def _step_lines(plan: Plan) -> list[str]:
         lines.append("First:")
         lines += [f"  {line}" for line in first]
         lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
-    for number, batch in enumerate(plan.batches, 1):
-        lines.append(f"Batch {number} of {len(plan.batches)}:")
-        lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
+    number = 0
+    for wave in plan.waves:
+        if wave.name != waves.ALL:
+            lines.append(_wave_line(wave, len(plan.waves)))
+        for batch in wave.batches:
+            number += 1
+            lines.append(f"Batch {number} of {len(plan.batches)}:")
+            lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
+        if due.stop and wave.number == due.last:
+            lines.append(due.stop)
     last = plan.last_changes()
     if last:
         lines.append("At the end:")
         lines += [f"  {line}" for line in last]
     return lines
+
+
+def _wave_line(wave: Wave, waves: int) -> str:
+    held = f", {wave.held_back} held back" if wave.held_back else ""
+    return (
+        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {len(wave.nodes)} node(s) done, {wave.left} to go{held}, "
+        f"{len(wave.batches)} batch(es)"
+    )
 
 
 def _difference_lines(change: DaemonSetChange) -> list[str]:

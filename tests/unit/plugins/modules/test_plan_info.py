@@ -48,7 +48,7 @@ class TestApproval:
         digest = run("plan_info", pools=[RAW])["digest"]
         text = run.failure("plan_info", pools=[RAW], expected_plan=digest, max_unavailable=2)
         assert text.startswith(
-            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, removed)"
+            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, waves, removed)"
         )
 
     def test_of_no_plan(self, run):
@@ -129,3 +129,33 @@ def test_what_nobody_expects_is_one_sentence_too(run, world):
     world.before = fail
     found = run("plan_info", pools=[RAW])
     assert found["msg"] == "An error that this collection does not expect: ValueError: surprise. Please report it."
+
+
+class TestWaves:
+    WAVES = ({"name": "canary", "nodes": ["n1"]}, {"match": {"hw": "gpu"}})
+
+    @pytest.fixture(autouse=True)
+    def more(self, world):
+        world.put(builders.node("n2", labels={"hw": "gpu"}))
+        world.put(builders.handler_pod("n2"))
+
+    def test_are_part_of_the_plan(self, run):
+        found = run("plan_info", pools=[RAW], waves=self.WAVES)
+        assert [(wave["name"], wave["nodes"], wave["batches"], wave["due"]) for wave in found["waves"]] == [
+            ("canary", ["n1"], [0], True),
+            ("hw=gpu", ["n2"], [1], True),
+        ]
+        assert (found["stop"], len(found["progress"])) == ("", 2)
+
+    def test_a_stop_changes_no_digest(self, run):
+        whole = run("plan_info", pools=[RAW], waves=self.WAVES)
+        part = run("plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="canary", expected_plan=whole["digest"])
+        assert [wave["due"] for wave in part["waves"]] == [True, False]
+        assert "stops after wave 1 of 2 (canary)" in part["stop"]
+        assert part["stop"] in part["text"]
+
+    def test_no_such_wave(self, run):
+        assert "no such wave" in run.failure("plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="x")
+
+    def test_bad_waves(self, run):
+        assert "Wave 1: count is 0" in run.failure("plan_info", pools=[RAW], waves=[{"count": 0}])

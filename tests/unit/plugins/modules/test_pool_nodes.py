@@ -133,3 +133,14 @@ def test_a_plan_with_errors_is_refused(run, world):
     text = run.failure("pool_nodes", pools=[{**RAW, "nodeSelector": {"kubernetes.io/os": "linux"}}])
     assert "leave the primary virt-handler without a node" in text
     assert world.writes == []
+
+
+def test_a_batch_of_a_rollout_ends_with_its_progress(run):
+    (stands,) = run("plan_info", pools=[RAW])["progress"]
+    found = run("pool_nodes", pools=[RAW], nodes=["n1"], progress=stands)
+    assert found["text"][-1].startswith("Progress: 1 of 1 node done, 1 of 1 in wave 1 of 1 (all); ")
+
+
+def test_bad_progress_is_refused_before_anything_is_done(run, world):
+    assert "progress is not what" in run.failure("pool_nodes", pools=[RAW], progress={"wave": "x"})
+    assert world.writes == []

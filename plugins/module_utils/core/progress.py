@@ -1,0 +1,177 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How far a rollout is to go, and how far it is, batch by batch."""
+
+from __future__ import annotations
+
+import itertools
+import typing as t
+from dataclasses import asdict, dataclass
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan, Wave
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class Due:
+    """What of a plan's waves a run carries out: those up to ``last``, by number."""
+
+    plan: Plan
+    last: int
+
+    @classmethod
+    def of(cls, plan: Plan, stop_after: object) -> Due:
+        """:param stop_after: the name or number of the last wave to carry out; None or empty for all.
+
+        :raises InputErrors: when there is no such wave.
+        """
+        if stop_after in (None, ""):
+            return cls(plan, len(plan.waves))
+        wanted = str(stop_after).strip()
+        for wave in plan.waves:
+            if wanted in (str(wave.number), wave.name):
+                return cls(plan, wave.number)
+        known = [f"{wave.number} ({wave.name})" for wave in plan.waves[:_MOST_NAMED]]
+        more = len(plan.waves) - len(known)
+        there = f"{', '.join(known)}{f' and {more} more' if more > 0 else ''}" if known else "none"
+        problem = (
+            f"virtpools_stop_after_wave is {wanted[:80]!r}, and there is no such wave; give the number or name of one"
+        )
+        raise InputErrors([f"{problem}. There is: {there}."])
+
+    @property
+    def waves(self) -> tuple[Wave, ...]:
+        """Those with something to do."""
+        return tuple(wave for wave in self.plan.waves[: self.last] if wave.left)
+
+    @property
+    def later(self) -> tuple[Wave, ...]:
+        """Those with something to do after the stop."""
+        return tuple(wave for wave in self.plan.waves[self.last :] if wave.left)
+
+    @property
+    def stop(self) -> str | None:
+        """Where the run stops and how it goes on; None when it does not stop before the end."""
+        if not self.later:
+            return None
+        at = self.plan.waves[self.last - 1]
+        return (
+            f"The rollout stops after wave {at.number} of {len(self.plan.waves)} ({at.name}), as virtpools_stop_after_wave "
+            f"asks, with {_nodes(sum(wave.left for wave in self.later))} in {len(self.later)} wave(s) left. To go on, run "
+            "again without it, or with a later wave; an approved plan stays approved."
+        )
+
+    def to_list(self) -> list[dict[str, t.Any]]:
+        """All waves as data: ``batches`` are indices into the plan's."""
+        indices = itertools.count()
+        return [
+            {
+                "number": wave.number,
+                "name": wave.name,
+                "nodes": list(wave.nodes),
+                "done": wave.done,
+                "left": wave.left,
+                "batches": [next(indices) for _batch in wave.batches],
+                "due": wave.left > 0 and wave.number <= self.last,
+            }
+            for wave in self.plan.waves
+        ]
+
+    def progress(self, now: float) -> list[Progress]:
+        """Where the rollout stands before every batch of the plan, when it begins ``now``."""
+        found = []
+        moved = 0
+        left = sum(wave.left for wave in self.waves)
+        done = sum(wave.done for wave in self.plan.waves)
+        for wave in self.plan.waves:
+            of_wave = 0
+            for batch in wave.batches:
+                found.append(
+                    Progress(
+                        wave=wave.name,
+                        number=wave.number,
+                        waves=len(self.plan.waves),
+                        wave_done=wave.done + of_wave,
+                        wave_nodes=len(wave.nodes),
+                        done=done + moved,
+                        nodes=sum(len(each.nodes) for each in self.plan.waves),
+                        moved=moved,
+                        left=left - moved,
+                        since=now,
+                    )
+                )
+                moved += len(batch)
+                of_wave += len(batch)
+        return found
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a rollout stands before a batch.
+
+    Nodes ``done`` of all ``nodes``, and of the wave's; this run has ``moved`` some since it began, and some are ``left``
+    to it. ``since`` is a time of the machine that runs it.
+    """
+
+    wave: str
+    number: int
+    waves: int
+    wave_done: int
+    wave_nodes: int
+    done: int
+    nodes: int
+    moved: int
+    left: int
+    since: float
+
+    @classmethod
+    def of(cls, given: t.Any) -> Progress:
+        """What ``to_dict`` made.
+
+        :raises InputErrors: for anything else.
+        """
+        numbers = {"number", "waves", "wave_done", "wave_nodes", "done", "nodes", "moved", "left", "since"}
+        if not isinstance(given, dict) or set(given) != {*numbers, "wave"}:
+            raise InputErrors(["progress is not what plan_info returned for a batch; give that, or leave it out."])
+        try:
+            read = {key: float(given[key]) if key == "since" else int(given[key]) for key in numbers}
+        except (TypeError, ValueError) as error:
+            raise InputErrors(["progress is not what plan_info returned for a batch; give that."]) from error
+        return cls(wave=str(given["wave"]), **t.cast("dict[str, t.Any]", read))
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return asdict(self)
+
+    def line(self, moved: int, without: int, now: float) -> str:
+        """The state after the batch.
+
+        :param moved: how many nodes of the batch are done.
+        :param without: how many nodes of the cluster have no Ready handler.
+        """
+        elapsed = max(0.0, now - self.since)
+        in_all, left = self.moved + moved, self.left - moved
+        of_wave = f"{self.wave_done + moved} of {self.wave_nodes} in wave {self.number} of {self.waves} ({self.wave})"
+        words = [
+            f"Progress: {self.done + moved} of {_nodes(self.nodes)} done, {of_wave}",
+            f"{_nodes(without)} without a Ready handler",
+            f"{duration(elapsed)} elapsed",
+        ]
+        if left > 0 and in_all > 0:
+            words.append(f"about {duration(elapsed / in_all * left)} to go")
+        return "; ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """A time for people: ``40 s``, ``12 min``, ``3 h 20 min``."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan, progress, report, waves
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Due, Progress
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+CANARY = [{"name": "canary", "match": {"role": "canary"}}]
+
+
+@pytest.fixture
+def made():
+    """A canary that is to move, a node that is done, and two more to go."""
+    nodes = [
+        builders.node("n1", labels={"hw": "gpu", "role": "canary"}),
+        builders.node("n2", "gpu", labels={"hw": "gpu"}),
+        builders.node("n3", labels={"hw": "gpu"}),
+        builders.node("n4", labels={"hw": "gpu"}),
+        builders.node("stays"),
+    ]
+    pools = [builders.pool("gpu")]
+    return plan.make(builders.snapshot_of(nodes, pools), pools, plan.Options(waves=waves.parse(CANARY)))
+
+
+def test_all_waves_unless_one_is_the_last(made):
+    due = Due.of(made, None)
+    assert [wave.name for wave in due.waves] == ["canary", "rest"]
+    assert (due.later, due.stop) == ((), None)
+    assert [(wave["number"], wave["left"], wave["done"], wave["batches"], wave["due"]) for wave in due.to_list()] == [
+        (1, 1, 0, [0], True),
+        (2, 2, 1, [1, 2], True),
+    ]
+
+
+@pytest.mark.parametrize("stop", ["canary", "1", 1, " canary "])
+def test_stops_after_a_wave_by_name_or_number(made, stop):
+    due = Due.of(made, stop)
+    assert [wave.name for wave in due.waves] == ["canary"]
+    assert [wave["due"] for wave in due.to_list()] == [True, False]
+    assert "stops after wave 1 of 2 (canary)" in due.stop
+    assert "with 2 nodes in 1 wave(s) left" in due.stop
+    assert report.plan_lines(made, due)[-7:-1] == [
+        due.stop,
+        "Wave 2 of 2 (rest): 1 of 3 node(s) done, 2 to go, 2 batch(es)",
+        "Batch 2 of 3:",
+        "  Node n3: primary -> gpu",
+        "Batch 3 of 3:",
+        "  Node n4: primary -> gpu",
+    ]
+
+
+def test_the_last_wave_is_no_stop(made):
+    assert Due.of(made, "rest").stop is None
+
+
+def test_no_such_wave(made):
+    with pytest.raises(
+        InputErrors, match=r"is 'canery', and there is no such wave.* There is: 1 \(canary\), 2 \(rest\)"
+    ):
+        Due.of(made, "canery")
+
+
+def test_progress_follows_the_batches(made):
+    stands = [Progress.of(json.loads(json.dumps(each.to_dict()))) for each in Due.of(made, None).progress(100)]
+    assert stands == Due.of(made, None).progress(100)
+    found = [each.line(1, 0, 100 + seconds).split("; ") for each, seconds in zip(stands, (30, 80, 7320), strict=True)]
+    assert found == [
+        [f"Progress: {done}", "0 nodes without a Ready handler", f"{elapsed} elapsed", *expected]
+        for done, elapsed, *expected in (
+            ("2 of 4 nodes done, 1 of 1 in wave 1 of 2 (canary)", "30 s", "about 60 s to go"),
+            ("3 of 4 nodes done, 2 of 3 in wave 2 of 2 (rest)", "80 s", "about 40 s to go"),
+            ("4 of 4 nodes done, 3 of 3 in wave 2 of 2 (rest)", "2 h 2 min"),
+        )
+    ]
+
+
+def test_what_is_left_is_counted_up_to_the_stop(made):
+    line = Due.of(made, 1).progress(0)[0].line(1, 1, 10)
+    assert line.endswith("; 1 node without a Ready handler; 10 s elapsed")
+
+
+def test_a_batch_that_fails_gives_no_estimate(made):
+    assert "to go" not in Due.of(made, None).progress(0)[0].line(0, 1, 10)
+
+
+@pytest.mark.parametrize("given", [{}, [], None, {"wave": "x"}])
+def test_no_progress(given):
+    with pytest.raises(InputErrors, match="progress is not what plan_info returned"):
+        Progress.of(given)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (121, "2 min"), (7140, "119 min"), (12000, "3 h 20 min")]
+)
+def test_durations(seconds, text):
+    assert progress.duration(seconds) == text

@@ -95,6 +95,13 @@ options:
     choices:
       - refuse
       - correct
+  assign_new_nodes:
+    description:
+      - Whether a node that joins gets its owner at once, by a policy on the creation of nodes, from the labels that it is created with. A label that
+        is set later makes a node drift, which the next run repairs, as it does without this option.
+      - Needs C(MutatingAdmissionPolicy), which Kubernetes has on by default from 1.36.
+    type: bool
+    default: false
   waves:
     description:
       - Which nodes come first, as a list of entries. Each takes nodes that no earlier entry took, and what is left is the last wave.

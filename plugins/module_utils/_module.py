@@ -62,6 +62,7 @@ POOL_ARGUMENTS: Arguments = {
         "choices": ["auto", "admission_policy", "kyverno", "aie_webhook", "none"],
     },
     "outdated": {"type": "str", "default": "refuse", "choices": ["refuse", "correct"]},
+    "assign_new_nodes": {"type": "bool", "default": False},
     "waves": {"type": "raw"},
     "removed": {"type": "raw"},
 }
@@ -143,6 +144,7 @@ class Task:
             prepull=self.params["prepull"],
             launcher_backend=self.params["launcher_backend"],
             outdated=self.params["outdated"],
+            assign_new_nodes=self.params["assign_new_nodes"],
             waves=waves.parse(self.params["waves"]),
             removed=removal.parse(self.params["removed"]),
         )

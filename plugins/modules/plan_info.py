@@ -151,6 +151,10 @@ launcher_steps:
   type: list
   elements: int
   sample: [0, 1, 4]
+node_policy:
+  description: Whether the run changes what gives new nodes their owner.
+  returned: success
+  type: bool
 leftovers:
   description: Names of image pull pods that an interrupted run left behind; the run deletes them.
   returned: success
@@ -263,6 +267,7 @@ def body(task: _module.Task) -> dict:
         "stop": due.stop or "",
         "progress": [each.to_dict() for each in due.progress(time.time())],
         "launcher_steps": list(made.launcher_steps),
+        "node_policy": bool(made.node_policy_changes),
         "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
         "exclusion": made.exclusion.changed,
@@ -303,7 +308,7 @@ def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Option
     if task.params["for_run"]:
         first = plan.make(found, pools, options)
         backend = first.launchers.choice.backend if first.launchers else "none"
-        rights = permissions.for_run(hco=found.hyperconverged is not None, backend=backend)
+        rights = permissions.for_run(hco=found.hyperconverged is not None, backend=backend, node_policy=bool(first.node_policy_changes))
         task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
         if first.settling:
             settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)

@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.policies import Change
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launchers, names, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launchers, names, node_policy, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node, is_ours
 
@@ -66,7 +66,7 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
         namespace=home,
         # Nothing can be created in a namespace that is being deleted.
         locked=found is not None and not found["metadata"].get("deletionTimestamp"),
-        policies=tuple(policies.removal(launchers.live(admission))),
+        policies=tuple(policies.removal([*launchers.live(admission), *node_policy.live(admission)])),
         objects=(
             *((kinds.DAEMON_SET, ds) for ds in daemonsets),
             *((kinds.POD, pod) for pod in cluster.list(kinds.POD, label_selector=names.PULL_LABEL)),

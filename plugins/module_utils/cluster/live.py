@@ -75,8 +75,7 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
     ]
     if policy is not None:
         binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
-        of_ours = (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)
-        wanted += [(kind, name, None) for kind in (policy, binding) for name in of_ours]
+        wanted += [(kind, name, None) for kind in (policy, binding) for name in names.POLICIES]
     if kyverno is not None:
         wanted.append((kyverno, names.POLICY, None))
     found = {(kind.name, name): cluster.get(kind, name, where) for kind, name, where in wanted}

@@ -154,8 +154,8 @@ def remove(
         done.append(change)
     if probe is not None and done and not _await_digest(cluster, probe, None, timeout, clock):
         raise ClusterError(
-            f"The launcher policy was deleted but still changes launcher pods after {timeout:.0f} s; see that all API servers "
-            "work, then run again."
+            f"The policy was deleted but still changes {_subjects(probe)} after {timeout:.0f} s; see that all API "
+            "servers work, then run again."
         )
     return done
 
@@ -300,10 +300,10 @@ def _attempt(cluster: Cluster, tried: t.Sequence[Probe]) -> tuple[str | None, bo
     """What is wrong with the policy, None when nothing is; and whether that is more than that it does not act yet."""
     for probe in tried:
         try:
-            result = cluster.create(kinds.POD, probe.pod, dry_run=True)
+            result = _admitted(cluster, probe.pod)
             if probes.digest_in(result) != probes.digest_in(probe.expected):
                 return _not_acting(probe, result), False
-            problem = probe.problem(result, cluster.create(kinds.POD, probe.expected, dry_run=True))
+            problem = probe.problem(result, _admitted(cluster, probe.expected))
         except (Denied, Invalid) as error:
             problem = f"The probe {probe.name} was refused: {error}"
         if problem is not None:
@@ -311,9 +311,19 @@ def _attempt(cluster: Cluster, tried: t.Sequence[Probe]) -> tuple[str | None, bo
     return None, False
 
 
+def _admitted(cluster: Cluster, probe: Object) -> Object:
+    """What admission makes of a pod or node, which is stored nowhere."""
+    return cluster.create(kinds.NODE if probe["kind"] == kinds.NODE.name else kinds.POD, probe, dry_run=True)
+
+
+def _subjects(probe: Object) -> str:
+    """What the policy that it is a probe of acts on."""
+    return "new nodes" if probe["kind"] == kinds.NODE.name else "launcher pods"
+
+
 def _not_acting(probe: Probe, result: Object) -> str:
     return (
-        f"The policy does not act on launcher pods: the probe {probe.name} has "
+        f"The policy does not act on {_subjects(probe.pod)}: the probe {probe.name} has "
         f"{probes.digest_in(result) or 'nothing'} in its annotation {names.POLICY_ANNOTATION}, it should have "
         f"{probes.digest_in(probe.expected)}."
     )
@@ -324,7 +334,7 @@ def _await_digest(cluster: Cluster, probe: Object, digest: str | None, timeout: 
 
     def pending() -> str | None:
         try:
-            found = probes.digest_in(cluster.create(kinds.POD, probe, dry_run=True))
+            found = probes.digest_in(_admitted(cluster, probe))
         except (Denied, Invalid) as error:
             return str(error)
         return None if found == digest else "another acts"

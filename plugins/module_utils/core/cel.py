@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement, Term
 
 MOST_TEXT = 6_000
 """Of characters in one expression: an API server takes far more, but needs ever longer to check it."""
@@ -27,6 +27,8 @@ def literal(value: t.Any) -> str:
     return f"[{', '.join(map(literal, value))}]"
 
 
+_MOST_INT64 = str(2**63 - 1)
+
 _SPECIAL = re.compile(r'[^ -~]|["\\]')
 
 
@@ -39,15 +41,35 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def meets(requirement: Requirement, labels: str) -> str:
-    """The condition that a map of strings, the expression ``labels``, meets a label selector's requirement."""
+    """The condition that the labels of an object, the expression ``labels``, meet a requirement."""
     key = literal(requirement.key)
     there = f"{key} in {labels}"
+    if requirement.operator in ("Gt", "Lt"):
+        return all_of([there, *_compares(requirement, f"{labels}[{key}]")])
     if requirement.operator == "Exists":
         return there
     if requirement.operator == "DoesNotExist":
         return f"!({there})"
     one_of = all_of([there, f"{labels}[{key}] in {literal(requirement.values)}"])
     return one_of if requirement.operator == "In" else f"!{one_of}"
+
+
+def meets_term(term: Term, labels: str) -> str:
+    """The condition that they meet all requirements of a term."""
+    return all_of(meets(requirement, labels) for requirement in term.requirements)
+
+
+def _compares(requirement: Requirement, value: str) -> t.Iterator[str]:
+    """That a label's value, which cannot begin with a sign, is a number of 64 bits and as Gt or Lt ask. Other numbers would
+    fail to convert, so each condition needs those before it."""
+    if requirement.bound is None:
+        yield "false"
+        return
+    digits = f"{value}.find({literal('[1-9][0-9]*$')})"
+    yield f"{value}.matches({literal('^[0-9]+$')})"
+    most = len(_MOST_INT64)
+    yield f"(size({digits}) < {most} || (size({digits}) == {most} && {digits} <= {literal(_MOST_INT64)}))"
+    yield f"int({literal('0')} + {digits}) {'>' if requirement.operator == 'Gt' else '<'} {requirement.bound}"
 
 
 def all_of(conditions: t.Iterable[str]) -> str:

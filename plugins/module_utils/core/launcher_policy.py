@@ -179,9 +179,9 @@ def _condition(rule: Pool) -> str:
     if selector.device_names:
         criteria.append(f"variables.asked.exists(k, k in {cel.literal(selector.device_names)})")
     if selector.labels is not None:
-        criteria.append(_meets(selector.labels, "variables.labels"))
+        criteria.append(cel.meets_term(selector.labels, "variables.labels"))
     if selector.match_node_selector:
-        criteria.append(_meets(Term.of_labels(rule.node_selector), "variables.selected"))
+        criteria.append(cel.meets_term(Term.of_labels(rule.node_selector), "variables.selected"))
     if selector.architectures:
         criteria.append(cel.meets(Requirement(ARCHITECTURE_LABEL, "In", selector.architectures), "variables.selected"))
     if selector.namespaces is None:
@@ -194,12 +194,8 @@ def _in_namespaces(namespaces: Namespaces) -> str:
     if namespaces.names:
         either.append(f"request.namespace in {cel.literal(namespaces.names)}")
     if namespaces.match_labels:
-        either.append(_meets(Term.of_labels(namespaces.match_labels), "variables.namespaceLabels"))
+        either.append(cel.meets_term(Term.of_labels(namespaces.match_labels), "variables.namespaceLabels"))
     return cel.any_of(either)
-
-
-def _meets(term: Term, labels: str) -> str:
-    return cel.all_of(cel.meets(requirement, labels) for requirement in term.requirements)
 
 
 def _value_in_env(variable: str) -> str:

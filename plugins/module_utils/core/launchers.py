@@ -79,8 +79,8 @@ class Launchers:
         backend = self.choice.backend if self.policy(stage) else "none"
         found: list[KubeObject] = [obj for _kind, obj in launcher_backends.of_others(backend, admission)]
         if not self.correction(stage):
-            found += _ours(admission, names.OUTDATED_POLICY)
-        return (*found, *_ours(admission, names.CANDIDATE_POLICY))
+            found += ours(admission, names.OUTDATED_POLICY)
+        return (*found, *ours(admission, names.CANDIDATE_POLICY))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -125,7 +125,7 @@ class Launchers:
         """What the user should know."""
         admission = _admission(self.snapshot)
         yield from self.choice.findings
-        yield from _foreign([*self._correction(self.full), *self._policy(self.full)], admission)
+        yield from foreign([*self._correction(self.full), *self._policy(self.full)], admission)
         yield from outdated_policy.check(self.snapshot, self.full, self.outdated)
         last = self.stages[-1]
         inactive = [rule.name for rule in self.full.rules if rule.name not in last.images]
@@ -179,7 +179,7 @@ def make(
 
 def corrects(admission: Admission) -> bool:
     """Whether the policy that keeps KubeVirt from calling pool VMs outdated is live."""
-    return bool(_ours(admission, names.OUTDATED_POLICY))
+    return bool(ours(admission, names.OUTDATED_POLICY))
 
 
 def meaning(before: Table | None, after: Table) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def meaning(before: Table | None, after: Table) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _foreign(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:
+def foreign(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:
     for kind, obj in wanted:
         name = obj["metadata"]["name"]
         live = admission.objects.get((kind.name, name))
@@ -211,7 +211,7 @@ def _foreign(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t
             )
 
 
-def _ours(admission: Admission, name: str) -> list[KubeObject]:
+def ours(admission: Admission, name: str) -> list[KubeObject]:
     """Live policies and bindings of this name; the binding first, since a policy without one does nothing."""
     found = [live for (_kind, of), live in admission.objects.items() if of == name and _is_ours(live)]
     return sorted(found, key=lambda live: str(live["kind"]), reverse=True)
@@ -222,7 +222,7 @@ def live(admission: Admission | None) -> tuple[KubeObject, ...]:
     if admission is None:
         return ()
     policies = [obj for _kind, obj in launcher_backends.of_others("none", admission)]
-    return (*policies, *_ours(admission, names.OUTDATED_POLICY), *_ours(admission, names.CANDIDATE_POLICY))
+    return (*policies, *ours(admission, names.OUTDATED_POLICY), *ours(admission, names.CANDIDATE_POLICY))
 
 
 def _is_ours(live: KubeObject) -> bool:

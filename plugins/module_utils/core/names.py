@@ -32,6 +32,14 @@ CANDIDATE_POLICY = "virtpools-launcher-candidate"
 OUTDATED_POLICY = "virtpools-outdated"
 """Name of the policy (and of its binding) that keeps KubeVirt from calling pool VMs outdated."""
 
+NODE_POLICY = "virtpools-nodes"
+"""Name of the policy (and of its binding) that gives nodes an owner when they are created."""
+
+CANDIDATE_NODE_POLICY = "virtpools-nodes-candidate"
+"""The same while it is tried out: only probes see it."""
+
+POLICIES = (POLICY, CANDIDATE_POLICY, OUTDATED_POLICY, NODE_POLICY, CANDIDATE_NODE_POLICY)
+
 HISTORY = "virtpools-history"
 """The ConfigMap in KubeVirt's namespace that holds the pool lists applied last."""
 

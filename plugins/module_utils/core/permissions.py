@@ -94,6 +94,12 @@ WRITER_OF_BACKEND: t.Mapping[str, tuple[Permission, ...]] = {
 }
 """What a run needs besides to write the launcher policy, by back end."""
 
+ASSIGN_NEW_NODES: tuple[Permission, ...] = (
+    *WRITER_OF_BACKEND["admission_policy"],
+    *_all("create", "nodes"),
+)
+"""What a run needs besides to give new nodes their owner; it creates nodes as dry runs only, to try the policy."""
+
 LEFTOVERS: tuple[Permission, ...] = (
     *READER,
     *_all("patch", "nodes"),
@@ -111,14 +117,15 @@ WORKLOAD_UPDATE: tuple[Permission, ...] = (
 """What ``workload_update`` needs."""
 
 
-def for_run(*, hco: bool, backend: str = "none") -> tuple[Permission, ...]:
-    """What a run needs on this cluster, with this launcher back end."""
-    return (*WRITER, *(WRITER_HCO if hco else ()), *WRITER_OF_BACKEND.get(backend, ()))
+def for_run(*, hco: bool, backend: str = "none", node_policy: bool = False) -> tuple[Permission, ...]:
+    """What a run needs on this cluster, with this launcher back end; ``node_policy``: where it writes or deletes that."""
+    more = (*(WRITER_HCO if hco else ()), *(ASSIGN_NEW_NODES if node_policy else ()))
+    return (*WRITER, *more, *WRITER_OF_BACKEND.get(backend, ()))
 
 
 def shipped(role: str) -> tuple[Permission, ...]:
     """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
     rights = {*READER, *EXPLAIN, *_POOLS_FROM_CLUSTER}
     if role == "writer":
-        rights.update(for_run(hco=True), LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
+        rights.update(for_run(hco=True), ASSIGN_NEW_NODES, LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
     return tuple(sorted(rights))

@@ -17,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     launcher_backends,
     launchers,
     names,
+    node_policy,
     preflight,
     removal,
     waves,
@@ -31,6 +32,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.node_policy import NodePolicy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import Difference, digest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import (
@@ -62,6 +64,8 @@ class Options:
     prepull: bool = True
     launcher_backend: launcher_backends.Wanted = "auto"
     outdated: launchers.Outdated = "refuse"
+    assign_new_nodes: bool = False
+    """Whether nodes that join get the owner that the pools say at once."""
     removed: removal.Removed | None = None
     """The pools that go. Then those that the cluster records count, and no list."""
     waves: tuple[WaveSpec, ...] = ()
@@ -161,7 +165,7 @@ class Digest:
                 parts[0],
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
-            ("the options (overlap, prune, max_unavailable, prepull, waves, removed)", self.options, parts[2]),
+            ("the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed)", self.options, parts[2]),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
@@ -213,6 +217,8 @@ class Plan:
     pools: tuple[str, ...] = field(default=())
     launchers: Launchers | None = None
     """None where the snapshot has not all that decides it."""
+    node_policy: NodePolicy | None = None
+    """None where the snapshot has not all that decides it."""
     waves: tuple[Wave, ...] = ()
     """In order; ``batches`` are all of theirs."""
     removing: bool = False
@@ -230,6 +236,7 @@ class Plan:
             or self.cleared
             or self.leftovers
             or self.launcher_steps
+            or self.node_policy_changes
         )
 
     @property
@@ -241,6 +248,11 @@ class Plan:
     def launcher_steps(self) -> tuple[int, ...]:
         """After how many batches the launcher policy changes; 0: before the first."""
         return self.launchers.steps if self.launchers else ()
+
+    @property
+    def node_policy_changes(self) -> tuple[str, ...]:
+        """What is written for nodes to come, after the first step for launcher pods."""
+        return self.node_policy.changes if self.node_policy else ()
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -259,7 +271,7 @@ class Plan:
 
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run."""
-        lines = [*self.first_changes(), *self.launcher_changes(0)]
+        lines = [*self.first_changes(), *self.launcher_changes(0), *self.node_policy_changes]
         for number, batch in enumerate(self.batches, 1):
             lines += [*map(str, batch), *self.launcher_changes(number)]
         return (*lines, *self.last_changes())
@@ -313,6 +325,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     in_waves = _waves(moves, held, members, assigned, snapshot, options)
     batches = tuple(batch for wave in in_waves for batch in wave.batches)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
+    of_nodes = _node_policy(snapshot, pools, options)
     settling = preflight.own_change_settling(snapshot)
     findings = [
         *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
@@ -324,6 +337,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *(waves.check(options.waves, members) if snapshot.complete else ()),
         *_consequences(snapshot, edit, moves),
         *(found.findings() if found else ()),
+        *(of_nodes.findings() if of_nodes else ()),
     ]
     return Plan(
         snapshot=snapshot,
@@ -337,9 +351,10 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         wanted=assigned.wanted,
         desired=desired,
         findings=in_order(findings),
-        digest=_digest(edit, desired, assigned, found, options),
+        digest=_digest(edit, desired, assigned, found, of_nodes, options),
         pools=tuple(pool.name for pool in pools),
         launchers=found,
+        node_policy=of_nodes,
     )
 
 
@@ -367,6 +382,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         if launcher_backends.in_use(snapshot.admission) is None:
             options = replace(options, launcher_backend="none")
         found = _launchers(snapshot, _as_in_effect(snapshot, pools), (), assigned, batches, options)
+    of_nodes = _node_policy(snapshot, pools, options)
     stuck = last and bool(assigned.blocked or held_back or staying)
     return Plan(
         snapshot=snapshot,
@@ -389,12 +405,21 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
                 *_restarts(snapshot, edit),
             ]
         ),
-        digest=_digest(edit, desired, assigned, found, options),
+        digest=_digest(edit, desired, assigned, found, of_nodes, options),
         pools=tuple(pool.name for pool in pools),
         launchers=found,
+        node_policy=of_nodes,
         removing=True,
         cleared=removal.history(snapshot) if last and not stuck else (),
     )
+
+
+def _node_policy(
+    snapshot: Snapshot, pools: t.Sequence[Pool], options: Options
+) -> NodePolicy | None:
+    if snapshot.admission is None:
+        return None
+    return NodePolicy(snapshot.admission, tuple(pools) if options.assign_new_nodes else ())
 
 
 def _as_in_effect(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
@@ -424,7 +449,15 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
         backend = launcher_backends.in_use(admission) or backend
     if launchers.corrects(admission):
         outdated = "correct"
-    return replace(options, overlap="first_wins", allow_skew=True, launcher_backend=backend, outdated=outdated)
+    assign_new_nodes = options.assign_new_nodes or node_policy.is_live(admission)
+    return replace(
+        options,
+        overlap="first_wins",
+        allow_skew=True,
+        launcher_backend=backend,
+        outdated=outdated,
+        assign_new_nodes=assign_new_nodes,
+    )
 
 
 def _nothing(snapshot: Snapshot, edit: Edit, pools: t.Sequence[Pool], options: Options) -> Plan:
@@ -684,6 +717,7 @@ def _digest(
     desired: t.Mapping[str, KubeObject],
     assigned: assignment.Assignment,
     found: Launchers | None,
+    of_nodes: NodePolicy | None,
     options: Options,
 ) -> Digest:
     objects = {
@@ -697,12 +731,14 @@ def _digest(
             for pool, ds in desired.items()
         },
         "launchers": found.digest if found else None,
+        **({"nodes": of_nodes.digest} if of_nodes and of_nodes.pools else {}),
     }
     return Digest(
         objects=digest(objects)[:12],
         owners=digest(dict(assigned.wanted))[:12],
         options=digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
+            + (["assign_new_nodes"] if options.assign_new_nodes else [])
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.removed] if options.removed is not None else [])
         )[:12],

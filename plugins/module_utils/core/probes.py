@@ -76,7 +76,7 @@ def digest_in(pod: Object) -> str | None:
 def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
     """Probes for the policy of this name: one that asks for nothing, and one for each criterion of each rule."""
     made = [_probe("for no pool", plain(site, policy), table, site)]
-    for number, rule in enumerate(_sample(table.rules)):
+    for number, rule in enumerate(sample(table.rules)):
         for field, asking in _asking(rule):
             pod = _pod(site, policy, terms=bool(number % 2), **asking)
             made.append(_probe(f"for {field} of pool {rule.name}", pod, table, site))
@@ -88,7 +88,7 @@ def plain(site: Site, policy: str = names.POLICY) -> Object:
     return _pod(site, policy)
 
 
-def _sample(rules: t.Sequence[Pool]) -> t.Sequence[Pool]:
+def sample(rules: t.Sequence[Pool]) -> t.Sequence[Pool]:
     """As many rules as get probes, evenly spread, the first and the last among them."""
     if len(rules) <= MOST_RULES:
         return rules

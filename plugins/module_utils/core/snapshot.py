@@ -370,7 +370,7 @@ def _concerns_launchers(obj: KubeObject) -> bool:
     if kind == kinds.CONFIG_MAP.name:
         return name in (names.AIE_CONFIG, names.HISTORY)
     policies = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", kinds.KYVERNO_MUTATING_POLICY.name)
-    return kind in policies and name in (names.POLICY, names.CANDIDATE_POLICY, names.OUTDATED_POLICY)
+    return kind in policies and name in names.POLICIES
 
 
 def _owner(labels: t.Mapping[str, str]) -> str:

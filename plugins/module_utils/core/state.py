@@ -14,6 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     exclusion,
     health,
     names,
+    node_policy,
     preflight,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
@@ -66,6 +67,7 @@ def examine(snapshot: Snapshot) -> State:
         *_unknown_owners(snapshot),
         *_drift(snapshot),
         *_exclusion(snapshot),
+        *node_policy.examine(snapshot.admission),
     ]
     return State(
         owners=tuple(_owner(snapshot, name, ds) for name, ds in sets.items()),

@@ -43,11 +43,11 @@ def test_an_upgrade_is_as_the_check_before_it_says(start_cluster: Any) -> None:
     with scene.no_writes():
         run = playbooks.run("upgrade_check", reader.kubeconfig, None, virtpools_upgrade_to=TO).succeeded()
         (task,) = run.of("virtpools.kubevirt.upgrade_info")
-        said = playbooks.run("upgrade_check", reader.kubeconfig, [gpu(FROM)], virtpools_upgrade_to=TO).refused()
     assert (run.changed, task.result["verdict"]) == (0, "prepare")
     needed = [image["needed"] for image in task.result["images"]]
     assert needed == [gpu(TO)["virtHandlerImage"], gpu(TO)["virtLauncherImage"]]
-    assert said == f"The upgrade of KubeVirt from {FROM} to {TO} should wait: 2 finding(s) must be gone first."
+    old = scene.module("upgrade_info", version=TO, pools=[gpu(FROM)])
+    assert (old["verdict"], codes(old, "error")) == ("blocked", ["upgrade_image_skew"] * 2), old["text"]
     ready = scene.module("upgrade_info", version=TO, pools=[gpu(TO)])
     assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
 
@@ -64,7 +64,9 @@ def test_an_upgrade_is_as_the_check_before_it_says(start_cluster: Any) -> None:
     # The pool stays at what it had, as the note says, and the list that the check refused is refused.
     assert scene.handlers()["a100-00"] == [gpu(FROM)["virtHandlerImage"]]
     assert scene.handlers()["node-00"] == [f"quay.io/kubevirt/virt-handler:{TO}"]
-    assert f"is of another version than KubeVirt {TO}" in scene.refused([gpu(FROM)])
+    (handler, launcher) = scene.module("plan_info", pools=[gpu(FROM)])["errors"]
+    assert f"is of another version than KubeVirt {TO}" in handler
+    assert f"is of another version than KubeVirt {TO}" in launcher
     assert "upgrade_done" in codes(scene.module("upgrade_info", version=TO), "note")
     scene.site([gpu(TO)]).succeeded()
     assert scene.handlers()["a100-00"] == [gpu(TO)["virtHandlerImage"]]

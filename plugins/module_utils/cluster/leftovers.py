@@ -14,7 +14,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.policies import Change
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launchers, names, node_policy, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    kinds,
+    launchers,
+    names,
+    node_policy,
+    removal,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node, is_ours
 

@@ -165,7 +165,11 @@ class Digest:
                 parts[0],
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
-            ("the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed)", self.options, parts[2]),
+            (
+                "the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed)",
+                self.options,
+                parts[2],
+            ),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
@@ -414,9 +418,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
     )
 
 
-def _node_policy(
-    snapshot: Snapshot, pools: t.Sequence[Pool], options: Options
-) -> NodePolicy | None:
+def _node_policy(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> NodePolicy | None:
     if snapshot.admission is None:
         return None
     return NodePolicy(snapshot.admission, tuple(pools) if options.assign_new_nodes else ())

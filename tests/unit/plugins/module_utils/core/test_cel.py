@@ -13,6 +13,9 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import cel
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement
 
+DIGITS = 'm["a"].find("[1-9][0-9]*$")'
+IN_64_BITS = f'(size({DIGITS}) < 19 || (size({DIGITS}) == 19 && {DIGITS} <= "9223372036854775807"))'
+
 
 class TestLiteral:
     @pytest.mark.parametrize(
@@ -55,6 +58,11 @@ class TestMeets:
             (Requirement("a", "NotIn", ("x",)), '!("a" in m && m["a"] in ["x"])'),
             (Requirement("a", "Exists"), '"a" in m'),
             (Requirement("a", "DoesNotExist"), '!("a" in m)'),
+            (Requirement("a", "Gt", ("x",)), '("a" in m && false)'),
+            (
+                Requirement("a", "Lt", ("7",)),
+                f'("a" in m && m["a"].matches("^[0-9]+$") && {IN_64_BITS} && int("0" + {DIGITS}) < 7)',
+            ),
         ],
     )
     def test_as_a_label_selector(self, requirement, condition):

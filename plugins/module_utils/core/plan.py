@@ -370,6 +370,8 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         edit = replace(edit, after=edit.before)
     if snapshot.primary is None:
         return replace(_nothing(snapshot, edit, (), options), removing=True)
+    if last:  # an approval holds when the node policy is gone already
+        options = replace(options, assign_new_nodes=False)
     leaving = removal.leaving(removed, snapshot)
     pools = [pool for pool in recorded(snapshot) if pool.name not in leaving]
     desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}

@@ -14,7 +14,14 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, kinds, names, plan, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    exclusion,
+    kinds,
+    names,
+    node_policy,
+    plan,
+    removal,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
@@ -118,6 +125,14 @@ class TestAll:
             f"{POLICY}Binding virtpools-launcher: delete",
             f"{POLICY} virtpools-launcher: delete",
         )
+
+    def test_stays_approved_when_the_policies_are_gone(self):
+        pool, served = vms.gpu(), kinds.MUTATING_ADMISSION_POLICIES[0]
+        of_nodes = [obj for _kind, obj in node_policy.derive([pool], served)]
+        first = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool), *of_nodes, HISTORY))
+        assert first.node_policy.changes
+        half = removing([vms.node("gpu-0", "gpu"), vms.node("gpu-1")], [pool], admission=vms.admission())
+        assert half.digest.mismatch(str(first.digest)) is None
 
     def test_makes_no_policy_where_there_is_none(self):
         found = removing(vms.nodes(), [vms.gpu()], admission=vms.admission())

@@ -131,7 +131,9 @@ class TestAll:
         of_nodes = [obj for _kind, obj in node_policy.derive([pool], served)]
         first = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool), *of_nodes, HISTORY))
         assert first.node_policy.changes
-        half = removing([vms.node("gpu-0", "gpu"), vms.node("gpu-1")], [pool], admission=vms.admission())
+        half = removing(
+            [vms.node("gpu-0", "gpu"), vms.node("gpu-1"), vms.node("rest")], [pool], admission=vms.admission()
+        )
         assert half.digest.mismatch(str(first.digest)) is None
 
     def test_makes_no_policy_where_there_is_none(self):

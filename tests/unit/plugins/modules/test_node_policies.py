@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, node_policy
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
+GPU = builders.pool("gpu")
+WANTED = {"pools": [builders.RAW_POOL | {"virtHandlerImage": GPU.virt_handler_image}], "assign_new_nodes": True}
+CREATED = [f"{kind} {names.NODE_POLICY}: create" for kind in (POLICY, BINDING)]
+
+
+def live(world, name=names.NODE_POLICY):
+    return [world.find(kind, name) for kind in (POLICY, BINDING)]
+
+
+@pytest.fixture
+def written(excluded):
+    for _kind, obj in node_policy.derive([GPU], POLICY):
+        excluded.put(copy.deepcopy(obj))
+    return excluded
+
+
+@pytest.fixture
+def acting(world):
+    """Have policies that are there act on new nodes, as a real API server does."""
+    send = world.send
+
+    def admitted(request):
+        if (request.method, request.path) == ("POST", kinds.NODE.path()):
+            sent = request.body
+            policy = sent["metadata"]["labels"].get(names.PROBE_LABEL)
+            if policy and all(live(world, policy)):
+                made = next((p.expected for p in node_policy.probes([GPU], policy) if p.pod == sent), sent)
+                return Response(200, json.dumps(made).encode())
+        return send(request)
+
+    world.send = admitted
+    return world
+
+
+def test_in_check_mode_says_what_it_would_write(run, excluded):
+    found = run("node_policies", check=True, **WANTED)
+    assert (found["changed"], found["changes"]) == (True, CREATED)
+    assert excluded.writes == []
+
+
+def test_is_written_once_it_was_tried(run, excluded, acting):
+    found = run("node_policies", **WANTED)
+    assert found["changes"] == CREATED
+    assert None not in live(excluded)
+    assert live(excluded, names.CANDIDATE_NODE_POLICY) == [None, None]
+    assert run("node_policies", **WANTED)["changed"] is False
+
+
+def test_one_that_does_nothing_is_not_put_live(run, excluded):
+    message = run.failure("node_policies", **WANTED)
+    assert "virtpools-nodes was not put live" in message
+    assert "does not act on new nodes" in message
+    assert live(excluded) == live(excluded, names.CANDIDATE_NODE_POLICY) == [None, None]
+
+
+def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
+    found = run("node_policies", **{**WANTED, "assign_new_nodes": False})
+    assert found["changes"] == [f"{kind} {names.NODE_POLICY}: delete" for kind in (BINDING, POLICY)]
+    assert live(written) == [None, None]

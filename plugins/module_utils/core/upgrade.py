@@ -67,6 +67,8 @@ class Upgrade:
     @property
     def summary(self) -> str:
         """The verdict as a sentence."""
+        if health.rank(self.current or "") == health.rank(self.target):
+            return f"KubeVirt {self.current} is deployed already."
         step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
         counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
         if self.verdict == "blocked":
@@ -87,6 +89,9 @@ def check(snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, optio
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
     current = health.version_of(snapshot.kubevirt)
     images = tuple(_images(plan.recorded(snapshot) if pools is None else pools, target))
+    if health.rank(current or "") == health.rank(target):
+        done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
+        return Upgrade(current=current, target=target, images=images, findings=(done,))
     findings = [
         *_direction(current, target),
         *_now(snapshot, options),
@@ -100,11 +105,7 @@ def check(snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, optio
 
 def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
     now, then = health.rank(current or ""), health.rank(target)
-    if now is None or then is None:
-        return
-    if now == then:
-        yield note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
-    elif now > then:
+    if now is not None and then is not None and now > then:
         yield error(
             "upgrade_backwards",
             f"KubeVirt {current} is newer than {target}: that would be a downgrade, which KubeVirt does not support.",

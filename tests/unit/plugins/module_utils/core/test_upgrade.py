@@ -72,7 +72,8 @@ class TestVersion:
 
     def test_that_is_deployed_already(self):
         found = check(target="1.9.0", pools=None)
-        assert (found.verdict, codes(found, "note")) == ("ready", ["upgrade_done", "upgrade_site_after"])
+        assert (found.verdict, codes(found, "error", "warning", "note")) == ("ready", ["upgrade_done"])
+        assert found.summary == "KubeVirt v1.9.0 is deployed already."
 
     def test_of_a_development_build_says_nothing_about_the_direction(self):
         devel = builders.excluding_kubevirt(observedKubeVirtVersion="devel", targetKubeVirtVersion="devel")

@@ -106,15 +106,19 @@ def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> 
 
 def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
     """Handler pods, of all nodes or of some."""
+    return _of_nodes(cluster, namespace, HANDLER_PODS, nodes)
+
+
+def _of_nodes(
+    cluster: Cluster, namespace: str | None, labels: str, nodes: t.Collection[str] | None
+) -> t.Iterator[Object]:
     if nodes is None or len(nodes) > _MOST_SINGLE_READS:
-        for pod in cluster.list(kinds.POD, namespace, label_selector=HANDLER_PODS):
+        for pod in cluster.list(kinds.POD, namespace, label_selector=labels):
             if nodes is None or pod["spec"].get("nodeName") in nodes:
                 yield pod
         return
     for node in sorted(nodes):
-        yield from cluster.list(
-            kinds.POD, namespace, label_selector=HANDLER_PODS, field_selector=f"spec.nodeName={node}"
-        )
+        yield from cluster.list(kinds.POD, namespace, label_selector=labels, field_selector=f"spec.nodeName={node}")
 
 
 def without_handler(cluster: Cluster, namespace: str) -> int:
@@ -178,10 +182,11 @@ def namespaces(cluster: Cluster) -> dict[str, dict[str, str]]:
     return {metadata["name"]: dict(metadata.get("labels") or {}) for metadata in found}
 
 
-def launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
-    """The launcher pods of all namespaces, page by page: of 100,000 of them only one page is held at a time."""
+def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t.Iterator[LauncherPod]:
+    """The launcher pods of all namespaces, of all nodes or of some, page by page: of 100,000 of them only one page is held
+    at a time."""
     labels = namespaces(cluster)
-    for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS):
+    for pod in _of_nodes(cluster, None, LAUNCHER_PODS, nodes):
         yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
 
 

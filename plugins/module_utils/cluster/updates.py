@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Updating outdated VMs by live migrations, a few at a time, each proven before the next begins.
+"""Live migrations of VMs, a few at a time, each proven before the next begins.
 
 What happens to one VM reads as one generator, from top to bottom; it yields wherever it must wait.
 """
@@ -25,11 +25,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kin
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import field
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.updates import Mapping, Update
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.updates import AnyRelocation, Need, Relocation
 
 Object = dict[str, t.Any]
 Result = t.Literal["done", "gone", "restart", "failed", "not_started"]
-Steps = t.Generator[None, None, "Outcome"]
 
 _NAME_PREFIX = "virtpools-update-"
 _VMI_UID_LABEL = "kubevirt.io/created-by"
@@ -52,14 +51,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(t.Generic[AnyRelocation]):
     """What became of one VM.
 
     ``done``; ``gone``: there is no such VM any more; ``restart``: it can no longer be migrated; ``failed``;
     ``not_started``, because others failed.
     """
 
-    update: Update
+    update: AnyRelocation
     result: Result
     message: str = ""
     seconds: float | None = None
@@ -77,16 +76,24 @@ class Outcome:
         }
 
 
+_Steps = t.Generator[None, None, Outcome[AnyRelocation]]
+
+
 # Finding ------------------------------------------------------------------------------------------------------------
 
 
-def find(cluster: Cluster, mapping: Mapping, namespaces: t.Collection[str] = ()) -> list[Update]:
-    """The outdated VMs, of these namespaces or of all, in order of their names."""
-    found: dict[tuple[str, str], Update] = {}
-    for pod in live.launcher_pods(cluster):
+def find(
+    cluster: Cluster,
+    need: Need[AnyRelocation],
+    namespaces: t.Collection[str] = (),
+    nodes: t.Collection[str] | None = None,
+) -> list[AnyRelocation]:
+    """The VMs that need it, of these namespaces and nodes or of all, in order of their names."""
+    found: dict[tuple[str, str], AnyRelocation] = {}
+    for pod in live.launcher_pods(cluster, nodes):
         if namespaces and pod.namespace not in namespaces:
             continue
-        update = mapping.update(pod)
+        update = need.update(pod)
         if update is not None:
             found[update.namespace, update.vmi] = update
     vmis = _vmis(cluster, found)
@@ -109,16 +116,16 @@ def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple
 
 
 def carry_out(
-    cluster: Cluster, mapping: Mapping, wanted: t.Iterable[Update], limits: Limits, clock: Clock
-) -> t.Iterator[Outcome]:
+    cluster: Cluster, need: Need[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
+) -> t.Iterator[Outcome[AnyRelocation]]:
     """Migrate these VMs; the outcomes come as they are known, those of VMs that were not begun at the end.
 
     When it is interrupted, migrations that have begun go on, and the next run finds them.
     """
     waiting = collections.deque(wanted)
-    running: dict[Update, Steps] = {}
+    running: dict[AnyRelocation, _Steps[AnyRelocation]] = {}
     failures = 0
-    migrations = _Migrations(cluster, mapping, limits.timeout, clock)
+    migrations = _Migrations(cluster, need, limits.timeout, clock)
     for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
         while waiting and len(running) < limits.batch and failures < limits.max_failures:
             update = waiting.popleft()
@@ -135,12 +142,12 @@ def carry_out(
         yield Outcome(update, "not_started", f"{failures} update(s) failed before")
 
 
-def _advance(update: Update, steps: Steps) -> Outcome | None:
+def _advance(update: AnyRelocation, steps: _Steps[AnyRelocation]) -> Outcome[AnyRelocation] | None:
     """One round of one VM. What fails for a VM stays there: others are on their way."""
     try:
         next(steps)
     except StopIteration as end:
-        return t.cast(Outcome, end.value)
+        return t.cast("Outcome[AnyRelocation]", end.value)
     except (LeaseLost, Unreachable):
         raise
     except ClusterError as error:
@@ -149,13 +156,13 @@ def _advance(update: Update, steps: Steps) -> Outcome | None:
 
 
 @dataclass(frozen=True)
-class _Migrations:
+class _Migrations(t.Generic[AnyRelocation]):
     cluster: Cluster
-    mapping: Mapping
+    need: Need[AnyRelocation]
     timeout: float
     clock: Clock
 
-    def migrate(self, update: Update) -> Steps:
+    def migrate(self, update: AnyRelocation) -> _Steps[AnyRelocation]:
         began = self.clock.now()
         give_up = began + self.timeout
         while True:
@@ -190,57 +197,52 @@ class _Migrations:
             yield
         return Outcome(update, "done", seconds=self.clock.now() - began)
 
-    def _running(self, update: Update) -> Object | None:
+    def _running(self, update: Relocation) -> Object | None:
         """The migration of the VM that has not ended; KubeVirt allows one at a time."""
         listed = self.cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, update.namespace)
         of_vmi = (found for found in listed if field(found, "spec", "vmiName") == update.vmi)
         return next((found for found in of_vmi if snapshot.is_active(found)), None)
 
-    def _settled(self, update: Update) -> Outcome | None:
-        """What became of the VM since it was found outdated; None when it still is and can be migrated."""
+    def _settled(self, update: AnyRelocation) -> Outcome[AnyRelocation] | None:
+        """What became of the VM since it was found; None when it still is to be migrated and can be."""
         vmi = self._vmi(update)
         if updates.with_vmi(update, vmi) is None:
             return Outcome(update, "gone", "it has ended meanwhile")
         pod = self._current_pod(update, vmi)
         if pod is None:
             return Outcome(update, "restart", "it has no running launcher pod any more")
-        fresh = self.mapping.update(pod)
+        fresh = self.need.update(pod)
         if fresh is None:
             return Outcome(update, "done", "it was updated meanwhile")
         now = updates.with_vmi(fresh, vmi)
         return Outcome(update, "restart", now.reason) if now is not None and now.how == "restart" else None
 
-    def _problem(self, update: Update) -> str | None:
+    def _problem(self, update: AnyRelocation) -> str | None:
         """What is wrong with the VM after its migration."""
         vmi = self._vmi(update)
         pod = self._current_pod(update, vmi)
         if pod is None:
             return "it has no running launcher pod"
-        again = self.mapping.update(pod)
-        if again is not None:
-            return f"its pod {pod.name} has {', '.join(sorted(set(again.images.values())))} again"
         node = self.cluster.get(kinds.NODE, pod.node)
-        if node is None or self.mapping.misplaced(pod, Node.of(node)):
-            return f"it is on node {pod.node}, which is not of {update.pool}"
-        return None
+        return self.need.problem(update, pod, Node.of(node) if node else None)
 
-    def _vmi(self, update: Update) -> Object | None:
+    def _vmi(self, update: Relocation) -> Object | None:
         return self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, update.vmi, update.namespace)
 
-    def _pods(self, update: Update) -> list[LauncherPod]:
+    def _pods(self, update: Relocation) -> list[LauncherPod]:
         namespace = self.cluster.get(kinds.NAMESPACE, update.namespace)
         labels = field(namespace, "metadata", "labels")
         selector = f"{_VMI_UID_LABEL}={update.uid}"
         listed = self.cluster.list(kinds.POD, update.namespace, label_selector=selector)
         return [pod for pod in (LauncherPod.of(found, labels) for found in listed) if pod.vmi_uid == update.uid]
 
-    def _current_pod(self, update: Update, vmi: Object | None) -> LauncherPod | None:
+    def _current_pod(self, update: Relocation, vmi: Object | None) -> LauncherPod | None:
         """The launcher pod that the guest runs in: of two during a migration, the one where the VMI says it is."""
         node = field(vmi, "status", "nodeName")
         alive = (pod for pod in self._pods(update) if not pod.ended and not pod.terminating)
         return next((pod for pod in alive if pod.node == node), None)
 
-    def _create(self, update: Update) -> Object:
+    def _create(self, update: Relocation) -> Object:
         """A migration of the VM; another one if KubeVirt refuses ours because that was faster."""
         kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
         name = f"{_NAME_PREFIX}{uuid.uuid4().hex[:12]}"
@@ -256,12 +258,12 @@ class _Migrations:
                 raise
             return other
 
-    def _cancel(self, update: Update, name: str, uid: str) -> None:
+    def _cancel(self, update: Relocation, name: str, uid: str) -> None:
         """KubeVirt aborts a migration whose object is deleted."""
         kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
         self.cluster.delete(kind, name, update.namespace, uid=uid, dry_run=False)
 
-    def _why(self, update: Update, migration: Object) -> str:
+    def _why(self, update: Relocation, migration: Object) -> str:
         """Why a migration failed, as KubeVirt says it."""
         for obj in (migration, self._vmi(update)):
             reason = field(obj, "status", "migrationState", "failureReason")
@@ -269,7 +271,7 @@ class _Migrations:
                 return str(reason)
         return "KubeVirt does not say why"
 
-    def _waits_for(self, update: Update, migration: Object) -> str:
+    def _waits_for(self, update: Relocation, migration: Object) -> str:
         phase = field(migration, "status", "phase") or "Pending"
         target = next((pod for pod in self._pods(update) if pod.migration == migration["metadata"]["uid"]), None)
         said = target.unschedulable if target is not None else None

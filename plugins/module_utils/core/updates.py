@@ -37,16 +37,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 How = t.Literal["migrate", "restart"]
 
 
-@dataclass(frozen=True)
-class Update:
-    """What one outdated VM needs. ``images`` are the wrong ones by place, ``reason`` why no migration will do."""
+@dataclass(frozen=True, kw_only=True)
+class Relocation:
+    """A VM that is to leave its launcher pod. ``reason``: why no migration will do."""
 
     namespace: str
     vmi: str
     uid: str
-    pool: str
-    expected_image: str
-    images: t.Mapping[str, str]
     node: str
     how: How
     reason: str = ""
@@ -54,6 +51,40 @@ class Update:
     @property
     def vm(self) -> str:
         return f"{self.namespace}/{self.vmi}"
+
+    def __str__(self) -> str:
+        return f"VM {self.vm}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return {
+            "namespace": self.namespace,
+            "name": self.vmi,
+            "node": self.node,
+            "how": self.how,
+            "reason": self.reason,
+        }
+
+
+AnyRelocation = t.TypeVar("AnyRelocation", bound=Relocation)
+
+
+class Need(t.Protocol[AnyRelocation]):
+    """Why VMs are migrated: it tells which, and whether one came out as it should."""
+
+    def update(self, pod: LauncherPod) -> AnyRelocation | None:
+        """What the VM of this pod needs, as far as its pod tells; None for nothing."""
+
+    def problem(self, moved: AnyRelocation, pod: LauncherPod, node: Node | None) -> str | None:
+        """What is wrong with a VM that was migrated, by the pod and the node where it is now; None for nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Relocation):
+    """What one outdated VM needs. ``images`` are the wrong ones by place."""
+
+    pool: str
+    expected_image: str
+    images: t.Mapping[str, str]
 
     def __str__(self) -> str:
         if self.how == "migrate":
@@ -134,6 +165,14 @@ class Mapping:
         compute = f"container {names.COMPUTE}"
         return {place: image for place, image in pod.launcher_images.items() if place == compute}
 
+    def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
+        again = self.update(pod)
+        if again is not None:
+            return f"its pod {pod.name} has {', '.join(sorted(set(again.images.values())))} again"
+        if node is None or self.misplaced(pod, node):
+            return f"it is on node {pod.node}, which is not of {moved.pool}"
+        return None
+
     def misplaced(self, pod: LauncherPod, node: Node) -> bool:
         """Whether a VM may not be on the node that it is on."""
         return not self._table.requirement(matching.winner(self._table, pod.asked)).matches(node.labels)
@@ -157,7 +196,7 @@ def _policy_problems(
         yield f"The launcher policy was changed by hand: {what}; run site first."
 
 
-def with_vmi(update: Update, vmi: KubeObject | None) -> Update | None:
+def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | None:
     """The same update, as far as the VMI allows a migration; None when the VM is gone or about to."""
     if vmi is None or vmi["metadata"].get("uid") != update.uid or vmi["metadata"].get("deletionTimestamp"):
         return None

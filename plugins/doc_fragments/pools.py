@@ -12,7 +12,7 @@ options:
   pools:
     description:
       - The pools, in order, as a list of dictionaries. The documentation of the collection (C(docs/pools.md)) describes every field.
-      - Exactly one of O(pools), O(pools_manifest) and O(pools_from_cluster) is needed. No list is an error, and so is an empty one.
+      - Exactly one of O(pools), O(pools_manifest), O(pools_from_cluster) and O(pools_from_history) is needed. No list is an error, and so is an empty one.
       - Every problem of the list is reported at once, before anything is changed.
     type: raw
   pools_dialect:
@@ -39,6 +39,11 @@ options:
       - Read the pools from objects in the cluster, of the kind that O(pools_dialect) names.
     type: bool
     default: false
+  pools_from_history:
+    description:
+      - Digest of an earlier pool list of this cluster, from M(virtpools.kubevirt.pool_history#module), which is taken as the list with the options
+        O(overlap), O(launcher_backend), O(outdated) and O(assign_new_nodes) that it had, and with O(prune=true).
+    type: str
   overlap:
     description:
       - What to do with a node that two pools select.

@@ -8,15 +8,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import socket
 import traceback
 import typing as t
 import uuid
+from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, pool_sources, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import (
+    history,
+    live,
+    pool_sources,
+    settle,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
     AUTH_ARGUMENTS,
     Cluster,
@@ -34,6 +41,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     waves,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
@@ -51,6 +59,7 @@ POOL_ARGUMENTS: Arguments = {
     "pools_dialect": {"type": "str", "default": "virtpools", "choices": list(dialects.DIALECTS)},
     "pools_manifest": {"type": "path"},
     "pools_from_cluster": {"type": "bool", "default": False},
+    "pools_from_history": {"type": "str"},
     "overlap": {"type": "str", "default": "error", "choices": ["error", "first_wins"]},
     "prune": {"type": "bool", "default": False},
     "max_unavailable": {"type": "raw", "default": 1},
@@ -118,8 +127,22 @@ class Task:
     def pools_given(self) -> bool:
         """Whether the options name a pool list, good or bad."""
         return any(self.params[source] is not None for source in ("pools", "pools_manifest")) or bool(
-            self.params["pools_from_cluster"]
+            self.params["pools_from_cluster"] or self.params["pools_from_history"]
         )
+
+    def namespace(self) -> str:
+        """KubeVirt's namespace."""
+        found = live.find_kubevirt(self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"])
+        return str(found["metadata"]["namespace"])
+
+    @functools.cached_property
+    def earlier(self) -> Entry | None:
+        """The list of the history that the options name; None when they name none.
+
+        :raises InputErrors: when the history does not have it.
+        """
+        digest = self.params["pools_from_history"]
+        return history.read(self.cluster, self.namespace()).find(digest) if digest else None
 
     def pools(self) -> tuple[Pool, ...]:
         """The pools that the options name, validated; none where some are removed. Needs no cluster unless they are
@@ -133,10 +156,11 @@ class Task:
                     ["A pool list is given beside removed, where the pools of the cluster count; drop it."]
                 )
             return ()
-        return pool_sources.read(self.params, lambda: self.cluster)
+        given = pool_sources.read(self.params, lambda: self.cluster)
+        return self.earlier.pools if self.earlier else given
 
     def options(self) -> plan.Options:
-        return plan.Options(
+        options = plan.Options(
             overlap=self.params["overlap"],
             prune=self.params["prune"],
             max_unavailable=self.params["max_unavailable"],
@@ -148,6 +172,8 @@ class Task:
             waves=waves.parse(self.params["waves"]),
             removed=removal.parse(self.params["removed"]),
         )
+        # Going back means that the cluster has these pools and no other.
+        return replace(options, **self.earlier.options, prune=True) if self.earlier else options
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
         """The plan for the pools and options given, on the cluster as it is (or on some of its nodes)."""

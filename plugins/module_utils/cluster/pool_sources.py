@@ -23,13 +23,12 @@ _LARGEST_MANIFEST_BYTES = 4 * 1024 * 1024
 
 
 def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tuple[Pool, ...]:
-    """The pools that a module's options name.
+    """The pools that a module's options name; none for those of the history, which the caller has.
 
     :raises InputErrors: for no list, more than one, or a bad one.
     """
     given = [name for name in ("pools", "pools_manifest") if params[name] is not None]
-    if params["pools_from_cluster"]:
-        given.append("pools_from_cluster")
+    given += [name for name in ("pools_from_cluster", "pools_from_history") if params.get(name)]
     if not given:
         raise InputErrors(
             [
@@ -38,6 +37,8 @@ def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tup
         )
     if len(given) > 1:
         raise InputErrors([f"The pool list is given more than once ({', '.join(given)}); keep one of them."])
+    if params.get("pools_from_history"):
+        return ()
     if params["pools"] is not None:
         return dialects.read_dialect(params["pools_dialect"], params["pools"])
     if params["pools_manifest"] is not None:

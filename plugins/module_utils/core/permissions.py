@@ -74,6 +74,7 @@ _POOLS_FROM_CLUSTER: tuple[Permission, ...] = _all("list", "workerpools", "worke
 WRITER: tuple[Permission, ...] = (
     *READER,
     *_all("patch", "nodes"),
+    *_all("create update", "configmaps"),
     *_all("get create delete", "pods"),
     *_all("create patch update delete", "daemonsets", "apps"),
     *_all("create update delete", "leases", "coordination.k8s.io"),

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pool lists that runs brought to a cluster, so that a run can go back to an earlier one.
+
+They are in a ConfigMap beside KubeVirt, the newest last: a rollback depends on nothing but the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, objects, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors, listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.frozen import FrozenMap
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool, restore_pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject
+
+MOST_ENTRIES = 10
+MOST_BYTES = 900_000
+"""Of all entries together: a ConfigMap may have 1 MiB."""
+
+OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes")
+"""Options that decide what a list makes of a cluster. The others say how to get there, which every run says itself."""
+
+_ENTRIES, _GOING_TO = "entries", "goingTo"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A list that a run brought to its end."""
+
+    pools: tuple[Pool, ...]
+    options: t.Mapping[str, t.Any] = field(default_factory=FrozenMap)
+    """The values of OPTIONS, by name."""
+    applied: str = ""
+    """When, as RFC 3339."""
+    by: str = ""
+    """Who ran it, where."""
+
+    @property
+    def digest(self) -> str:
+        """Of the list and its options: the same list applied again has the same one."""
+        return objects.digest({key: self.to_object()[key] for key in ("pools", "options")})[:12]
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "applied": self.applied,
+            "by": self.by,
+            "options": dict(self.options),
+            "pools": [pool.to_object() for pool in self.pools],
+        }
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """For people and programs that look at the history."""
+        return {"digest": self.digest, **self.to_object()}
+
+    def __str__(self) -> str:
+        pools = ", ".join(pool.name for pool in self.pools)
+        return f"{self.digest}: applied {self.applied} by {self.by}, {len(self.pools)} pool(s): {pools}"
+
+
+@dataclass(frozen=True)
+class History:
+    """``entries``: the newest last. ``going_to``: digest of the list that a rollback goes back to, until it is there."""
+
+    entries: tuple[Entry, ...] = ()
+    going_to: str | None = None
+
+    def find(self, digest: str) -> Entry:
+        """The latest entry with this digest.
+
+        :raises InputErrors: when there is none.
+        """
+        found = next((entry for entry in reversed(self.entries) if entry.digest == digest), None)
+        if found is None:
+            known = listed(dict.fromkeys(entry.digest for entry in reversed(self.entries)))
+            raise InputErrors(
+                [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
+            )
+        return found
+
+    def target(self, recorded: t.Iterable[Pool]) -> Entry:
+        """What to go back to when nobody says it.
+
+        The list that an interrupted rollback was going to. Else the newest, when the cluster has other pools than it says
+        because a run since then did not complete. Else the one before it.
+
+        :param recorded: the pools that the cluster has.
+        :raises InputErrors: when there is no such list.
+        """
+        going_to = next((entry for entry in reversed(self.entries) if entry.digest == self.going_to), None)
+        if going_to is not None:
+            return going_to
+        if self.entries and _set(recorded) != _set(self.entries[-1].pools):
+            return self.entries[-1]
+        if len(self.entries) < 2:
+            told = (
+                f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
+                f"{len(self.entries)} list(s), and only a run that changes pools and completes adds one; run the playbook site "
+                "with the list that you want, or remove."
+            )
+            raise InputErrors([told])
+        return self.entries[-2]
+
+    def completed(self, entry: Entry) -> History:
+        """The history after a run: unchanged when that list is the newest already."""
+        if self.entries and self.entries[-1].digest == entry.digest:
+            return replace(self, going_to=None)
+        return History((*self.entries, entry))
+
+    def begun(self, digest: str) -> History:
+        """The history while a rollback is under way."""
+        return replace(self, going_to=self.find(digest).digest)
+
+    def to_data(self) -> dict[str, str]:
+        """The ConfigMap's data: the oldest entries are left out until it is small enough, never the newest."""
+        written = [objects.canonical_json(entry.to_object()) for entry in self.entries[-MOST_ENTRIES:]]
+        while len(written) > 1 and sum(len(entry.encode()) for entry in written) > MOST_BYTES:
+            del written[0]
+        data = {_ENTRIES: f"[{','.join(written)}]"}
+        return {**data, _GOING_TO: self.going_to} if self.going_to else data
+
+    def to_config_map(self, namespace: str) -> objects.Object:
+        made = kinds.CONFIG_MAP.object(names.HISTORY, namespace, data=self.to_data())
+        made["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        return made
+
+
+def of(config_map: KubeObject | None) -> History:
+    """The history in a ConfigMap. Lists that cannot be read (any more) are left out: a run must not fail on them.
+
+    :raises InputErrors: when the ConfigMap is not ours.
+    """
+    if config_map is None:
+        return History()
+    metadata = config_map["metadata"]
+    if not removal.is_managed(config_map):
+        told = (
+            f"ConfigMap {metadata.get('namespace')}/{names.HISTORY} is there but not ours (it lacks the label "
+            f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY}); delete or rename it, then run again."
+        )
+        raise InputErrors([told])
+    data = config_map.get("data") or {}
+    try:
+        written = json.loads(data.get(_ENTRIES) or "[]")
+    except (ValueError, RecursionError):
+        written = []
+    entries = [_entry(item) for item in written] if isinstance(written, list) else []
+    return History(tuple(entry for entry in entries if entry is not None), data.get(_GOING_TO))
+
+
+def entry_of(pools: t.Sequence[Pool], recorded: t.Iterable[Pool], options: object, applied: str, by: str) -> Entry:
+    """The entry for a run that has completed: its list, then the pools that the cluster kept besides.
+
+    :param options: an object that has OPTIONS.
+    """
+    given = {pool.name for pool in pools}
+    kept = [pool for pool in recorded if pool.name not in given]
+    return Entry((*pools, *kept), FrozenMap({name: getattr(options, name) for name in OPTIONS}), applied, by)
+
+
+def _entry(written: object) -> Entry | None:
+    try:
+        found = t.cast("dict[str, t.Any]", written)
+        options = {name: found["options"][name] for name in OPTIONS}
+        pools = tuple(restore_pool(pool) for pool in found["pools"])
+        return Entry(pools, FrozenMap(options), str(found["applied"]), str(found["by"])) if pools else None
+    except (InputErrors, KeyError, TypeError):
+        return None
+
+
+def _set(pools: t.Iterable[Pool]) -> set[str]:
+    return {objects.canonical_json(pool.to_object()) for pool in pools}

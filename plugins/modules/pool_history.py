@@ -1,0 +1,166 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module pool_history: the pool lists that a cluster had."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pool_history
+short_description: Record the pool lists that a cluster had, and look them up
+version_added: 0.1.0
+description:
+  - The ConfigMap C(virtpools-history) in KubeVirt's namespace holds the last ten pool lists that runs brought to their end, fewer when they are
+    larger than 900 kB together. O(pools_from_history) takes one as the list of a run.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  state:
+    description:
+      - V(info) changes nothing.
+      - V(recorded) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
+        run that completed.
+      - V(begun) notes that a run is going back to the list that O(pools_from_history) names, so that it stays the target if the run is
+        interrupted.
+    type: str
+    default: info
+    choices:
+      - info
+      - recorded
+      - begun
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Look at the lists that this cluster had
+  virtpools.kubevirt.pool_history:
+  register: history
+
+- name: Go back to the oldest of them
+  ansible.builtin.include_role:
+    name: virtpools.kubevirt.rollback
+  vars:
+    virtpools_rollback_to: "{{ history.entries[0].digest }}"
+"""
+
+RETURN = r"""
+entries:
+  description: The lists, the newest last. In check mode those before the change.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    digest:
+      description: What the list is called.
+      type: str
+      sample: 3f6d1c0a9b42
+    applied:
+      description: When a run that brought it completed, as RFC 3339.
+      type: str
+      sample: "2026-11-21T19:30:00Z"
+    by:
+      description: Who ran it.
+      type: str
+      sample: admin on bastion
+    options:
+      description: The options that decide what the list makes of a cluster.
+      type: dict
+    pools:
+      description: The pools, in this collection's own form.
+      type: list
+      elements: dict
+target:
+  description:
+    - Digest of the list that a rollback goes back to when nothing else is said. The one that an interrupted rollback was going to. Else the newest one,
+      when the cluster has other pools than it says because a run since then did not complete. Else the one before it. Empty when there is none.
+  returned: O(state=info)
+  type: str
+no_target:
+  description: Why there is no V(target), as a sentence; empty when there is one.
+  returned: O(state=info)
+  type: str
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+  sample: ["ConfigMap kubevirt/virtpools-history: update"]
+text:
+  description: The lists for a person, one line each, the newest last.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import typing as t
+from datetime import datetime, timezone
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import history as live_history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+
+ARGUMENTS: _module.Arguments = {
+    **_module.POOL_ARGUMENTS,
+    **_module.RUN_ARGUMENTS,
+    "state": {"type": "str", "default": "info", "choices": ["info", "recorded", "begun"]},
+}
+
+
+def body(task: _module.Task) -> dict:
+    if task.params["state"] == "info":
+        found = task.snapshot()
+        known = live_history.read(task.cluster, found.namespace)
+        return {"changed": False, "changes": [], **_shown(known), **_target(known, plan.recorded(found))}
+    if task.params["state"] == "begun":
+        digest = task.params["pools_from_history"]
+        if not digest:
+            raise InputErrors(["pools_from_history is missing: say which list the run is going back to."])
+        return _write(task, task.namespace(), lambda known: known.begun(digest))
+    found = task.snapshot()
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    entry = history.entry_of(task.pools(), plan.recorded(found), task.options(), now, _module.description())
+    return _write(task, found.namespace, lambda known: known.completed(entry))
+
+
+def _write(task: _module.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
+    known = live_history.read(task.cluster, namespace)
+    if change(known) == known:
+        return {"changed": False, "changes": [], "diff": [], **_shown(known)}
+    if task.check_mode:
+        before, after = live_history.write(task.cluster, namespace, change, dry_run=True)
+    else:
+        with task.writing(namespace):
+            before, after = live_history.write(task.cluster, namespace, change, dry_run=False)
+        known = history.of(after)
+    action = "update" if before else "create"
+    changes = [f"ConfigMap {namespace}/{names.HISTORY}: {action}"]
+    return {"changed": True, "changes": changes, "diff": [_module.object_diff(before, after)], **_shown(known)}
+
+
+def _shown(known: History) -> dict:
+    return {"entries": [entry.to_dict() for entry in known.entries], "text": [str(entry) for entry in known.entries]}
+
+
+def _target(known: History, recorded: t.Sequence[Pool]) -> dict:
+    try:
+        return {"target": known.target(recorded).digest, "no_target": ""}
+    except InputErrors as error:
+        return {"target": "", "no_target": "\n".join(error.messages)}
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module wave_gate: may a rollout go on?"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: wave_gate
+short_description: Check the nodes of a wave before a rollout goes on
+version_added: 0.1.0
+description:
+  - Looks at KubeVirt, at the nodes of a wave and at the VMs that have their pods there. KubeVirt must be fit to be changed. Every node must be
+    Ready, with exactly one Ready handler, that of its owner, that has reported a heartbeat, and open for VMs (C(kubevirt.io/schedulable)). No VM
+    instance there may be Failed, or stay C(Scheduling) or C(Scheduled).
+  - Without O(baseline) it only notes what is wrong, and returns that as RV(baseline). With it, what was wrong before does not count, and the
+    module fails when something new is wrong and does not go away within O(patience) seconds; a VM instance that has failed does not.
+  - Needs only the rights of the ClusterRole C(virtpools-reader), unless O(run_id) is given.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.reads
+options:
+  nodes:
+    description: The nodes of the wave.
+    type: list
+    elements: str
+    required: true
+  baseline:
+    description: What was wrong before the wave, as this module returned it then.
+    type: list
+    elements: str
+  patience:
+    description: How many seconds something may be wrong, and a VM instance may take to start.
+    type: int
+    default: 180
+  soak:
+    description: How many seconds to let pass before the check.
+    type: int
+    default: 0
+  run_id:
+    description:
+      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). Its Lease is kept alive meanwhile.
+    type: str
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Look before
+  virtpools.kubevirt.wave_gate:
+    nodes: [gpu-0, gpu-1]
+  register: before
+
+- name: Check, after ten minutes
+  virtpools.kubevirt.wave_gate:
+    nodes: [gpu-0, gpu-1]
+    baseline: "{{ before.baseline }}"
+    soak: 600
+"""
+
+RETURN = r"""
+baseline:
+  description: What is wrong now, for a later check to leave out.
+  returned: success
+  type: list
+  elements: str
+  sample: ["not_schedulable gpu-1"]
+troubles:
+  description: What is new, one sentence each. A check that has passed returns none.
+  returned: always
+  type: list
+  elements: str
+text:
+  description: The same for a person.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import contextlib
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import gates, live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.gates import Trouble
+
+ARGUMENTS: _module.Arguments = {
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "baseline": {"type": "list", "elements": "str"},
+    "patience": {"type": "int", "default": 180},
+    "soak": {"type": "int", "default": 0},
+    "run_id": {"type": "str"},
+}
+
+_MOST_NAMED = 10
+
+
+def body(task: _module.Task) -> dict:
+    nodes, baseline = task.params["nodes"], task.params["baseline"]
+    if task.params["soak"] < 0 or task.params["patience"] < 0:
+        raise InputErrors(["soak and patience are seconds; give numbers from 0."])
+    found = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    metadata = found["metadata"]
+
+    def look() -> list[Trouble]:
+        return gates.look(task.cluster, metadata["namespace"], metadata["name"], nodes)
+
+    if baseline is None:
+        return _result(look())
+    with task.writing(metadata["namespace"]) if task.params["run_id"] else contextlib.nullcontext():
+        gates.soak(task.params["soak"], task.clock)
+        left = gates.await_passage(look, baseline, task.params["patience"], task.clock)
+    if left:
+        shown = " ".join(trouble.message for trouble in left[:_MOST_NAMED])
+        more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
+        raise _module.TaskFailed(
+            f"The gate is closed, and the rollout stops here, because {len(left)} thing(s) are wrong that were not before "
+            f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again.",
+            {"troubles": [trouble.message for trouble in left]},
+        )
+    return {"changed": False, "baseline": baseline, "troubles": [], "text": ["Nothing is wrong that was not before."]}
+
+
+def _result(found: list[Trouble]) -> dict:
+    text = [trouble.message for trouble in found] or ["Nothing is wrong."]
+    return {"changed": False, "baseline": [trouble.key for trouble in found], "troubles": [], "text": text}
+
+
+def main() -> None:
+    _module.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

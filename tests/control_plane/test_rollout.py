@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A rollout in waves: in the order of the plan, stopped and gone on with, and stopped by what breaks in its first wave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, LocalCluster, Nodes
+from playbooks import Run
+from scene import Scene, pool
+from watcher import Watcher
+
+QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+WAVES = [{"name": "canary", "match": {"role": "canary"}, "per": "platform"}, {"per": "platform"}]
+POOL = pool("gpu", "gpu")
+# The last node of each platform is its canary, and the fleet lists platform b first.
+ORDER = ["a2", "b2", "a0", "a1", "b0", "b1"]
+NAMES = ["canary, platform=a", "canary, platform=b", "platform=a", "platform=b"]
+
+# A tasks file of a user: notes the wave, and closes the gate after the second.
+GATE = """
+- name: Note the wave
+  ansible.builtin.lineinfile:
+    path: {seen}
+    line: "{{{{ virtpools_wave.number }}}} {{{{ virtpools_wave.name }}}}: {{{{ virtpools_wave.nodes | join(' ') }}}}"
+    create: true
+    mode: "0600"
+
+- name: Ask somebody
+  ansible.builtin.assert:
+    that: virtpools_wave.number < 2
+    fail_msg: "Error rate too high in wave {{{{ virtpools_wave.name }}}}."
+"""
+
+
+@pytest.fixture(scope="module")
+def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
+    """Return a cluster of two platforms with three nodes each for a pool, and some that stay."""
+    nodes = [
+        Nodes(
+            name=f"{platform}{number}",
+            labels={"accelerator": "gpu", "platform": platform, **({"role": "canary"} if number == 2 else {})},
+            annotations=QUICK,
+        )
+        for platform in ("b", "a")
+        for number in range(3)
+    ]
+    return Scene(start_cluster(Fleet((*nodes, Nodes(prefix="plain-", count=2, annotations=QUICK)))))
+
+
+def rollout(scene: Scene, playbook: str = "rollout", *, of: Any = POOL, **variables: Any) -> Run:
+    """Run a playbook with the waves."""
+    quick = {"virtpools_node_timeout": 10, "virtpools_pull_timeout": 30, "virtpools_gate_patience": 20}
+    given = {"virtpools_waves": WAVES, **quick, **variables}
+    return playbooks.run(playbook, scene.writer.kubeconfig, [of], timeout=300, **given)
+
+
+def started(watcher: Watcher) -> list[str]:
+    """Return the nodes on which a handler of the pool was started, in order."""
+    return [start.node for start in watcher.starts if start.daemonset == "virt-handler-gpu"]
+
+
+def test_without_waves_nothing_is_done(scene: Scene) -> None:
+    """The playbook rollout says what it needs."""
+    with scene.no_writes():
+        assert "virtpools_waves is missing" in rollout(scene, virtpools_waves=[]).refused()
+
+
+def test_a_canary_that_breaks_stops_the_rollout_in_its_first_wave(scene: Scene) -> None:
+    """A handler that never gets Ready there leaves all other nodes as they were, and its own goes back."""
+    scene.knob(ORDER[0], "never-ready/virt-handler-gpu")
+    with Watcher(scene.cluster) as watcher:
+        run = rollout(scene)
+        watcher.stop()
+    scene.knob(ORDER[0], None)
+    assert f"Node {ORDER[0]}: primary -> gpu: returned" in run.refused()
+    assert set(started(watcher)) == {ORDER[0]}
+    assert scene.owners() == {}
+    assert watcher.crowded == []
+
+
+def test_handlers_restart_in_the_order_of_the_plan_with_a_stop_between(scene: Scene) -> None:
+    """The approved plan shows the waves; a run that stops after one goes on with the same approval."""
+    plan = rollout(scene, "plan").succeeded().plan
+    assert [wave["name"] for wave in plan["waves"]] == NAMES
+    assert [move["node"] for batch in plan["batches"] for move in batch] == ORDER
+    with Watcher(scene.cluster) as watcher:
+        first = rollout(scene, virtpools_stop_after_wave=NAMES[0], virtpools_expected_plan=plan["digest"]).succeeded()
+        assert scene.owners() == {ORDER[0]: "gpu"}
+        assert "stops after wave 1 of 4" in first.stdout
+        whole = rollout(scene, virtpools_expected_plan=plan["digest"]).succeeded()
+        watcher.stop()
+    assert [wave["name"] for wave in whole.plan["waves"]] == NAMES
+    assert started(watcher) == ORDER
+    assert (watcher.crowded, watcher.without) == ([], [])
+    assert scene.owners() == dict.fromkeys(ORDER, "gpu")
+    progress = [line for task in whole.of("virtpools.kubevirt.pool_nodes") for line in task.result["text"][-1:]]
+    assert [line.split(",")[0] for line in progress] == [f"Progress: {done} of 6 nodes done" for done in range(2, 7)]
+    scene.settled([POOL], virtpools_waves=WAVES)
+
+
+def test_a_gate_stops_a_new_image_and_what_was_not_reached_keeps_the_old(scene: Scene, tmp_path: Path) -> None:
+    """Replaced handlers go in waves as well; the user's gate is passed after each, and after its soak."""
+    seen, gate = tmp_path / "seen", tmp_path / "gate.yml"
+    gate.write_text(GATE.format(seen=json.dumps(str(seen))), "utf-8")
+    newer = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newer"}
+    with Watcher(scene.cluster) as watcher:
+        run = rollout(scene, of=newer, virtpools_gates=[str(gate)], virtpools_soak_seconds=1)
+        watcher.stop()
+    assert f"Error rate too high in wave {NAMES[1]}." in run.refused()
+    assert started(watcher) == ORDER[:2]
+    assert seen.read_text("utf-8").splitlines() == [f"1 {NAMES[0]}: a2", f"2 {NAMES[1]}: b2"]
+    assert len([task for task in run.tasks if task.name.endswith("Note the wave")]) == 3, "twice after the first wave"
+    with Watcher(scene.cluster) as watcher:
+        rollout(scene, of=newer).succeeded()
+        watcher.stop()
+    assert started(watcher) == ORDER[2:]
+    assert {image for node in ORDER for image in watcher.images[node]} == {newer["virtHandlerImage"]}

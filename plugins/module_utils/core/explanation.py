@@ -182,11 +182,17 @@ def _ruled(table: Table, asked: Asked, first: str) -> t.Iterator[Answer]:
     for rule in table.rules:
         criteria = _criteria(rule, asked)
         if rule.name == first:
-            yield Answer(rule.name, "wins", "it is the first that matches", criteria)
+            yield Answer(rule.name, "wins", f"it is the first that matches{_as_canary(table, rule, asked)}", criteria)
         elif matching.matches(rule, asked):
             yield Answer(rule.name, "matches", f"but pool {first} comes first", criteria)
         else:
             yield Answer(rule.name, "no match", _missing(rule, asked), criteria)
+
+
+def _as_canary(table: Table, rule: Pool, asked: Asked) -> str:
+    if not matching.is_canary(table, rule, asked):
+        return ""
+    return f", and the label {names.CANARY_LABEL} gives the VM its new launcher image before other VMs get it"
 
 
 def _unmapped(pool: Pool, asked: Asked) -> Answer:

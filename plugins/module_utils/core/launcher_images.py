@@ -16,7 +16,7 @@ class LauncherImages:
 
     def __init__(self, table: Table, stock: str) -> None:
         self.stock = stock
-        self.known = {stock, *(image for image in table.images.values() if image)}
+        self.known = {stock, *table.launcher_images}
 
     def expected(self, winner: Pool | None) -> str:
         """The image of a VM that this pool, or none, wins."""

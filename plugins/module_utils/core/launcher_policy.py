@@ -119,7 +119,9 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     yield "selected", "object.spec.?nodeSelector.orValue({})"
     yield "namespaceLabels", "namespaceObject.metadata.?labels.orValue({})"
     yield from _winner(table)
-    yield "to", "variables.pool.image"
+    yield from _canaries(table)
+    image = "variables.pool.image"
+    yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
 
     yield "env", f"{compute}.?env.orValue([]) : []"
     yield "former", _value_in_env(names.POOL_ENV)
@@ -127,6 +129,7 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     yield "moved", "!variables.first && variables.former != variables.pool.name"
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
     former = "variables.rules.filter(r, r.name == variables.former).map(r, r.image)"
+    former = f"{_canary(table, 'variables.former')}{former}"
     yield "given", f'variables.moved ? ({former} + [dyn("")])[0] : ""'
     yield "now", f'{compute}.?image.orValue("") : ""'
     yield "wrong", _wrong_images()
@@ -168,6 +171,23 @@ def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
 def _row(rule: Pool) -> Object:
     image = rule.virt_launcher_image or ""
     return {"name": rule.name, "image": image, "tolerations": [thaw(toleration) for toleration in rule.tolerations]}
+
+
+def _canaries(table: Table) -> t.Iterator[tuple[str, str]]:
+    """Variable ``canary``: the pool that the VM's owner names it a canary of, with the image for those; none or one."""
+    shards = []
+    rows = (cel.literal({"name": pool, "image": image or ""}) for pool, image in table.canaries.items())
+    for number, group in enumerate(cel.shards(rows)):
+        yield f"canaries{number}", f"[{', '.join(group)}]"
+        shards.append(f"variables.canaries{number}")
+    if shards:
+        named = f"variables.labels[?{cel.literal(names.CANARY_LABEL)}].orValue({cel.literal('')})"
+        yield "canary", f"({' + '.join(shards)}).filter(c, c.name == {named})"
+
+
+def _canary(table: Table, pool: str) -> str:
+    """The image that canary VMs of a pool, an expression, get: the beginning of a list that others end."""
+    return f"variables.canary.filter(c, c.name == {pool}).map(c, c.image) + " if table.canaries else ""
 
 
 def _condition(rule: Pool) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     activation,
@@ -24,6 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     note,
     warning,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.frozen import FrozenMap
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_backends import Choice, Wanted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
@@ -165,11 +166,17 @@ def make(
             counts[owner] = counts.get(owner, 0) + 1
         if node.former_owner is None:
             done.setdefault(node.owner, []).append(node.name)
-    stages = activation.stages(pools, retired, in_effect.images if in_effect else {}, Progress(done, counts), batches)
+    before = in_effect or Table(())
+    progress = Progress(done, counts)
+    stages = activation.stages(pools, retired, before.images, progress, batches, before.canaries)
+    # The last pool that keeps others off does so until its last node has left it.
+    choice = launcher_backends.choose(backend, admission, full if full.needed else stages[0])
+    if choice.backend == "aie_webhook":
+        # Its rules know one image per pool.
+        stages = tuple(replace(table, canaries=FrozenMap()) for table in stages)
     return Launchers(
         snapshot=snapshot,
-        # The last pool that keeps others off does so until its last node has left it.
-        choice=launcher_backends.choose(backend, admission, full if full.needed else stages[0]),
+        choice=choice,
         outdated=outdated,
         stages=stages,
         full=full,
@@ -193,6 +200,13 @@ def meaning(before: Table | None, after: Table) -> tuple[str, ...]:
         elif old[rule.name] != rule.virt_launcher_image:
             former = old[rule.name] or "KubeVirt's own launcher image"
             lines.append(f"VMs that match pool {rule.name} start with {image} instead of {former}")
+    known = before.canaries if before is not None else {}
+    for pool, new in after.canaries.items():
+        if known.get(pool, "") != new:
+            image = new or "KubeVirt's own launcher image"
+            lines.append(
+                f"VMs that match pool {pool} and have the label {names.CANARY_LABEL}={pool} start with {image}"
+            )
     lines += [f"No VM is taken by pool {pool} any more" for pool in old if pool not in after.images]
     if before is None and after.keep_off:
         lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))

@@ -12,7 +12,7 @@ import binascii
 import json
 import typing as t
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
@@ -32,23 +32,33 @@ class Table:
     """What launcher pods are matched with.
 
     ``rules`` are the active pools that select VMs, in order, reduced to what a launcher pod shows; the first that
-    matches wins. ``keep_off`` and ``allow`` are all pools, active or not, by what they say of unmatched VMs.
+    matches wins. ``keep_off`` and ``allow`` are all pools, active or not, by what they say of unmatched VMs. ``canaries``
+    are the pools whose new launcher image is in effect for VMs with CANARY_LABEL alone, with that image (None: KubeVirt's
+    own).
     """
 
     rules: tuple[Pool, ...]
     keep_off: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    canaries: t.Mapping[str, str | None] = field(default_factory=FrozenMap)
 
     @classmethod
-    def of(cls, pools: t.Iterable[Pool], images: t.Mapping[str, str | None] | None = None) -> Table:
+    def of(
+        cls,
+        pools: t.Iterable[Pool],
+        images: t.Mapping[str, str | None] | None = None,
+        canaries: t.Mapping[str, str | None] | None = None,
+    ) -> Table:
         """The table of these pools.
 
         :param images: the active pools with the launcher image that is in effect for each (None: KubeVirt's own);
             by default all pools are active, with their own images.
+        :param canaries: the active pools whose canary VMs get another one, with that.
         """
         pools = tuple(pools)
         if images is None:
             images = {pool.name: pool.virt_launcher_image for pool in pools}
+        canaries = canaries or {}
         rules = tuple(
             replace(
                 pool,
@@ -66,6 +76,7 @@ class Table:
             rules=rules,
             keep_off=tuple(sorted(pool.name for pool in pools if pool.unmatched == "keep_off")),
             allow=tuple(sorted(pool.name for pool in pools if pool.unmatched == "allow")),
+            canaries=FrozenMap({rule.name: canaries[rule.name] for rule in rules if rule.name in canaries}),
         )
 
     @property
@@ -77,6 +88,11 @@ class Table:
     def images(self) -> dict[str, str | None]:
         """The launcher image of every rule, by pool; None for KubeVirt's own."""
         return {rule.name: rule.virt_launcher_image for rule in self.rules}
+
+    @property
+    def launcher_images(self) -> frozenset[str]:
+        """Every launcher image that it gives to some VM."""
+        return frozenset(image for image in (*self.images.values(), *self.canaries.values()) if image)
 
     def requirement(self, winner: Pool | None) -> Requirement:
         """What a launcher pod asks of a node's owner label: the winner's nodes, or none that keep unmatched VMs off."""
@@ -91,6 +107,7 @@ class Table:
             "rules": [rule.to_object() for rule in self.rules],
             "keepOff": list(self.keep_off),
             "allow": list(self.allow),
+            **({"canaries": dict(self.canaries)} if self.canaries else {}),
         }
 
     def to_text(self) -> str:
@@ -114,6 +131,11 @@ def restore(text: str) -> Table:
             rules=tuple(restore_pool(rule) for rule in found["rules"]),
             keep_off=tuple(map(str, found["keepOff"])),
             allow=tuple(map(str, found["allow"])),
+            canaries=FrozenMap(_images(found.get("canaries", {}))),
         )
     except (ValueError, TypeError, KeyError, zlib.error, binascii.Error) as error:
         raise InputErrors([f"Annotation {names.MAPPING_ANNOTATION} holds no mapping table: {error!r}."]) from error
+
+
+def _images(found: t.Mapping[str, t.Any]) -> dict[str, str | None]:
+    return {pool: None if image is None else str(image) for pool, image in dict(found).items()}

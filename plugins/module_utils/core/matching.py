@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
@@ -66,8 +66,16 @@ class Criterion:
 
 
 def winner(table: Table, asked: Asked) -> Pool | None:
-    """The rule that wins: the first that matches."""
-    return next((rule for rule in table.rules if matches(rule, asked)), None)
+    """The rule that wins, the first that matches; of a canary VM with the image that it gets before others do."""
+    found = next((rule for rule in table.rules if matches(rule, asked)), None)
+    if found is not None and is_canary(table, found, asked):
+        return replace(found, virt_launcher_image=table.canaries[found.name])
+    return found
+
+
+def is_canary(table: Table, winner: Pool, asked: Asked) -> bool:
+    """Whether a VM that this pool wins gets the pool's new launcher image before it is in effect."""
+    return winner.name in table.canaries and asked.labels.get(names.CANARY_LABEL) == winner.name
 
 
 def matches(pool: Pool, asked: Asked) -> bool:

@@ -55,6 +55,9 @@ POLICY_ANNOTATION = "virtpools.io/policy"
 PROBE_LABEL = "virtpools.io/probe"
 """On the launcher pods, never stored, that a launcher policy is tried with."""
 
+CANARY_LABEL = "virtpools.io/canary"
+"""On a VM: the pool whose new launcher image it gets before that is in effect for the pool's other VMs."""
+
 STOCK_IMAGE_ENV = "VIRTPOOLS_STOCK_IMAGE"
 """On ``compute`` of a launcher pod whose pool has an image: the launcher image that it came with. VM owners can set
 annotations, but no variable."""

@@ -117,7 +117,7 @@ def derive(table: Table, stock: str, namespace: str, policy: kinds.Kind) -> list
     :param stock: KubeVirt's own launcher image; after an upgrade of KubeVirt the policy must be derived anew.
     :param namespace: KubeVirt's.
     """
-    images = sorted(set(pool_images(table, stock).values()))
+    images = sorted(table.launcher_images - {stock})
     if not images:
         return []
     spec = _spec(images, stock, namespace)

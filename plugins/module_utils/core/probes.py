@@ -80,6 +80,10 @@ def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
         for field, asking in _asking(rule):
             pod = _pod(site, policy, terms=bool(number % 2), **asking)
             made.append(_probe(f"for {field} of pool {rule.name}", pod, table, site))
+            if rule.name in table.canaries:
+                pod = copy.deepcopy(pod)
+                pod["metadata"]["labels"][names.CANARY_LABEL] = rule.name
+                made.append(_probe(f"for {field} and {names.CANARY_LABEL} of pool {rule.name}", pod, table, site))
     return made
 
 

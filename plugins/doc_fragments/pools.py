@@ -121,4 +121,30 @@ options:
         and those that are not named stay as they are.
       - When none stays, the exclusion and everything else that was made for pools goes, too.
     type: raw
+  vms_on_nodes:
+    description:
+      - What becomes of the VMs on a node before its virt-handler is taken away. The nodes of a batch are dealt with together, after their images
+        were pulled.
+      - V(leave) leaves them where they are. Guests go on without a virt-handler; they cannot be stopped or migrated until the next one is Ready.
+      - V(migrate) live-migrates them. A VM that comes to another node of the batch is migrated again, three times at most.
+      - V(wait) waits for them to end.
+      - VMs get the launcher image that the policy gives them at that moment. A pool that is new is not mapped before its first nodes are Ready,
+        and one that goes is not any more.
+    type: str
+    default: leave
+    choices:
+      - leave
+      - migrate
+      - wait
+  unmovable:
+    description:
+      - What becomes of VMs that cannot be migrated, with O(vms_on_nodes=migrate). That KubeVirt cannot migrate them, that they are paused or do not
+        run yet, or that the virt-handler of their node is not Ready.
+      - V(leave) leaves them where they are, V(wait) waits for them to end before any VM of the batch is migrated, and with V(fail) the module fails.
+    type: str
+    default: leave
+    choices:
+      - leave
+      - wait
+      - fail
 """

@@ -34,6 +34,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     dialects,
+    drain,
     objects,
     permissions,
     plan,
@@ -74,6 +75,8 @@ POOL_ARGUMENTS: Arguments = {
     "assign_new_nodes": {"type": "bool", "default": False},
     "waves": {"type": "raw"},
     "removed": {"type": "raw"},
+    "vms_on_nodes": {"type": "str", "default": "leave", "choices": list(drain.VMS_ON_NODES)},
+    "unmovable": {"type": "str", "default": "leave", "choices": list(drain.UNMOVABLE)},
 }
 
 RUN_ARGUMENTS: Arguments = {
@@ -171,6 +174,7 @@ class Task:
             assign_new_nodes=self.params["assign_new_nodes"],
             waves=waves.parse(self.params["waves"]),
             removed=removal.parse(self.params["removed"]),
+            drain=drain.Drain(self.params["vms_on_nodes"], self.params["unmovable"]),
         )
         # Going back means that the cluster has these pools and no other.
         return replace(options, **self.earlier.options, prune=True) if self.earlier else options

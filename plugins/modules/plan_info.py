@@ -308,7 +308,12 @@ def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Option
     if task.params["for_run"]:
         first = plan.make(found, pools, options)
         backend = first.launchers.choice.backend if first.launchers else "none"
-        rights = permissions.for_run(hco=found.hyperconverged is not None, backend=backend, node_policy=bool(first.node_policy_changes))
+        rights = permissions.for_run(
+            hco=found.hyperconverged is not None,
+            backend=backend,
+            node_policy=bool(first.node_policy_changes),
+            migrates=options.drain.vms == "migrate",
+        )
         task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
         if first.settling:
             settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)

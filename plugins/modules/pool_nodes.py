@@ -50,7 +50,9 @@ options:
     type: int
     default: 900
   migration_timeout:
-    description: How many seconds to wait for live migrations through the nodes of a batch.
+    description:
+      - How many seconds to wait for live migrations through the nodes of a batch. With O(vms_on_nodes), how many one migration may take, and VMs
+        that are waited for.
     type: int
     default: 900
 author:
@@ -168,7 +170,10 @@ def _carry_out(task: _module.Task, made: Plan) -> list[Outcome]:
         pull=task.params["pull_timeout"],
         migrations=task.params["migration_timeout"],
     )
-    return batches.carry_out(task.cluster, made, made.moves, timeouts, task.clock, prepull=task.params["prepull"])
+    options = task.options()
+    return batches.carry_out(
+        task.cluster, made, made.moves, timeouts, task.clock, prepull=options.prepull, vms=options.drain
+    )
 
 
 def _progress(task: _module.Task, stands: Progress | None, made: Plan, outcomes: list[Outcome]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import handover, images, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import drain, handover, images, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster, ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome, Target
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
@@ -19,13 +19,14 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     names,
     preflight,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.drain import LEAVE, Drain
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Move, Plan
 
 
 @dataclass(frozen=True)
 class Timeouts:
     """In seconds. ``handler``: for an old handler to end, and again for a new one to get Ready; ``pull``: for the images
-    of a batch; ``migrations``: for live migrations through its nodes to end."""
+    of a batch; ``migrations``: for live migrations through its nodes to end, and for VMs to leave them."""
 
     handler: float = 300
     pull: float = 900
@@ -33,10 +34,18 @@ class Timeouts:
 
 
 def carry_out(
-    cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeouts: Timeouts, clock: Clock, *, prepull: bool
+    cluster: Cluster,
+    plan: Plan,
+    moves: t.Sequence[Move],
+    timeouts: Timeouts,
+    clock: Clock,
+    *,
+    prepull: bool,
+    vms: Drain = LEAVE,
 ) -> list[Outcome]:
     """Carry out moves of ``plan`` side by side.
 
+    :param vms: what becomes of those on the nodes.
     :raises ClusterError: when something forbids it; no node of the batch was touched then.
     """
     _refuse_unfit(plan, moves)
@@ -46,6 +55,7 @@ def carry_out(
         settle.daemonset_observed(cluster, plan.snapshot.namespace, name, timeouts.handler, clock)
     if prepull:
         _pull(cluster, plan, moves, timeouts.pull, clock)
+    drain.carry_out(cluster, vms, _handled(plan, moves), timeouts.migrations, clock)
     _await_migrations(cluster, moves, timeouts.migrations, clock)
     return handover.Batch(cluster, plan.snapshot.namespace, clock, timeouts.handler).run(targets)
 
@@ -93,6 +103,12 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
             f"next handler. {shown}. Check the image, its registry and pull secrets (or virtpools_prepull: false where "
             "nodes get images in another way)."
         )
+
+
+def _handled(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:
+    """The nodes that VMs are to leave, and whether they have a Ready handler. An interrupted handover is finished as it is."""
+    handlers = plan.snapshot.handlers
+    return {m.node: any(pod.ready for pod in handlers.get(m.node, ())) for m in moves if m.action != "finish"}
 
 
 def _await_migrations(cluster: Cluster, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:

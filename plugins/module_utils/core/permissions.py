@@ -111,16 +111,22 @@ LEFTOVERS: tuple[Permission, ...] = (
 )
 """What ``leftovers`` needs, besides what it takes to delete policies."""
 
-WORKLOAD_UPDATE: tuple[Permission, ...] = (
-    *READER,
-    *_all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io"),
-)
+_MIGRATE: tuple[Permission, ...] = _all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io")
+
+WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE)
 """What ``workload_update`` needs."""
 
 
-def for_run(*, hco: bool, backend: str = "none", node_policy: bool = False) -> tuple[Permission, ...]:
-    """What a run needs on this cluster, with this launcher back end; ``node_policy``: where it writes or deletes that."""
-    more = (*(WRITER_HCO if hco else ()), *(ASSIGN_NEW_NODES if node_policy else ()))
+def for_run(
+    *, hco: bool, backend: str = "none", node_policy: bool = False, migrates: bool = False
+) -> tuple[Permission, ...]:
+    """What a run needs on this cluster, with this launcher back end; ``node_policy``: where it writes or deletes that;
+    ``migrates``: where it migrates VMs."""
+    more = (
+        *(WRITER_HCO if hco else ()),
+        *(ASSIGN_NEW_NODES if node_policy else ()),
+        *(_MIGRATE if migrates else ()),
+    )
     return (*WRITER, *more, *WRITER_OF_BACKEND.get(backend, ()))
 
 

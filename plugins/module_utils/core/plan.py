@@ -22,6 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     removal,
     waves,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.drain import LEAVE, Drain
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import (
     Finding,
     InputErrors,
@@ -70,6 +71,8 @@ class Options:
     """The pools that go. Then those that the cluster records count, and no list."""
     waves: tuple[WaveSpec, ...] = ()
     """Which nodes come first; all at once where nothing is said."""
+    drain: Drain = LEAVE
+    """What becomes of VMs on a node before its handler goes."""
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -166,7 +169,7 @@ class Digest:
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
             (
-                "the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed)",
+                "the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed, vms_on_nodes, unmovable)",
                 self.options,
                 parts[2],
             ),
@@ -745,5 +748,6 @@ def _digest(
             + (["assign_new_nodes"] if options.assign_new_nodes else [])
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.removed] if options.removed is not None else [])
+            + ([[options.drain.vms, options.drain.unmovable]] if options.drain != LEAVE else [])
         )[:12],
     )

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, history, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+
+def entry(*pools, applied="2026-11-21T19:30:00Z", recorded=(), **options):
+    made = [builders.pool(pool) if isinstance(pool, str) else pool for pool in pools]
+    return history.entry_of(made, recorded, plan.Options(**options), applied, "somebody on host")
+
+
+def read_back(known):
+    return history.of(known.to_config_map(builders.NAMESPACE))
+
+
+A, B, C = entry("a"), entry("b"), entry("a", "b")
+
+
+class TestEntries:
+    def test_the_same_list_has_the_same_digest_whenever_it_is_applied(self):
+        assert entry("a", applied="2027-01-01T00:00:00Z").digest == A.digest
+        assert len({found.digest for found in (A, B, C, entry("b", "a"), entry("a", overlap="first_wins"))}) == 5
+
+    @pytest.mark.parametrize(
+        "option", [{"prune": True}, {"max_unavailable": 3}, {"allow_skew": True}, {"prepull": False}]
+    )
+    def test_how_to_get_there_is_no_part_of_it(self, option):
+        assert entry("a", **option).digest == A.digest
+
+    def test_pools_that_were_kept_belong_to_it_after_those_of_the_list(self):
+        edited = builders.pool("a", activation="all_moved")
+        found = entry(edited, recorded=[builders.pool("z"), builders.pool("a"), builders.pool("b")])
+        assert found.pools == (edited, builders.pool("z"), builders.pool("b"))
+
+
+class TestStored:
+    def test_is_read_back_as_it_was(self):
+        rich = builders.pool("rich", selector={"deviceNames": ["x/y"]}, tolerations=[{"operator": "Exists"}])
+        (bare,) = dialects.read_dialect("additionalVirtHandlers", [{"name": "bare", "nodeSelector": {"hw": "bare"}}])
+        known = History((A, entry(rich, bare, overlap="first_wins", assign_new_nodes=True)), A.digest)
+        assert read_back(known) == known
+
+    def test_ten_entries_at_most_and_the_oldest_goes_first(self):
+        known = History()
+        for number in range(12):
+            known = known.completed(entry(f"p{number}"))
+        assert [found.pools[0].name for found in read_back(known).entries] == [f"p{n}" for n in range(2, 12)]
+
+    def test_too_large_lists_push_the_oldest_out_but_never_the_newest(self):
+        def large(name, size):
+            return entry(
+                builders.pool(
+                    name, selector={"namespaces": ["n" * 58 + str(n) for n in range(size)], "architectures": ["amd64"]}
+                )
+            )
+
+        known = History((large("a", 6000), large("b", 6000), large("c", 6000)))
+        data = known.to_data()
+        assert len(data["entries"].encode()) < history.MOST_BYTES
+        assert [found.pools[0].name for found in read_back(known).entries] == ["b", "c"]
+        assert len(read_back(History((A, large("huge", 16000)))).entries) == 1
+
+    def test_what_cannot_be_read_is_left_out(self):
+        made = History((A, B)).to_config_map(builders.NAMESPACE)
+        entries = json.loads(made["data"]["entries"])
+        broken = [{"pools": []}, None, 7, {**entries[0], "pools": [{"name": "?"}]}, {**entries[0], "options": {}}]
+        made["data"]["entries"] = json.dumps([*broken, *entries])
+        assert history.of(made).entries == (A, B)
+        for text in ("{", "7", "", None):
+            made["data"]["entries"] = text
+            assert history.of(made).entries == ()
+
+    def test_somebody_elses_config_map_is_not_touched(self):
+        made = History((A,)).to_config_map(builders.NAMESPACE)
+        del made["metadata"]["labels"]
+        with pytest.raises(InputErrors, match=f"ConfigMap kubevirt/{names.HISTORY} is there but not ours"):
+            history.of(made)
+
+
+class TestCompleted:
+    def test_the_newest_list_again_is_no_new_entry(self):
+        known = History((A, B))
+        assert known.completed(entry("b", applied="later")) == known
+        assert known.completed(A).entries == (A, B, A)
+
+    def test_ends_the_rollback(self):
+        assert History((A, B)).begun(A.digest).completed(A) == History((A, B, A))
+        assert History((A, B)).begun(B.digest).completed(B) == History((A, B))
+
+
+class TestTarget:
+    def test_is_the_list_before_the_one_that_the_cluster_has(self):
+        assert History((A, B)).target(B.pools) == A
+
+    def test_a_rollback_of_a_rollback_returns(self):
+        assert History((A, B, A)).target(A.pools) == B
+
+    def test_is_the_newest_where_a_run_did_not_complete(self):
+        assert History((A, B)).target(C.pools) == B
+        assert History((A,)).target(C.pools) == A
+
+    def test_the_order_of_pools_on_the_cluster_means_nothing(self):
+        assert History((A, C)).target(reversed(C.pools)) == A
+
+    def test_an_interrupted_rollback_keeps_its_target(self):
+        begun = History((A, B)).begun(A.digest)
+        assert [begun.target(pools) for pools in (B.pools, C.pools, A.pools)] == [A, A, A]
+
+    def test_no_earlier_list(self):
+        with pytest.raises(InputErrors, match=r"no earlier pool list .* has 0 list\(s\)"):
+            History().target(())
+        with pytest.raises(InputErrors, match=r"has 1 list\(s\)"):
+            History((A,)).target(A.pools)
+
+    def test_a_digest_that_is_not_there(self):
+        with pytest.raises(InputErrors, match=f"has no pool list 'abc'; it has: {B.digest}, {A.digest}"):
+            History((A, B)).find("abc")
+        with pytest.raises(InputErrors, match="it has: none"):
+            History().begun("abc")

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+RAW = builders.RAW_POOL
+OTHER = {**RAW, "name": "other", "nodeSelector": {"hw": "other"}}
+CREATE = "ConfigMap kubevirt/virtpools-history: create"
+
+
+def stored(world):
+    return world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+
+
+@pytest.fixture
+def record(run):
+    """Record a list as the end of a run does, once the cluster has it."""
+
+    def recorded(*pools, **options):
+        run("pool_daemonsets", pools=list(pools))
+        run("pool_daemonsets", pools=list(pools), state="absent", prune=True)
+        return run("pool_history", state="recorded", pools=list(pools), **options)
+
+    return recorded
+
+
+class TestRecorded:
+    def test_appends_what_is_new(self, record, world):
+        found = record(RAW)
+        assert (found["changed"], found["changes"]) == (True, [CREATE])
+        assert record(RAW, OTHER)["changes"] == ["ConfigMap kubevirt/virtpools-history: update"]
+        world.writes.clear()
+        again = record(RAW, OTHER)
+        assert (again["changed"], world.writes) == (False, [])
+        assert [[pool["name"] for pool in entry["pools"]] for entry in again["entries"]] == [["gpu"], ["gpu", "other"]]
+        assert stored(world)["metadata"]["labels"] == {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+
+    def test_the_list_has_the_pools_that_the_cluster_kept(self, run, record):
+        record(RAW, OTHER)
+        (entry, with_kept) = run("pool_history", state="recorded", pools=[OTHER])["entries"]
+        assert [pool["name"] for pool in with_kept["pools"]] == ["other", "gpu"]
+        assert entry["digest"] != with_kept["digest"]
+
+    def test_check_mode_predicts_and_writes_nothing(self, run, world):
+        predicted = run("pool_history", state="recorded", pools=[RAW], check=True)
+        assert (predicted["changes"], world.writes, stored(world)) == ([CREATE], [], None)
+
+    def test_somebody_elses_config_map(self, run, world):
+        world.put(kinds.CONFIG_MAP.object(names.HISTORY, builders.NAMESPACE, data={}))
+        assert "is there but not ours" in run.failure("pool_history", state="recorded", pools=[RAW])
+
+
+class TestGoingBack:
+    def test_an_earlier_list_is_planned_with_the_options_it_had(self, run, record):
+        (first,) = record(RAW, overlap="first_wins")["entries"]
+        record(RAW, OTHER)
+        assert run("pool_history")["target"] == first["digest"]
+        made = run("plan_info", pools_from_history=first["digest"])
+        asked = run("plan_info", pools=[RAW], overlap="first_wins", prune=True)
+        assert made["retire"] == ["other"]
+        assert (made["digest"], made["changes"]) == (asked["digest"], asked["changes"])
+
+    def test_keeps_its_target_until_it_is_there(self, run, record):
+        (first,) = record(RAW)["entries"]
+        record(OTHER)
+        digest = first["digest"]
+        assert run("pool_history", state="begun", pools_from_history=digest)["changed"]
+        assert not run("pool_history", state="begun", pools_from_history=digest)["changed"]
+        run("pool_daemonsets", pools_from_history=digest)
+        assert run("pool_history")["target"] == digest
+        run("pool_daemonsets", pools_from_history=digest, state="absent")
+        found = run("pool_history", state="recorded", pools_from_history=digest)
+        assert [entry["digest"] for entry in found["entries"]][::2] == [digest, digest]
+        assert run("pool_history")["target"] == found["entries"][1]["digest"]
+
+    def test_no_earlier_list(self, run, record):
+        assert "There is no earlier pool list" in run("pool_history")["no_target"]
+        record(RAW)
+        found = run("pool_history")
+        assert (found["target"], len(found["entries"])) == ("", 1)
+        assert "has 1 list(s)" in found["no_target"]
+
+    def test_a_digest_that_is_not_there(self, run):
+        assert "has no pool list 'nope'" in run.failure("plan_info", pools_from_history="nope")
+        assert "pools_from_history is missing" in run.failure("pool_history", state="begun")
+
+    def test_beside_another_list(self, run, record):
+        (entry,) = record(RAW)["entries"]
+        told = run.failure("plan_info", pools=[RAW], pools_from_history=entry["digest"])
+        assert "more than once (pools, pools_from_history)" in told

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, waves
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import capacity, names, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan, Wave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Due
@@ -44,6 +44,8 @@ def plan_lines(plan: Plan, due: Due | None = None) -> list[str]:
         ["OWNER", "NODES NOW", "AFTER THE RUN"],
         [[owner, str(count["now"]), str(count["after"])] for owner, count in owners(plan).items()],
     )
+    if plan.launchers is not None:
+        lines += map(str, capacity.of(plan.launchers.full.rules, plan.snapshot.nodes.values(), plan.wanted))
     if plan.errors:
         lines.append("A run is refused until the errors above are gone.")
     elif not plan.pending:

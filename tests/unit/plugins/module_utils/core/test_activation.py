@@ -68,3 +68,30 @@ def test_a_node_that_goes_from_pool_to_pool_counts_where_it_is():
     pools = [pool("a"), pool("b", "all_moved")]
     found = images(pools, [to("b", "n1", source="a")], done={"a": ["n1"]}, wanted=1)
     assert found == [{"a": NEW}, {"a": NEW, "b": NEW}]
+
+
+def canaries(batches, *, recorded, before=None, done=("n1", "n2")):
+    progress = Progress({"gpu": set(done)}, {"gpu": 2})
+    stages = activation.stages([pool()], [], recorded, progress, batches, before or {})
+    return [dict(table.canaries) for table in stages]
+
+
+class TestCanaries:
+    REPLACED = (to("gpu", "n1", source="gpu"), to("gpu", "n2", source="gpu"))
+
+    def test_get_a_new_image_from_the_first_new_handler_to_the_last(self):
+        assert canaries(self.REPLACED, recorded={"gpu": OLD}) == [{}, {"gpu": NEW}, {}]
+
+    def test_keep_it_when_an_interrupted_run_goes_on(self):
+        batches = (to("other", "n9"), *self.REPLACED[1:])
+        assert canaries(batches, recorded={"gpu": OLD}, before={"gpu": NEW}) == [{"gpu": NEW}, {"gpu": NEW}, {}]
+
+    def test_lose_one_that_is_not_wanted_any_more(self):
+        assert canaries(self.REPLACED, recorded={"gpu": OLD}, before={"gpu": "other"})[0] == {}
+        assert canaries((), recorded={"gpu": NEW}, before={"gpu": "other"}) == [{}]
+
+    def test_get_the_first_image_of_a_pool_that_had_none(self):
+        assert canaries(self.REPLACED, recorded={"gpu": None}) == [{}, {"gpu": NEW}, {}]
+
+    def test_have_nothing_of_their_own_in_a_pool_that_takes_no_vm_yet(self):
+        assert canaries(self.REPLACED, recorded={}, done=()) == [{}, {}, {}]

@@ -179,3 +179,20 @@ def test_the_cluster_records_its_pools():
     assert plan.recorded(found) == (RT, GPU)
     made = plan.make(found, plan.recorded(found), plan.recorded_options(found, Options()))
     assert made.launcher_steps == ()
+
+
+def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
+    first = planned([node("n1", "gpu"), node("n2", "gpu")])
+    made = planned([node("n1", "gpu"), node("n2", "gpu")], pools=(NEWER,), existing=(GPU,), admission=live(first))
+    assert [dict(table.canaries) for table in made.launchers.stages] == [{}, {"gpu": NEWER.virt_launcher_image}, {}]
+    assert made.launcher_steps == (1, 2)
+    assert made.launcher_changes(1) == (
+        "MutatingAdmissionPolicy virtpools-launcher: update",
+        f"VMs that match pool gpu and have the label virtpools.io/canary=gpu start with {NEWER.virt_launcher_image}",
+    )
+    half = planned(
+        [node("n1", "gpu"), node("n2", "gpu")], pools=(NEWER,), existing=(GPU,), admission=live(made, stage=1)
+    )
+    assert half.digest == made.digest
+    assert half.launchers.stages[0].canaries == {"gpu": NEWER.virt_launcher_image}
+    assert half.launcher_steps == (2,)

@@ -89,3 +89,21 @@ class TestText:
     def test_that_is_no_table_is_refused(self, text):
         with pytest.raises(InputErrors, match=r"virtpools.io/mapping holds no mapping table|The stored pool"):
             mapping.restore(text)
+
+
+class TestCanaries:
+    TABLE = Table.of([GPU, RT, HANDLER_ONLY], canaries={"gpu": "registry.example/new", "rt": None, "arm": "x"})
+
+    def test_are_those_of_pools_that_take_vms(self):
+        assert self.TABLE.canaries == {"gpu": "registry.example/new", "rt": None}
+        assert self.TABLE.launcher_images == {"registry.example/new", builders.GPU_LAUNCHER_IMAGE}
+
+    def test_are_read_back(self):
+        assert mapping.restore(self.TABLE.to_text()) == self.TABLE
+
+    def test_are_absent_in_the_text_of_a_table_without_any(self):
+        assert "canaries" not in Table.of([GPU]).to_text()
+
+    def test_that_are_no_mapping_are_refused(self):
+        with pytest.raises(InputErrors, match=r"holds no mapping table"):
+            mapping.restore('{"rules": [], "keepOff": [], "allow": [], "canaries": [1]}')

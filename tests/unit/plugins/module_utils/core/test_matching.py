@@ -99,3 +99,14 @@ def test_criteria_say_what_was_wanted_and_found():
         {"field": "selector.matchNodeSelector", "met": False, "wanted": "nodeSelector with hw=gpu", "found": "no hw"},
         {"field": "selector.architectures", "met": False, "wanted": "one of arm64", "found": "no architecture"},
     ]
+
+
+@pytest.mark.parametrize(("named", "image"), [("gpu", "new"), ("other", "old"), ("primary", "old"), ("", "old")])
+def test_a_canary_of_the_pool_that_wins_gets_the_new_image(named, image):
+    pools = [builders.pool("gpu", virtLauncherImage="old", selector=DEVICES)]
+    table = Table.of(pools, canaries={"gpu": "new"})
+    vm = asked(devices=frozenset({"example.com/a"}), labels={"virtpools.io/canary": named})
+    assert matching.winner(table, vm).virt_launcher_image == image
+    assert matching.is_canary(table, table.rules[0], vm) is (named == "gpu")
+    assert matching.winner(Table.of(pools), vm).virt_launcher_image == "old"
+    assert matching.winner(table, asked(labels={"virtpools.io/canary": named})) is None

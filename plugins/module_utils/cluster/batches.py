@@ -106,9 +106,10 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
 
 
 def _handled(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:
-    """The nodes that VMs are to leave, and whether they have a Ready handler. An interrupted handover is finished as it is."""
-    handlers = plan.snapshot.handlers
-    return {m.node: any(pod.ready for pod in handlers.get(m.node, ())) for m in moves if m.action != "finish"}
+    """The nodes that are to lose a handler, and whether it is Ready. A handover that was begun has taken it already."""
+    begun = {m.node for m in moves if m.action == "finish" or plan.snapshot.nodes[m.node].owner == names.IN_TRANSIT}
+    handlers = {m.node: plan.snapshot.handlers.get(m.node, ()) for m in moves if m.node not in begun}
+    return {node: any(pod.ready for pod in pods) for node, pods in handlers.items() if pods}
 
 
 def _await_migrations(cluster: Cluster, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:

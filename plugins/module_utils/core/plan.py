@@ -410,7 +410,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
                 *assigned.findings,
                 *held_back,
                 *staying,
-                *waves.check(options.waves, members),
+                *(waves.check(options.waves, members) if snapshot.complete else ()),
                 *_restarts(snapshot, edit),
             ]
         ),

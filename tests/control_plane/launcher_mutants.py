@@ -65,6 +65,8 @@ NETWORK = {
 }
 MIXED = [NETWORK, GPU, TEAM, ARM, FRESH]
 KEPT_OFF = [GPU, TEAM]
+CANARIES = {"gpu": "registry.example/kubevirt/virt-launcher:v1.9.0-gpu2", "arm": "other.example/arm:2", "fresh": None}
+"""The images of ``MIXED`` for canary VMs."""
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,31 @@ MUTANTS = (
         "a pool without image leaves none",
         "pvc, a pool without image",
         _variable("wrong", 'variables.to == "" && variables.given == "" ? [] : ', ""),
+    ),
+    # Canaries
+    Mutant("canaries are as others", "a canary", _redefined("to", "variables.pool.image")),
+    Mutant(
+        "a canary of a pool without image gets none",
+        "a canary of a pool without image",
+        _redefined(
+            "to", 'variables.pool.image == "" ? "" : (variables.canary.map(c, c.image) + [variables.pool.image])[0]'
+        ),
+    ),
+    Mutant("every VM is a canary", "pvc, matched", _variable("canary", "c.name == ", "true || c.name == ")),
+    Mutant(
+        "a canary of another pool is one",
+        "a canary of another pool",
+        _redefined("to", "(variables.canary.map(c, c.image) + [variables.pool.image])[0]"),
+    ),
+    Mutant(
+        "a canary cannot have the stock image",
+        "a canary that has the stock image again",
+        _variable("to", "variables.canary.filter(c, ", 'variables.canary.filter(c, c.image != "" && '),
+    ),
+    Mutant(
+        "a later winner forgets what the former one's canary got",
+        "a canary of arm, mirrored, a device late",
+        _variable("given", "variables.canary.filter(c, c.name == variables.former).map(c, c.image) + ", ""),
     ),
     # Nodes
     Mutant("a matched pod may land anywhere", "pvc, matched", _redefined("wanted", "variables.others")),

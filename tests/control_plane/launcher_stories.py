@@ -32,21 +32,22 @@ _MIRROR = "mirror.example/"
 
 @dataclass(frozen=True)
 class Trial:
-    """A pool list, the launcher images in effect, and the policy made for them in an arena."""
+    """A pool list, the launcher images in effect, those of canaries, and the policy made for them in an arena."""
 
     arena: str
     pools: list[Object]
     images: dict[str, str | None]
+    canaries: dict[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arena: str, pools: list[Object]) -> Trial:
+    def of(cls, arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
         """Return the trial of a pool list whose pools are all active."""
-        return cls(arena, pools, {pool["name"]: pool.get("virtLauncherImage") for pool in pools})
+        return cls(arena, pools, {pool["name"]: pool.get("virtLauncherImage") for pool in pools}, canaries or {})
 
     @cached_property
     def table(self) -> Table:
         """Return the mapping table."""
-        return Table.of(parse_pools(self.pools), self.images)
+        return Table.of(parse_pools(self.pools), self.images, self.canaries)
 
     @cached_property
     def objects(self) -> Objects:
@@ -69,7 +70,13 @@ class Trial:
             digest=digest(self.objects),
             nodes=cases.random_nodes(rng, before, self.pools),
             former=[each for pool in self.pools for each in pool.get("tolerations", ())] if moved else (),
+            canaries=self.canaries,
         )
+
+    def image(self, server: PolicyServer, pod: Object) -> str | None:
+        """Return the launcher image of a pod's pool, as virt-controller made the pod; None for the stock image."""
+        labels = server.namespaces[pod["metadata"]["namespace"]]
+        return oracle.image(oracle.winner(self.pools, self.images, pod, labels), self.images, self.canaries, pod)
 
 
 def as_sent(pod: Object) -> Object:
@@ -160,9 +167,9 @@ def _container(story: Story, server: PolicyServer, trial: Trial, after: Object) 
 
 
 def _late(story: Story, server: PolicyServer, trial: Trial, sent: Object, images: tuple[str, ...]) -> Iterator[str]:
-    won = sent["metadata"]["annotations"][oracle.POOL_ANNOTATION]
+    own = trial.image(server, story.plain)
     for image in images:
-        expected = with_container(sent, oracle.compute(sent)["image"] if trial.images.get(won) else image)
+        expected = with_container(sent, oracle.compute(sent)["image"] if own else image)
         yield from oracle.differences(expected, _again(with_container(sent, image), server, trial))
 
 
@@ -185,7 +192,7 @@ def _device_behind_a_mirror(device: str) -> Callable[[Story, PolicyServer, Trial
         stock = oracle.compute(story.plain)["image"]
         labels = server.namespaces[story.plain["metadata"]["namespace"]]
         won = oracle.winner(trial.pools, trial.images, with_device(story.plain, device), labels)
-        image = trial.images[won["name"]] if won else None
+        image = trial.image(server, with_device(story.plain, device))
         changed = oracle.compute(after)["image"] != stock
         moved = (won["name"] if won else "primary") != after["metadata"]["annotations"][oracle.POOL_ANNOTATION]
         for volumes in (True, False):
@@ -223,7 +230,7 @@ _YES = {"key": "dedicated.example/for", "operator": "Equal", "value": "yes", "ef
 
 def stories(server: PolicyServer) -> list[Story]:
     """Return all of them, with their pods as the server serves them without a policy."""
-    told = [*_of_kinds(), *_of_criteria(), *_of_images(), *_of_nodes(), *_of_second_times()]
+    told = [*_of_kinds(), *_of_criteria(), *_of_images(), *_of_nodes(), *_of_second_times(), *_of_canaries()]
     plain = server.create_all([story.sent for story in told], server.cluster)
     return [Story(story.name, story.sent, pod, story.goes_on) for story, pod in zip(told, plain, strict=True)]
 
@@ -334,3 +341,24 @@ def _of_second_times() -> Iterator[Story]:
     own = required(term(expression(cases.OWNER, "DoesNotExist")))
     yield Story("a device late, the VM keeps off pools", launcher_pod(affinity=own), goes_on=_device(cases.A100))
     yield Story("pods of others", launcher_pod("virtiofs", **gpu), goes_on=_others)
+
+
+def _of_canaries() -> Iterator[Story]:
+    gpu, arm, fresh = {"devices": {cases.A100: 1}}, {"architecture": "arm64"}, {"wave.example/of": "1"}
+
+    def pod(of: str, labels: Object | None = None, **fields: Any) -> Object:
+        return launcher_pod("virtiofs", labels={**(labels or {}), cases.CANARY: of}, **fields)
+
+    yield Story("a canary", pod("gpu", **gpu))
+    yield Story("a canary of a pool without image", pod("arm", **arm))
+    yield Story("a canary that has the stock image again", pod("fresh", fresh))
+    yield Story("a canary of another pool", pod("gpu", fresh))
+    yield Story("a canary of a pool that has none", pod("team", _TEAM, namespace="team-a"))
+    yield Story("a canary that no pool takes", pod("gpu"))
+    yield Story("a canary, again", pod("gpu", **gpu), goes_on=_stays)
+    yield Story("a canary, mirrored", pod("gpu", **gpu), goes_on=_mirror)
+    yield Story("a canary, a late container", pod("gpu", **gpu), goes_on=_container)
+    for which, sent in (("gpu", pod("gpu", fresh)), ("arm", pod("arm", **arm)), ("fresh", pod("fresh", fresh))):
+        yield Story(f"a canary of {which}, a device late", sent, goes_on=_device(cases.A100))
+        late = _device_behind_a_mirror(cases.A100)
+        yield Story(f"a canary of {which}, mirrored, a device late", sent, goes_on=late)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import explanation, matching, names
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from launcher_mutants import KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
+from launcher_mutants import CANARIES, KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
 from launcher_stories import Story, Trial, as_sent, stories, with_device
 from policy_server import PolicyServer, changed
 
@@ -53,7 +53,8 @@ def trials() -> list[Trial]:
     made = []
     for number in range(LISTS):
         pools = cases.random_pools(rng)
-        made.append(Trial(f"list-{number}", pools, cases.random_images(rng, pools)))
+        images = cases.random_images(rng, pools)
+        made.append(Trial(f"list-{number}", pools, images, cases.random_canaries(rng, images) if number % 3 else {}))
     return made
 
 
@@ -118,6 +119,13 @@ class TestRandomPods:
             winners = [answer.pool for answer in explained.answers if answer.state == "wins"]
             assert winners == ([found] if won else []), result.title
 
+    def test_have_canaries_among_them(self, server: PolicyServer, results: list[Result]) -> None:
+        """What is shown of random pods is shown of canaries as well."""
+        found = 0
+        for trial, before in ((result.trial, result.case.plain) for result in results):
+            found += trial.image(server, before) != replace(trial, canaries={}).image(server, before)
+        assert found > 20
+
     def test_go_to_the_pool_that_a_later_device_makes_win(self, server: PolicyServer, results: list[Result]) -> None:
         """A webhook may add a device once the policy has run: the result is as if it had been there before."""
         moved = 0
@@ -179,7 +187,7 @@ def told(server: PolicyServer) -> dict[str, Story]:
 @pytest.fixture(scope="module")
 def policies(server: PolicyServer) -> Iterator[dict[str, Trial]]:
     """The policies that mutants are made of, in force for pods of their own, and all the mutants."""
-    right = {"mixed": Trial.of("mixed", MIXED), "kept off": Trial.of("kept-off", KEPT_OFF)}
+    right = {"mixed": Trial.of("mixed", MIXED, CANARIES), "kept off": Trial.of("kept-off", KEPT_OFF)}
     for trial in right.values():
         server.install(trial.objects, trial.arena)
     for number, mutant in enumerate(MUTANTS):
@@ -208,7 +216,7 @@ class TestStories:
         self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], mutant: Mutant
     ) -> None:
         right = policies[mutant.pools]
-        trial = Trial(f"mutant-{MUTANTS.index(mutant)}", right.pools, right.images)
+        trial = replace(right, arena=f"mutant-{MUTANTS.index(mutant)}")
         assert told[mutant.story].faults(server, trial)
 
     @pytest.mark.parametrize("name", UNNOTICED)
@@ -216,7 +224,7 @@ class TestStories:
         self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], name: str
     ) -> None:
         right = policies["mixed"]
-        trial = Trial(f"unnoticed-{list(UNNOTICED).index(name)}", right.pools, right.images)
+        trial = replace(right, arena=f"unnoticed-{list(UNNOTICED).index(name)}")
         assert not wrong(server, trial, list(told.values())[::4])
 
 

@@ -38,6 +38,7 @@ ARCHITECTURES = ("amd64", "arm64", "s390x")
 NODE_NAMES = ("node-1", "node-2")
 TAINT_KEYS = ("gpu", "dedicated.example/for", "node.kubernetes.io/unreachable")
 OWNER = "virtpools.io/pool"
+CANARY = "virtpools.io/canary"
 POOL_NAMES = ("gpu", "rt", "a", "b-2", "primary-2", "n" * 48)
 
 HOSTILE = (
@@ -228,6 +229,8 @@ def random_pod(rng: random.Random, name):
     _add_users_parts(rng, pod)
     if rng.random() < 0.05:
         pod["metadata"]["labels"][OWNER] = rng.choice(POOL_NAMES)
+    if rng.random() < 0.7:
+        pod["metadata"]["labels"][CANARY] = rng.choice(POOL_NAMES[:3])
     if rng.random() < 0.1:
         del pod["metadata"]["annotations"]
     if rng.random() < 0.1:
@@ -359,6 +362,12 @@ def random_pools(rng: random.Random):
 def random_images(rng: random.Random, pools):
     """The active pools among ``pools``, with the launcher image in effect."""
     return {pool["name"]: pool.get("virtLauncherImage") for pool in pools if rng.random() < 0.85}
+
+
+def random_canaries(rng: random.Random, images):
+    """Pools of ``images`` that have another launcher image for their canaries, with that."""
+    others = ("registry.example/virt-launcher:new", "other.example/l/new", STOCK, None)
+    return {name: rng.choice(others) for name in images if rng.random() < 0.9}
 
 
 def _pool(rng, name):

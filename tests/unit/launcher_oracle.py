@@ -16,6 +16,7 @@ from collections import Counter
 OWNER = "virtpools.io/pool"
 IN_TRANSIT = "in_transit"
 UNMATCHED = "primary"
+CANARY = "virtpools.io/canary"
 POOL_ANNOTATION = "virtpools.io/pool"
 POLICY_ANNOTATION = "virtpools.io/policy"
 STOCK_VARIABLE = "VIRTPOOLS_STOCK_IMAGE"
@@ -32,6 +33,14 @@ def winner(pools, images, pod, namespace_labels):
     """The first of ``pools`` that is active (has its image in effect, or None, in ``images``) and takes the pod."""
     active = (pool for pool in pools if pool["name"] in images)
     return next((pool for pool in active if _takes(pool, pod, namespace_labels)), None)
+
+
+def image(won, images, canaries, pod):
+    """The launcher image of a pod that this pool wins, or None for the stock image: a canary has its own."""
+    if not won:
+        return None
+    named = pod["metadata"].get("labels", {}).get(CANARY)
+    return canaries[named] if named == won["name"] and named in canaries else images[won["name"]]
 
 
 def _takes(pool, pod, namespace_labels):
@@ -68,16 +77,16 @@ def _has_labels(vm_labels, labels):
 # What is wrong ------------------------------------------------------------------------------------------------------
 
 
-def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=()):
+def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=(), canaries=None):
     """Everything that is wrong with ``after``, which a policy made of ``before``; a sentence each.
 
     ``before`` is what the server makes of the pod without the policy. ``former`` are tolerations that a pool may have
-    left behind which won before the pod asked for more.
+    left behind which won before the pod asked for more. ``canaries`` has the images of pools for their canaries.
     """
     won = winner(pools, images, before, namespace_labels)
     return [
         *_wrong_annotations(won, after, digest),
-        *_wrong_images(won, images, before, after),
+        *_wrong_images(image(won, images, canaries or {}, before), before, after),
         *_wrong_variables(won, before, after),
         *_wrong_tolerations(won, before, after, former),
         *_wrong_nodes(won, pools, before, after, nodes, former),
@@ -93,12 +102,12 @@ def _wrong_annotations(won, after, digest):
             yield f"annotation {key} is {found.get(key)!r}, not {value!r}"
 
 
-def _wrong_images(won, images, before, after):
+def _wrong_images(target, before, after):
     stock = compute(before)["image"]
-    target = (images[won["name"]] if won else None) or stock
+    target = target or stock
     now = dict(references(after))
-    for place, image in references(before):
-        expected = target if image == stock else image
+    for place, had in references(before):
+        expected = target if had == stock else had
         if now.get(place) != expected:
             yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
 

@@ -146,6 +146,23 @@ class TestWhatIsRight:
         assert judged(before, after, former=[TOLERATION]) == []
 
 
+class TestCanaries:
+    NEW = "registry.example/virt-launcher:gpu-2"
+
+    @pytest.mark.parametrize(("named", "image"), [("gpu", NEW), ("arm", IMAGE), ("primary", IMAGE)])
+    def test_get_the_image_of_the_pool_that_they_name(self, named, image):
+        before = gpu_pod(labels={cases.CANARY: named})
+        for found in (IMAGE, self.NEW):
+            after = mutated(before, pool="gpu", image=found, tolerations=[TOLERATION], requirement=IN_GPU)
+            assert (judged(before, after, canaries={"gpu": self.NEW}) == []) is (found == image)
+
+    def test_may_get_the_stock_image(self):
+        before = gpu_pod(labels={cases.CANARY: "gpu"})
+        after = mutated(before, pool="gpu", tolerations=[TOLERATION], requirement=IN_GPU)
+        assert judged(before, after, canaries={"gpu": None}) == []
+        assert judged(before, after)
+
+
 class TestWinner:
     def won(self, pod, *pools, images=None):
         labels = cases.NAMESPACES[pod["metadata"]["namespace"]]

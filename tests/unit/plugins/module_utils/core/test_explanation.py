@@ -51,13 +51,14 @@ def test_agrees_with_the_oracle_and_with_itself_on_random_pods_and_pools():
         labels = launcher_cases.NAMESPACES[pod["metadata"]["namespace"]]
         raw = launcher_cases.random_pools(rng)
         images = launcher_cases.random_images(rng, raw)
+        canaries = launcher_cases.random_canaries(rng, images)
         pools = parse_pools(raw)
         found = explanation.explain(
-            Table.of(pools, images), LauncherPod.of(pod, labels).asked, pools=pools, stock_image=STOCK
+            Table.of(pools, images, canaries), LauncherPod.of(pod, labels).asked, pools=pools, stock_image=STOCK
         )
         expected = launcher_oracle.winner(raw, images, pod, labels)
         assert found.pool == (names.PRIMARY if expected is None else expected["name"])
-        assert found.image == ((expected and images[expected["name"]]) or STOCK)
+        assert found.image == (launcher_oracle.image(expected, images, canaries, pod) or STOCK)
         _check_answers(found, raw, images)
         won += expected is not None
     assert 100 < won < 500
@@ -217,3 +218,16 @@ class TestLines:
         assert "  201. gpu: WINS, it is the first that matches" in lines
         assert "  and 170 more pools that do not match" in lines
         assert len(found.to_dict()["pools"]) == 201
+
+
+def test_says_what_makes_a_canary_different():
+    table = Table.of([GPU], canaries={"gpu": "registry.example/new"})
+    found = explanation.explain(table, asked(devices={DEVICE}, labels={names.CANARY_LABEL: "gpu"}), pools=[GPU])
+    (answer,) = found.answers
+    assert answer.why == (
+        "it is the first that matches, and the label virtpools.io/canary gives the VM its new launcher image before other VMs "
+        "get it"
+    )
+    assert found.image == "registry.example/new"
+    other = explanation.explain(table, asked(devices={DEVICE}), pools=[GPU])
+    assert (other.answers[0].why, other.image) == ("it is the first that matches", GPU.virt_launcher_image)

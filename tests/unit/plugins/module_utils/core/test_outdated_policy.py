@@ -8,7 +8,13 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, outdated_policy, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    cel,
+    kinds,
+    names,
+    outdated_policy,
+    snapshot,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -173,3 +179,11 @@ class TestAfterUpgrade:
     def test_nothing_without_methods_or_policy(self):
         assert self.found() == []
         assert self.found("LiveMigrate", admission=snapshot.Admission(policy_kind=POLICY)) == []
+
+
+def test_the_image_of_canaries_is_one_of_the_pools():
+    """Or KubeVirt would migrate them, for ever, to what they have."""
+    of = Table.of([pool()], canaries={"gpu": "registry.example/new"})
+    spec = outdated_policy.derive(of, STOCK, "kubevirt", POLICY)[0][1]["spec"]
+    (images,) = (each["expression"] for each in spec["variables"] if each["name"] == "images0")
+    assert images == cel.literal(sorted([GPU, "registry.example/new"]))

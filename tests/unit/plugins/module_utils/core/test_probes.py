@@ -45,6 +45,18 @@ class TestProbes:
             "for selector.architectures of pool gpu": "gpu",
         }
 
+    def test_ask_as_canaries_where_a_new_image_is_for_those(self):
+        table = Table.of([GPU], canaries={"gpu": "registry.example/new"})
+        found = {probe.name: probe for probe in probes.probes(table, SITE)}
+        images = {
+            name: next(c["image"] for c in probe.expected["spec"]["containers"] if c["name"] == names.COMPUTE)
+            for name, probe in found.items()
+            if "canary" in name
+        }
+        assert len(found) == 9
+        assert set(images.values()) == {"registry.example/new"}
+        assert len(images) == 4
+
     def test_expect_what_the_design_says(self):
         """The judge that knows nothing of how policies are made finds nothing wrong with what is expected."""
         digest = launcher_policy.digest_of(TABLE, SITE.namespace)

@@ -34,7 +34,7 @@ options:
     default: false
   removed:
     description:
-      - The pools that were to be removed, as for M(virtpools.kubevirt.plan_info#module). Where KubeVirt is gone, only V(all) can be.
+      - The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone, only V(all) can be.
     type: raw
     default: all
   timeout:

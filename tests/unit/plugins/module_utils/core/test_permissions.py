@@ -53,6 +53,12 @@ def test_a_writer_may_do_what_a_reader_may():
     assert set(permissions.READER) <= set(permissions.for_run(hco=False)) < set(permissions.for_run(hco=True))
 
 
+def test_only_a_run_that_migrates_vms_needs_the_right_to():
+    create = Permission("create", "virtualmachineinstancemigrations", "kubevirt.io")
+    assert create not in permissions.for_run(hco=True, backend="admission_policy", node_policy=True)
+    assert create in permissions.for_run(hco=False, migrates=True)
+
+
 def test_nothing_is_granted_by_wildcard():
     for role in ("reader", "writer"):
         assert not [right for right in granted(role) if "*" in (right.verb, right.resource, right.group)]

@@ -138,8 +138,8 @@ options:
       - wait
   unmovable:
     description:
-      - What becomes of VMs that cannot be migrated, with O(vms_on_nodes=migrate). That KubeVirt cannot migrate them, that they are paused or do not
-        run yet, or that the virt-handler of their node is not Ready.
+      - What becomes of VMs that cannot be migrated, with O(vms_on_nodes=migrate). KubeVirt says so, they are paused or do not run yet, or the
+        virt-handler of their node is not Ready.
       - V(leave) leaves them where they are, V(wait) waits for them to end before any VM of the batch is migrated, and with V(fail) the module fails.
     type: str
     default: leave

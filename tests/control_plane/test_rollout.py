@@ -112,6 +112,7 @@ def test_a_gate_stops_a_new_image_and_what_was_not_reached_keeps_the_old(scene: 
     seen, gate = tmp_path / "seen", tmp_path / "gate.yml"
     gate.write_text(GATE.format(seen=json.dumps(str(seen))), "utf-8")
     newer = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newer"}
+    scene.site([POOL]).succeeded()
     with Watcher(scene.cluster) as watcher:
         run = rollout(scene, of=newer, virtpools_gates=[str(gate)], virtpools_soak_seconds=1)
         watcher.stop()

@@ -196,3 +196,22 @@ def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
     assert half.digest == made.digest
     assert half.launchers.stages[0].canaries == {"gpu": NEWER.virt_launcher_image}
     assert half.launcher_steps == (2,)
+
+
+def test_canaries_are_as_others_where_a_pool_can_have_one_image():
+    metadata = {"name": names.AIE_CONFIG, "namespace": builders.NAMESPACE}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}}
+    admission = Admission(aie=True, objects={("ConfigMap", names.AIE_CONFIG): config_map})
+    own, newer = (dataclasses.replace(pool, unmatched="allow") for pool in (GPU, NEWER))
+    nodes = [node("n1", "gpu"), node("n2", "gpu")]
+    first = planned(nodes, pools=(own,), admission=admission, launcher_backend="aie_webhook")
+    objects = {(kind.name, obj["metadata"]["name"]): obj for kind, obj in first.launchers.policy(0)}
+    made = planned(
+        nodes,
+        pools=(newer,),
+        existing=(own,),
+        admission=dataclasses.replace(admission, objects=objects),
+        launcher_backend="aie_webhook",
+    )
+    assert made.launcher_steps == (2,)
+    assert not any(table.canaries for table in made.launchers.stages)

@@ -62,8 +62,8 @@ def test_an_upgrade_is_as_the_check_before_it_says(start_cluster: Any) -> None:
     scene.cluster.wait(upgraded, 90, "the upgrade")
     scene.wait_until_settled()
     # The pool stays at what it had, as the note says, and the list that the check refused is refused.
-    assert scene.handlers()["a100-0"] == [gpu(FROM)["virtHandlerImage"]]
-    assert scene.handlers()["node-0"] == [f"quay.io/kubevirt/virt-handler:{TO}"]
+    assert scene.handlers()["a100-00"] == [gpu(FROM)["virtHandlerImage"]]
+    assert scene.handlers()["node-00"] == [f"quay.io/kubevirt/virt-handler:{TO}"]
     (handler, launcher) = scene.module("plan_info", pools=[gpu(FROM)])["errors"]
     assert f"is of another version than KubeVirt {TO}" in handler
     assert f"is of another version than KubeVirt {TO}" in launcher

@@ -126,7 +126,8 @@ options:
       - What becomes of the VMs on a node before its virt-handler is taken away. The nodes of a batch are dealt with together, after their images
         were pulled.
       - V(leave) leaves them where they are. Guests go on without a virt-handler; they cannot be stopped or migrated until the next one is Ready.
-      - V(migrate) live-migrates them. A VM that comes to another node of the batch is migrated again, three times at most.
+      - V(migrate) live-migrates them. Nodes are then handed over one at a time, whatever O(max_unavailable) says, since VMs would move among those
+        of a batch.
       - V(wait) waits for them to end.
       - VMs get the launcher image that the policy gives them at that moment. A pool that is new is not mapped before its first nodes are Ready,
         and one that goes is not any more.

@@ -4,7 +4,7 @@
 """VMs leave the nodes of a batch before their handlers go: a migration needs the handlers of both ends.
 
 The nodes are not cordoned: a cordon would outlive a run that is interrupted, and be told from nobody else's. So a VM can
-come to another node of the batch, and is then migrated again.
+come to another node of the batch, and is then migrated again. A plan has one node in a batch where VMs are migrated.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _migrate(
     if restless:
         raise _refusal(
             f"{_MOST_MIGRATIONS} migrations each have taken VMs from one of its nodes to another: {_described(restless)}; make "
-            "room elsewhere, or lower virtpools_max_unavailable."
+            "room elsewhere, or name fewer nodes at once."
         )
     limits = updates.Limits(batch=_AT_ONCE * len(evacuation.handled), timeout=timeout)
     outcomes = list(updates.carry_out(cluster, evacuation, movable, limits, clock))

@@ -643,7 +643,8 @@ def _waves(
 def _batches(
     moves: t.Sequence[Move], assigned: assignment.Assignment, snapshot: Snapshot, options: Options
 ) -> tuple[tuple[Move, ...], ...]:
-    """Moves in groups that run side by side: of every pool as many nodes as max_unavailable allows."""
+    """Moves in groups that run side by side: of every pool as many nodes as max_unavailable allows, or one node
+    where VMs are migrated away before."""
     queues: dict[str, list[Move]] = {}
     for move in moves:
         queues.setdefault(_pool_of(move), []).append(move)
@@ -655,6 +656,9 @@ def _batches(
             batch += queue[: limits[pool]]
             del queue[: limits[pool]]
         batches.append(tuple(batch))
+    if options.drain.vms == "migrate":
+        # VMs would be migrated among the nodes of a batch: emptied ones are what the scheduler likes best.
+        return tuple((move,) for batch in batches for move in batch)
     return tuple(batches)
 
 

@@ -286,3 +286,11 @@ def test_the_digest_covers_what_becomes_of_vms():
         ).digest
 
     assert digest(LEAVE) != digest(MIGRATE) != digest(Drain("migrate", "wait"))
+
+
+@pytest.mark.parametrize(("vms", "batches"), [(LEAVE, 1), (Drain("wait"), 1), (MIGRATE, 3)])
+def test_where_vms_are_migrated_nodes_move_one_at_a_time(vms, batches):
+    nodes = [*(builders.node(name, labels={"hw": "gpu"}) for name in NODES[:3]), builders.node("stays")]
+    snapshot = builders.snapshot_of(nodes, [builders.pool("gpu")])
+    made = plan.make(snapshot, [builders.pool("gpu")], plan.Options(max_unavailable="100%", drain=vms))
+    assert (len(made.moves), len(made.batches)) == (3, batches)

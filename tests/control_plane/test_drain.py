@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""VMs leave nodes before their handlers go, on a cluster whose migrations need the handlers of both ends. In order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local_cluster import Fleet, Nodes
+from scene import OWNER, Object, Scene, pool
+
+DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
+VMS = "default"
+GUESTS = ("guest-a", "guest-b", "guest-c")
+A100 = pool("a100", "a100")
+NEWER = {**A100, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newer"}
+
+
+def instance(name: str, *, device: bool = False) -> Object:
+    """Return a VM; one with a device cannot be migrated."""
+    devices: dict[str, Any] = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    if device:
+        devices["gpus"] = [{"name": "gpu", "deviceName": DEVICE}]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": VMS},
+        "spec": {
+            "domain": {"devices": devices, "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
+        },
+    }
+
+
+class Story(Scene):
+    """VMs on nodes that get a pool."""
+
+    def where(self) -> dict[str, str]:
+        """Return the node of every VM that runs."""
+        listed = self.get("virtualmachineinstances", "-n", VMS)["items"]
+        found = {each["metadata"]["name"]: each.get("status", {}) for each in listed}
+        return {name: status["nodeName"] for name, status in found.items() if status.get("phase") == "Running"}
+
+    def cordoned(self) -> list[str]:
+        nodes = self.get("nodes")["items"]
+        return [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")]
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
+    """Start a cluster whose VMs are all on the nodes that the pool will get."""
+    fleet = Fleet.of(
+        Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}, capacity={DEVICE: 2}),
+        Nodes(prefix="node-", count=3),
+    )
+    story = Story(start_cluster(fleet))
+    plain = [name for name in (node["metadata"]["name"] for node in story.get("nodes")["items"]) if "node-" in name]
+    story.cluster.kubectl("cordon", *plain)
+    for name in GUESTS:
+        story.apply(instance(name))
+    story.apply(instance("pinned", device=True))
+    story.cluster.wait(lambda: len(story.where()) == len(GUESTS) + 1, 40, "the VMs to run")
+    story.cluster.kubectl("uncordon", *plain[1:])
+    return story
+
+
+def test_a_batch_whose_vms_cannot_leave_is_not_touched(story: Story) -> None:
+    before = story.where()
+    assert {node[:5] for node in before.values()} == {"a100-"}
+    marker = story.cluster.audit_marker()
+    run = story.site([A100], virtpools_vms_on_nodes="migrate", virtpools_unmovable="fail")
+    error = run.refused()
+    assert (
+        "No node of this batch was touched, because VMs on its nodes cannot be migrated: VM default/pinned on a100-"
+        in error
+    )
+    assert story.owners() == {}
+    assert story.where() == before
+    assert story.writes(marker, "nodes") == story.writes(marker, MIGRATIONS) == []
+
+
+def test_vms_are_migrated_off_a_node_before_its_handler_goes(story: Story) -> None:
+    cordoned, before = story.cordoned(), story.where()
+    marker = story.cluster.audit_marker()
+    story.site([A100], virtpools_vms_on_nodes="migrate").succeeded()
+    now = story.where()
+    assert {now[name][:5] for name in GUESTS} == {"node-"}
+    assert now["pinned"] == before["pinned"]
+    assert sorted(story.owners()) == [node["metadata"]["name"] for node in story.get("nodes", "-l", OWNER)["items"]]
+    assert set(story.owners().values()) == {"a100"}
+    migrations = story.get(MIGRATIONS, "-n", VMS)["items"]
+    assert {each["status"]["phase"] for each in migrations} == {"Succeeded"}, "both handlers lasted"
+    written = [
+        w.resource for w in story.cluster.writes(marker, story.writer.user) if w.resource in ("nodes", MIGRATIONS)
+    ]
+    assert written[0] == MIGRATIONS
+    assert written.count(MIGRATIONS) >= len(GUESTS)
+    assert story.cordoned() == cordoned
+    story.settled([A100], virtpools_vms_on_nodes="migrate")
+
+
+def test_handlers_are_replaced_when_vms_have_ended(story: Story) -> None:
+    story.module("pool_daemonsets", pools=[NEWER])
+    node = story.where()["pinned"]
+    asked = {"pools": [NEWER], "nodes": [node], "vms_on_nodes": "wait"}
+    found = story.module("pool_nodes", migration_timeout=2, **asked)
+    assert f"VMs on its nodes did not end within 2 s: VM default/pinned on {node}; stop them" in found["msg"]
+    assert story.handlers()[node] == [A100["virtHandlerImage"]]
+    story.cluster.kubectl("delete", "virtualmachineinstance", "pinned", "-n", VMS, "--wait=false")
+    found = story.module("pool_nodes", migration_timeout=30, **asked)
+    assert [each["result"] for each in found["nodes"]] == ["done"], found
+    assert story.handlers()[node] == [NEWER["virtHandlerImage"]]
+    assert "pinned" not in story.where()

@@ -186,6 +186,8 @@ def _apiserver(instance: Instance) -> list[str]:
         f"--cert-dir={instance.authority.parent}",
         f"--token-auth-file={instance.dir / 'tokens.csv'}",
         "--authorization-mode=RBAC",
+        # As on real clusters; it concerns only who says to be a kubelet.
+        "--enable-admission-plugins=NodeRestriction",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={key}",
         f"--service-account-key-file={key}",

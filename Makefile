@@ -69,6 +69,11 @@ test-control-plane: $(VENV) ## The modules and playbooks against a local Kuberne
 	@# Two files at a time, each with clusters of its own: the tests mostly wait.
 	pytest --numprocesses 2 --dist loadfile tests/control_plane | tee .build/test-control-plane.log
 
+.PHONY: test-crash
+test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every kind of write
+	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/plugins/modules/test_crash.py
+	VIRTPOOLS_TEST_ALL_KILLS=1 pytest tests/control_plane/test_interruption.py
+
 .PHONY: molecule
 molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
 	molecule test --scenario-name default

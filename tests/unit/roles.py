@@ -1,0 +1,171 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Roles in this process: their tasks as they are shipped, read as Ansible reads them, as far as ours use it.
+
+A whole run takes milliseconds, so that thousands of them can be disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules need not have them
+jinja2 = pytest.importorskip("jinja2")
+nativetypes = pytest.importorskip("jinja2.nativetypes")
+
+ROOT = Path(__file__).parents[2]
+OURS = "virtpools.kubevirt."
+_OMIT = object()
+
+
+@functools.cache
+def _read(file):
+    return yaml.safe_load(file.read_text("utf-8")) or {}
+
+
+_GROUPS = _read(ROOT / "meta/runtime.yml")["action_groups"]
+_ENVIRONMENT = nativetypes.NativeEnvironment(undefined=jinja2.StrictUndefined)
+_ENVIRONMENT.filters["bool"] = bool
+_KEYWORDS = (
+    *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
+    *("rescue", "always", "tags", "check_mode"),
+)
+
+
+class TaskFailed(Exception):
+    """A task failed, with the message it fails with."""
+
+
+class Play:
+    """Runs roles with ``module(name, **arguments)``, which returns a module's result."""
+
+    def __init__(self, module):
+        self._module = module
+        self._registered = {}
+        self._folder = None
+
+    def role(self, name, **variables):
+        """Run a role with these variables.
+
+        :raises TaskFailed: when a task does, after the role's own ``always``.
+        """
+        outer, self._folder = self._folder, ROOT / "roles" / name / "tasks"
+        file = ROOT / "roles" / name / "defaults/main.yml"
+        defaults = _read(file) if file.exists() else {}
+        scope = {"ansible_check_mode": False, "omit": _OMIT, **defaults, **variables}
+        try:
+            self._file("main.yml", scope, {})
+        finally:
+            self._folder = outer
+
+    def _file(self, name, scope, defaults):
+        for task in _read(self._folder / name):
+            self._task(task, scope, defaults)
+
+    def _task(self, task, scope, defaults):
+        if "loop" not in task:
+            self._once(task, scope, defaults)
+            return
+        if not self._holds(task, scope, only_defined=True):
+            return
+        control = task.get("loop_control", {})
+        for index, item in enumerate(self._rendered(task["loop"], scope)):
+            places = {control.get("loop_var", "item"): item, control.get("index_var", "index"): index}
+            self._once(task, {**scope, **places}, defaults)
+
+    def _once(self, task, scope, defaults):
+        scope = dict(scope)
+        for key, value in (task.get("vars") or {}).items():
+            with contextlib.suppress(jinja2.UndefinedError):  # read by nobody when the task is skipped
+                scope[key] = self._rendered(value, scope)
+        if not self._holds(task, scope):
+            self._register(task, {"changed": False, "skipped": True})
+            return
+        if "module_defaults" in task:
+            defaults = {**defaults, **task["module_defaults"]}
+        if "block" in task:
+            self._block(task, scope, defaults)
+            return
+        (action,) = (key for key in task if key not in _KEYWORDS)
+        self._register(task, self._act(action, task[action] or {}, scope, defaults))
+
+    def _block(self, task, scope, defaults):
+        def each(part):
+            for inner in task.get(part, ()):
+                self._task(inner, scope, defaults)
+
+        try:
+            each("block")
+        except TaskFailed as error:
+            if "rescue" not in task:
+                each("always")
+                raise
+            scope["ansible_failed_result"] = {"msg": str(error)}
+            try:
+                each("rescue")
+            except TaskFailed:
+                each("always")
+                raise
+        each("always")
+
+    def _act(self, action, given, scope, defaults):
+        short = action.removeprefix("ansible.builtin.")
+        if short == "include_tasks":
+            self._file(self._rendered(given, scope), scope, defaults)
+            return {}
+        arguments = self._rendered(given, scope)
+        if short in ("include_role", "import_role"):
+            self.role(arguments["name"].removeprefix(OURS), **scope)
+        elif short == "fail":
+            raise TaskFailed(arguments["msg"])
+        elif short == "set_fact":
+            self._registered.update(arguments)
+        elif short != "debug":
+            assert action.startswith(OURS), f"{action} is not understood here"
+            return self._result(action.removeprefix(OURS), arguments, scope, defaults)
+        return {}
+
+    def _result(self, module, arguments, scope, defaults):
+        for group, values in defaults.items():
+            if module in _GROUPS[group.removeprefix(f"group/{OURS}")]:
+                arguments = {**self._rendered(values, scope), **arguments}
+        result = self._module(module, **arguments)
+        if result.get("failed"):
+            raise TaskFailed(result["msg"])
+        return result
+
+    def _register(self, task, result):
+        if "register" in task:
+            self._registered[task["register"]] = result
+
+    def _holds(self, task, scope, only_defined=False):
+        """Whether ``when`` holds; in a loop some of it may be about an item, which is there only later."""
+        conditions = task.get("when", [])
+        conditions = conditions if isinstance(conditions, list) else [conditions]
+        try:
+            return all(self._rendered(f"{{{{ {condition} }}}}", scope) for condition in conditions)
+        except jinja2.UndefinedError:
+            if only_defined:
+                return True
+            raise
+
+    def _rendered(self, value, scope):
+        if isinstance(value, dict):
+            pairs = [(key, self._rendered(item, scope)) for key, item in value.items()]
+            return {key: item for key, item in pairs if item is not _OMIT}
+        if isinstance(value, list):
+            return [self._rendered(item, scope) for item in value]
+        if isinstance(value, str) and "{{" in value:
+            made = _template(value).render({**scope, **self._registered})
+            return list(made) if isinstance(made, types.GeneratorType) else made
+        return value
+
+
+_template = functools.cache(_ENVIRONMENT.from_string)

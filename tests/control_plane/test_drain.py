@@ -83,7 +83,7 @@ def test_vms_are_migrated_off_a_node_before_its_handler_goes(story: Story) -> No
     cordoned, before = story.cordoned(), story.where()
     story.site([A100], virtpools_vms_on_nodes="migrate").succeeded()
     now = story.where()
-    assert {now[name][:5] for name in GUESTS} == {"node-"}
+    assert now.keys() == before.keys()
     assert now["pinned"] == before["pinned"]
     assert sorted(story.owners()) == [node["metadata"]["name"] for node in story.get("nodes", "-l", OWNER)["items"]]
     assert set(story.owners().values()) == {"a100"}

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whole runs and rollbacks: a cluster goes back to the list it had, and says what it had."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
+    GPU,
+    NEXT_GPU,
+    RT,
+    Stage,
+    state,
+    stock,
+)
+from ansible_collections.virtpools.kubevirt.tests.unit.roles import TaskFailed
+
+FORMER = [GPU, RT]
+EDITED = [NEXT_GPU, {**RT, "name": "real-time"}]
+
+
+class Story:
+    def __init__(self, stage):
+        self._stage = stage
+        self.begin(stock())
+
+    def begin(self, objects):
+        """Go on with a cluster that has these objects."""
+        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)))
+
+    def site(self, pools, **variables):
+        self._stage.run("handler_pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
+
+    def rollback(self, **variables):
+        self._stage.run("rollback", variables)
+
+    def state(self):
+        """What a user could see, but for the history itself."""
+        return {key: value for key, value in state(self.world).items() if names.HISTORY not in key}
+
+    def history(self):
+        """The pools of the lists that the cluster had."""
+        live = self.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+        return [[pool["name"] for pool in entry["pools"]] for entry in json.loads(live["data"]["entries"])]
+
+
+@pytest.fixture
+def story(run, monkeypatch):
+    return Story(Stage(run, monkeypatch))
+
+
+@pytest.fixture
+def edited(story):
+    """Two lists were applied."""
+    story.site(FORMER)
+    story.former = story.state()
+    story.site(EDITED)
+    story.edited = story.state()
+    assert story.edited != story.former
+    assert story.history() == [["gpu", "rt"], ["gpu", "real-time"]]
+    return story
+
+
+def test_there_and_back_again(edited):
+    edited.rollback()
+    assert edited.state() == edited.former
+    edited.rollback(virtpools_pools=FORMER, virtpools_pools_from_cluster=True)
+    assert edited.state() == edited.edited
+    assert len(edited.history()) == 4
+
+
+def test_a_run_with_nothing_to_do_writes_nothing(edited):
+    before = len(edited.disturbance.writes)
+    edited.site(EDITED)
+    assert len(edited.disturbance.writes) == before
+
+
+def test_no_earlier_list(story):
+    with pytest.raises(TaskFailed, match="There is no earlier pool list to go back to"):
+        story.rollback()
+    assert story.disturbance.writes == []
+
+
+def test_an_interrupted_run_is_undone(edited):
+    edited.rollback()
+    edited.begin(edited.world.objects.values())
+    edited.site(EDITED)
+    # Until the new DaemonSets are there, nothing tells that a run has begun.
+    begun = [cut for cut in edited.disturbance.cuts if any(names_new(obj) for obj in cut)]
+    undone = begun[:-2:8]  # once the list is recorded, and the Lease given back, the run has completed
+    assert len(undone) > 1
+    for cut in undone:
+        edited.begin(cut)
+        edited.rollback()
+        assert edited.state() == edited.former
+
+
+def names_new(obj):
+    return obj["kind"] == "DaemonSet" and obj["metadata"]["name"] == "virt-handler-real-time"
+
+
+def test_an_interrupted_rollback_goes_on(edited):
+    edited.begin(edited.world.objects.values())
+    edited.rollback()
+    # The first two writes are the Lease and the note of where the run goes, the last two that it is there, and the Lease.
+    cuts = edited.disturbance.cuts[1:-2:8]
+    assert len(cuts) > 1
+    for cut in cuts:
+        edited.begin(cut)
+        edited.rollback()
+        assert edited.state() == edited.former
+    edited.rollback()
+    assert edited.state() == edited.edited

@@ -127,7 +127,7 @@ def _compare_playbooks(api: MultipliedApi) -> None:
 
 def _in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
     """Run programs one after the other, several times, so that whatever else the machine does meets all of them."""
-    rounds = [[program() for program in programs] for _ in range(turns)]
+    rounds = [[program() for program in programs] for _turn in range(turns)]
     return [list(costs) for costs in zip(*rounds, strict=True)]
 
 

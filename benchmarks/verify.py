@@ -73,11 +73,11 @@ def _prepare(cluster: LocalCluster) -> None:
     pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
     writer = Account.make(cluster, "writer")
     playbooks.run("site", writer.kubeconfig, pools, virtpools_max_unavailable="100%").succeeded()
-    objects = [obj for obj in yaml.safe_load_all((EXAMPLES / "vms.yml").read_text("utf-8")) if obj]
-    vms = [obj for obj in objects if obj["kind"] == "VirtualMachine"]
+    examples = yaml.safe_load((EXAMPLES / "vms.yml").read_text("utf-8"))
+    vms = [obj for obj in examples["items"] if obj["kind"] == "VirtualMachine"]
     for vm in vms:
         vm["metadata"]["name"] = f"bench-{vm['metadata']['name']}-vm"
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(examples))
     started = sum(vm["spec"]["runStrategy"] == "Always" for vm in vms)
 
     def running() -> bool:
@@ -127,7 +127,7 @@ def _compare_playbooks(api: MultipliedApi) -> None:
 
 def _in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
     """Run programs one after the other, several times, so that whatever else the machine does meets all of them."""
-    rounds = [[program() for program in programs] for _ in range(turns)]
+    rounds = [[program() for program in programs] for _turn in range(turns)]
     return [list(costs) for costs in zip(*rounds, strict=True)]
 
 

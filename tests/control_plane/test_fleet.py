@@ -31,7 +31,7 @@ LABELS = {
     "accelerator": ("a", "b"),
     "rack": tuple(str(number) for number in range(1, 9)),
 }
-STOCK_IMAGE = "quay.io/kubevirt/virt-handler:v1.9.0"
+STOCK_IMAGE = "stock.example/kubevirt/virt-handler:v1.9.0"
 
 Pool = dict[str, Any]
 Labels = dict[str, str]

@@ -200,7 +200,7 @@ def test_an_upgrade_that_begins_half_way_stops_the_run_and_the_next_one_follows_
     get = ("get", "daemonset", "-n", NAMESPACE, "virt-handler-gpu", "-o", secret)
     scene.cluster.wait(lambda: "registry" in scene.cluster.kubectl(*get), 60, "the run to begin", interval=0.05)
     scene.cluster.kubectl(
-        "set", "image", "-n", NAMESPACE, "deploy/virt-operator", "virt-operator=quay.io/kubevirt/virt-operator:v1.9.1"
+        "set", "image", "-n", NAMESPACE, "deploy/virt-operator", "virt-operator=stock.example/kubevirt/virt-operator:v1.9.1"
     )
     said = running.wait(300).refused()
     assert "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again." in said
@@ -214,7 +214,7 @@ def test_an_upgrade_that_begins_half_way_stops_the_run_and_the_next_one_follows_
     run = scene.site(BOTH, virtpools_allow_skew=True, virtpools_max_unavailable=1).succeeded()
     assert "Node l40s-00: replace the handler of stock" in run.changes
     assert all(len({move["to"] for move in batch}) == len(batch) for batch in run.plan["batches"]), "one by one"
-    assert scene.handlers()["l40s-00"] == ["quay.io/kubevirt/virt-handler:v1.9.1"]
+    assert scene.handlers()["l40s-00"] == ["stock.example/kubevirt/virt-handler:v1.9.1"]
     assert scene.handlers()["a100-00"] == [GPU["virtHandlerImage"]]
     scene.settled(BOTH, virtpools_allow_skew=True)
     scene.site([{**GPU, "virtHandlerImage": "registry.example/virt-handler:v1.9.1-gpu"}, STOCK]).succeeded()

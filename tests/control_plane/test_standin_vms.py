@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
-STOCK = "quay.io/kubevirt/virt-launcher:v1.9.0"
+STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
 OTHER = "registry.example/virt-launcher:other"
 GPU = "nvidia.com/AD102GL_L40S"
 OUTDATED = "kubevirt.io/outdatedLauncherImage"

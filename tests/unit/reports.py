@@ -55,6 +55,7 @@ def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
         "summary": f"{problems} VM(s) are wrong." if problems else "Every VM has the image and nodes of its pool.",
         "counts": {
             "vms": verdicts.total(),
+            "unjudged": 0,
             "nodes": len(nodes),
             "pools": len(pools),
             "problems": problems,

@@ -165,9 +165,10 @@ def _tiles(report: Report) -> str:
     policy = report["policy"]
     verdicts = report["verdicts"]
     failing = sum(verdicts.get(verdict, 0) for verdict in FAILING)
+    starting = f", {counts['unjudged']:,} more without a launcher pod yet" if counts["unjudged"] else ""
     active = sum(1 for pool in report["pools"] if pool["active"] and pool["name"] != names.PRIMARY)
     tiles = [
-        ("bad" if failing else "", f"{counts['vms']:,}", "VMs", f"{failing:,} with a problem"),
+        ("bad" if failing else "", f"{counts['vms']:,}", "VMs", f"{failing:,} with a problem{starting}"),
         ("", f"{verdicts.get('outdated', 0):,}", "Outdated", "change at their next start"),
         ("bad" if bad_nodes else "", f"{counts['nodes']:,}", "Nodes", f"{bad_nodes:,} with a problem"),
         ("", f"{counts['pools']:,}", "Pools", f"{active:,} active"),

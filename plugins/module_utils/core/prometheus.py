@@ -42,6 +42,7 @@ def render(report: Report, *, timestamp: float, labels: t.Mapping[str, str] | No
                 for verdict, number in pool["vms"].items()
             ],
         ),
+        ("unjudged_vms", "VMs that have no launcher pod yet.", [({}, counts["unjudged"])]),
         ("pool_nodes", "Nodes by their owner.", [({"pool": pool["name"]}, pool["nodes"]) for pool in pools]),
         (
             "pool_active",

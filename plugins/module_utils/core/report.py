@@ -128,7 +128,8 @@ def verification_lines(report: Report) -> list[str]:
     """What a verification found: the sentence, the findings, VMs by pool and verdict, and the first VMs that are wrong."""
     lines = [report.summary, *_finding_lines(report.findings)]
     lines += _table(
-        ["POOL", "NODES", "READY", *(verdict.upper().replace("_", " ") for verdict in _SHOWN_VERDICTS)],
+        # Without spaces inside, since callbacks that write YAML break lines there.
+        ["POOL", "NODES", "READY", *(verdict.upper().replace("_", "-") for verdict in _SHOWN_VERDICTS)],
         [
             [found["name"], str(found["nodes"]), str(found["ready"])]
             + [str(found["vms"][verdict]) for verdict in _SHOWN_VERDICTS]

@@ -80,7 +80,7 @@ func parse() options {
 	flag.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	flag.StringVar(&o.readyFile, "ready-file", "", "written once KubeVirt is deployed")
 	flag.StringVar(&o.namespace, "namespace", "kubevirt", "KubeVirt's namespace")
-	flag.StringVar(&o.registry, "registry", "quay.io/kubevirt", "registry in KubeVirt's image names")
+	flag.StringVar(&o.registry, "registry", "stock.example/kubevirt", "registry in KubeVirt's image names")
 	flag.StringVar(&o.version, "kubevirt-version", "v1.9.0", "version to install; upgrade by changing virt-operator's image")
 	flag.BoolVar(&o.hco, "hco", false, "install through a HyperConverged object, and play HCO")
 	flag.Func("native-field", "add this list to the KubeVirt object's schema, as some builds have it (repeatable)", func(value string) error {

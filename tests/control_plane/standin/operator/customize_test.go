@@ -11,7 +11,7 @@ import (
 )
 
 func testTarget() target {
-	return target{Namespace: "kubevirt", Registry: "quay.io/kubevirt", Version: "v1.9.0"}
+	return target{Namespace: "kubevirt", Registry: "stock.example/kubevirt", Version: "v1.9.0"}
 }
 
 func testStrategy() *strategy { return newStrategy(testTarget(), kubevirt.Configuration{}) }

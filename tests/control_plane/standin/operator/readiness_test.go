@@ -85,7 +85,7 @@ func TestTransitionTimes(t *testing.T) {
 
 func TestSplitImage(t *testing.T) {
 	for image, want := range map[string][2]string{
-		"quay.io/kubevirt/virt-operator:v1.9.0": {"quay.io/kubevirt", "v1.9.0"},
+		"stock.example/kubevirt/virt-operator:v1.9.0": {"stock.example/kubevirt", "v1.9.0"},
 		"host.example:5000/k/virt-operator:v2":  {"host.example:5000/k", "v2"},
 		"host.example:5000/k/virt-operator":     {"host.example:5000/k", ""},
 	} {

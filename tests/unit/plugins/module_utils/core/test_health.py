@@ -76,7 +76,7 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("image", "expected"),
         [
-            ("quay.io/kubevirt/virt-handler:v1.9.0", "same"),
+            ("stock.example/kubevirt/virt-handler:v1.9.0", "same"),
             ("virt-handler:1.9.0", "same"),
             ("localhost:5000/virt-handler:v1.9.0-gpu", "same"),
             ("r/virt-handler:1.9.0_cuda12", "same"),

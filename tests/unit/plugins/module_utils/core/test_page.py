@@ -111,6 +111,12 @@ class TestVms:
             "417 VMs more than this page has room for." in parsed(reports.report([reports.vm()], left_out=417)).text()
         )
 
+    def test_those_that_have_no_launcher_pod_yet_are_counted(self):
+        report = reports.report()
+        assert "launcher pod yet" not in parsed(report).text()
+        report["counts"]["unjudged"] = 4
+        assert "0 with a problem, 4 more without a launcher pod yet" in parsed(report).text("small")
+
     def test_are_counted_by_pool_and_verdict(self):
         vms = [reports.vm(f"v{number}", verdict="pending", node="", images={}) for number in range(1234)]
         found = parsed(reports.report(vms, pools=("gpu", "fpga")))

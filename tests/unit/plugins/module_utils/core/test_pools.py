@@ -547,7 +547,7 @@ def test_at_least_one_image() -> None:
     [
         "virt-handler",
         "kubevirt/virt-handler",
-        "quay.io/kubevirt/virt-handler:v1.9.0",
+        "stock.example/kubevirt/virt-handler:v1.9.0",
         "localhost/a:b",
         "localhost:5000/a",
         "registry.example:5000/a/b_c/d__e/f--g.h:V1.2_x-y",

@@ -52,6 +52,7 @@ def test_everything_that_is_counted_is_there():
     )
     report["daemonsets"][0].update(ready=1, problems=["It drifted."])
     report["policy"]["state"] = "edited"
+    report["counts"]["unjudged"] = 4
     found = read(prometheus.render(report, timestamp=1763750000.5))
     assert found["virtpools_healthy",] == 0
     assert found["virtpools_verification_timestamp_seconds",] == 1763750000.5
@@ -60,6 +61,7 @@ def test_everything_that_is_counted_is_there():
     assert found["virtpools_vms", ("pool", "gpu"), ("verdict", "outdated")] == 1
     assert found["virtpools_vms", ("pool", "gpu"), ("verdict", "pending")] == 0
     assert found["virtpools_vms", ("pool", "primary"), ("verdict", "correct")] == 7
+    assert found["virtpools_unjudged_vms",] == 4
     assert found["virtpools_pool_nodes", ("pool", "gpu")] == 2
     assert found["virtpools_pool_active", ("pool", "gpu")] == 1
     assert found["virtpools_nodes",] == 3

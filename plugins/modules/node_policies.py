@@ -83,9 +83,9 @@ def body(task: _module.Task) -> dict:
 
 
 def _put(task: _module.Task, made: NodePolicy) -> list[policies.Change]:
-    timeout, done, probe = task.params["timeout"], [], node_policy.plain()
+    timeout, done = task.params["timeout"], []
+    probe = None if made.desired else node_policy.plain()
     if made.desired:
-        probe = None
         candidate = node_policy.derive(
             made.pools, t.cast(Kind, made.admission.policy_kind), names.CANDIDATE_NODE_POLICY
         )

@@ -41,7 +41,7 @@ options:
     default: false
   pools_from_history:
     description:
-      - Digest of an earlier pool list of this cluster, from M(virtpools.kubevirt.pool_history#module), which is taken as the list with the options
+      - Digest of an earlier pool list of this cluster, from M(virtpools.kubevirt.pool_history), which is taken as the list with the options
         O(overlap), O(launcher_backend), O(outdated) and O(assign_new_nodes) that it had, and with O(prune=true).
     type: str
   overlap:

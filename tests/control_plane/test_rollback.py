@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a cluster had is in its history, and without a history there is nothing to go back to. In order."""
+"""A fleet goes back to an earlier list as it was, whatever became of the run since. In order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import playbooks
+from end_state import EndState
 from local_cluster import Fleet, Nodes
 from playbooks import Run
 from scene import Object, Scene, pool
@@ -24,14 +25,20 @@ GPU = pool(
 FORMER = [GPU, pool("rt", "rt")]
 # Another image and no launcher for one pool, the other is gone, and a third takes its node.
 EDITED = [pool("gpu", "gpu", virtHandlerImage="registry.example/virt-handler:v1.9.0-next"), pool("real-time", "rt")]
+BROKEN = [GPU, pool("rt", "rt", virtHandlerImage="registry.example/virt-handler:v1.9.0-never-ready")]
 
 
 class Story(Scene):
-    """A fleet that goes back to what it had."""
+    """A fleet, and what it was like under each list."""
 
     def rollback(self, *arguments: str, pools: Any = None, **variables: Any) -> Run:
         quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 8, "virtpools_max_unavailable": "100%"}
         return playbooks.run("rollback", self.writer.kubeconfig, pools, *arguments, **{**quick, **variables})
+
+    def state(self) -> tuple[EndState, list[Object]]:
+        policies = self.get("mutatingadmissionpolicies")["items"]
+        annotations = [each["metadata"].get("annotations") for each in policies]
+        return EndState.of(self.cluster), [*annotations, *(each["spec"] for each in policies)]
 
     def history(self) -> Object:
         return self.module("pool_history")
@@ -57,8 +64,40 @@ def test_without_an_earlier_list_nothing_is_done(story: Story) -> None:
 
 def test_every_run_that_changed_something_is_in_the_history(story: Story) -> None:
     story.site(FORMER).succeeded()
+    story.former = story.state()
     story.settled(FORMER)
     assert len(story.history()["entries"]) == 1
     story.site(EDITED, virtpools_prune=True).succeeded()
+    story.edited = story.state()
     entries = story.history()["entries"]
     assert [[found["name"] for found in entry["pools"]] for entry in entries] == [["gpu", "rt"], ["gpu", "real-time"]]
+
+
+def test_the_list_before_is_brought_back_as_foretold(story: Story) -> None:
+    with story.no_writes():
+        foretold = story.rollback("--check").succeeded()
+    # A list that lies around, and even one on the command line, is not looked at.
+    run = story.rollback(pools=EDITED, virtpools_expected_plan=foretold.plan["digest"]).succeeded()
+    assert run.changes == foretold.changes == run.plan["changes"]
+    assert story.state() == story.former
+    story.settled(FORMER)
+
+
+def test_a_rollback_of_a_rollback_returns(story: Story) -> None:
+    story.rollback().succeeded()
+    assert story.state() == story.edited
+    digests = [entry["digest"] for entry in story.history()["entries"]]
+    assert digests == [*digests[:2], *digests[:2]]
+    story.rollback(virtpools_rollback_to=digests[0]).succeeded()
+    assert story.state() == story.former
+
+
+def test_a_run_that_failed_is_undone(story: Story) -> None:
+    entries = story.history()["entries"]
+    failed = story.site(BROKEN, virtpools_pull_timeout=3, virtpools_node_timeout=5)
+    assert failed.rc != 0
+    assert story.history()["entries"] == entries
+    assert story.state() != story.former
+    story.rollback().succeeded()
+    assert story.state() == story.former
+    assert story.history()["entries"] == entries

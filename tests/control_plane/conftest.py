@@ -25,40 +25,57 @@ StartCluster = Callable[..., LocalCluster]
 
 _FLEETS = Path(__file__).parent / "fleets"
 _running: list[LocalCluster] = []
+_numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def start_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
-    """Return a function that starts a cluster, as LocalCluster.start does, which is stopped with the session."""
-    _sweep()
-    numbers = itertools.count(1)
+def _starting(session: pytest.Session) -> Iterator[StartCluster]:
+    """Give a function that starts a cluster as LocalCluster.start does; they are all stopped when this ends."""
+    started = []
 
     def start(
         fleet: Fleet | Path | None = None, *, hco: bool = False, kubevirt: bool = True, standin: str = ""
     ) -> LocalCluster:
-        name = f"test-{os.getpid()}-{next(numbers)}"
+        name = f"test-{os.getpid()}-{next(_numbers)}"
         cluster = LocalCluster.start(name, fleet, hco=hco, kubevirt=kubevirt, standin=standin)
+        started.append(cluster)
         _running.append(cluster)
         return cluster
 
     yield start
-    for cluster in _running:
-        if request.session.testsfailed and cluster.logs.exists():
+    for cluster in started:
+        if session.testsfailed and cluster.logs.exists():
             print(f"Logs of cluster {cluster.name} are kept in {keep_logs(cluster)}")
         cluster.stop()
-    _running.clear()
+        _running.remove(cluster)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _swept() -> None:
+    _sweep()
+
+
+@pytest.fixture(scope="module")
+def start_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
+    """Return a function that starts a cluster, which is stopped with the file: dozens at once would slow down all."""
+    yield from _starting(request.session)
 
 
 @pytest.fixture(scope="session")
-def cluster(start_cluster: StartCluster) -> LocalCluster:
+def start_shared_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
+    """Return a function that starts a cluster, which is stopped with the session."""
+    yield from _starting(request.session)
+
+
+@pytest.fixture(scope="session")
+def cluster(start_shared_cluster: StartCluster) -> LocalCluster:
     """Return a cluster with the demo's nodes and KubeVirt."""
-    return start_cluster(_FLEETS / "demo.yaml")
+    return start_shared_cluster(_FLEETS / "demo.yaml")
 
 
 @pytest.fixture(scope="session")
-def plain_cluster(start_cluster: StartCluster) -> LocalCluster:
+def plain_cluster(start_shared_cluster: StartCluster) -> LocalCluster:
     """Return a cluster of three nodes without KubeVirt."""
-    return start_cluster(kubevirt=False)
+    return start_shared_cluster(kubevirt=False)
 
 
 @pytest.hookimpl(hookwrapper=True)

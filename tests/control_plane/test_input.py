@@ -246,8 +246,14 @@ def test_worker_pools_are_read_from_the_cluster(site: Site) -> None:
     assert plan["changes"][1:] == [
         "DaemonSet kubevirt/virt-handler-gpu: create",
         "DaemonSet kubevirt/virt-handler-zeta: create",
+        "MutatingAdmissionPolicy virtpools-launcher: create",
+        "MutatingAdmissionPolicyBinding virtpools-launcher: create",
+        "VMs that match no pool start on no node of gpu, zeta",
         "Node a100: primary -> gpu",
         "Node l40s: primary -> zeta",
+        "MutatingAdmissionPolicy virtpools-launcher: update",
+        "VMs that match pool gpu start with KubeVirt's own launcher image on its nodes",
+        "VMs that match pool zeta start with KubeVirt's own launcher image on its nodes",
     ]
 
 

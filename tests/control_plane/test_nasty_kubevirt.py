@@ -222,7 +222,11 @@ def test_an_upgrade_that_begins_half_way_stops_the_run_and_the_next_one_follows_
     assert scene.handlers()["l40s-00"] == ["stock.example/kubevirt/virt-handler:v1.9.1"]
     assert scene.handlers()["a100-00"] == [GPU["virtHandlerImage"]]
     scene.settled(BOTH, virtpools_allow_skew=True)
-    scene.site([{**GPU, "virtHandlerImage": "registry.example/virt-handler:v1.9.1-gpu"}, STOCK]).succeeded()
+    newer = [
+        {**GPU, "virtHandlerImage": "registry.example/virt-handler:v1.9.1-gpu"},
+        {**STOCK, "virtLauncherImage": "registry.example/virt-launcher:v1.9.1-stock"},
+    ]
+    scene.site(newer).succeeded()
     assert scene.handlers()["a100-01"] == ["registry.example/virt-handler:v1.9.1-gpu"]
     assert scene.info()["findings"] == []
 

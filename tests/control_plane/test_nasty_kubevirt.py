@@ -200,7 +200,12 @@ def test_an_upgrade_that_begins_half_way_stops_the_run_and_the_next_one_follows_
     get = ("get", "daemonset", "-n", NAMESPACE, "virt-handler-gpu", "-o", secret)
     scene.cluster.wait(lambda: "registry" in scene.cluster.kubectl(*get), 60, "the run to begin", interval=0.05)
     scene.cluster.kubectl(
-        "set", "image", "-n", NAMESPACE, "deploy/virt-operator", "virt-operator=stock.example/kubevirt/virt-operator:v1.9.1"
+        "set",
+        "image",
+        "-n",
+        NAMESPACE,
+        "deploy/virt-operator",
+        "virt-operator=stock.example/kubevirt/virt-operator:v1.9.1",
     )
     said = running.wait(300).refused()
     assert "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again." in said

@@ -194,5 +194,7 @@ def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> Non
     assert watcher.crowded == []
     assert scene.owners() == {"l40s-00": "l40s"}
     assert scene.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
-    assert all(image.startswith("stock.example/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name])
+    assert all(
+        image.startswith("stock.example/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name]
+    )
     scene.settled([L40S])

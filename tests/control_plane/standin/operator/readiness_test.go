@@ -86,8 +86,8 @@ func TestTransitionTimes(t *testing.T) {
 func TestSplitImage(t *testing.T) {
 	for image, want := range map[string][2]string{
 		"stock.example/kubevirt/virt-operator:v1.9.0": {"stock.example/kubevirt", "v1.9.0"},
-		"host.example:5000/k/virt-operator:v2":  {"host.example:5000/k", "v2"},
-		"host.example:5000/k/virt-operator":     {"host.example:5000/k", ""},
+		"host.example:5000/k/virt-operator:v2":        {"host.example:5000/k", "v2"},
+		"host.example:5000/k/virt-operator":           {"host.example:5000/k", ""},
 	} {
 		if registry, version := splitImage(image); registry != want[0] || version != want[1] {
 			t.Errorf("%s: %s %s", image, registry, version)

@@ -21,18 +21,16 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.writes
 options:
-  state:
+  record:
     description:
-      - V(info) changes nothing.
-      - V(recorded) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
+      - What to write down; by default nothing, the module only reads.
+      - V(completed) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
         run that completed.
       - V(begun) notes that a run is going back to the list that O(pools_from_history) names, so that it stays the target if the run is
         interrupted.
     type: str
-    default: info
     choices:
-      - info
-      - recorded
+      - completed
       - begun
 author:
   - the virtpools.kubevirt authors (@virtpools)
@@ -80,11 +78,11 @@ target:
   description:
     - Digest of the list that a rollback goes back to when nothing else is said. The one that an interrupted rollback was going to. Else the newest one,
       when the cluster has other pools than it says because a run since then did not complete. Else the one before it. Empty when there is none.
-  returned: O(state=info)
+  returned: when O(record) is not given
   type: str
 no_target:
   description: Why there is no V(target), as a sentence; empty when there is one.
-  returned: O(state=info)
+  returned: when O(record) is not given
   type: str
 changes:
   description: What was, or would be, done.
@@ -112,16 +110,16 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools impo
 ARGUMENTS: _module.Arguments = {
     **_module.POOL_ARGUMENTS,
     **_module.RUN_ARGUMENTS,
-    "state": {"type": "str", "default": "info", "choices": ["info", "recorded", "begun"]},
+    "record": {"type": "str", "choices": ["completed", "begun"]},
 }
 
 
 def body(task: _module.Task) -> dict:
-    if task.params["state"] == "info":
+    if task.params["record"] is None:
         found = task.snapshot()
         known = live_history.read(task.cluster, found.namespace)
         return {"changed": False, "changes": [], **_shown(known), **_target(known, plan.recorded(found))}
-    if task.params["state"] == "begun":
+    if task.params["record"] == "begun":
         digest = task.params["pools_from_history"]
         if not digest:
             raise InputErrors(["pools_from_history is missing: say which list the run is going back to."])

@@ -10,6 +10,7 @@ brings along stays.
 from __future__ import annotations
 
 import copy
+import itertools
 import typing as t
 from dataclasses import dataclass
 
@@ -189,11 +190,11 @@ def _variables(pools: t.Sequence[Pool]) -> t.Iterator[tuple[str, str]]:
     """Variable ``owner``: the first pool that selects the node, or nothing. In several, since the time to check an
     expression grows faster than its length."""
     yield "labels", "object.metadata.?labels.orValue({})"
-    conditions = {pool.name: cel.meets_term(pool.nodes, "variables.labels") for pool in pools}
-    found, rest = [], iter(conditions.items())
-    texts = [f"{cel.literal(name)}, {condition}" for name, condition in conditions.items()]
-    for number, group in enumerate(cel.shards(texts)):
-        shard = [next(rest) for _text in group]
+    conditions = [(pool.name, cel.meets_term(pool.nodes, "variables.labels")) for pool in pools]
+    found = []
+    sizes = [len(group) for group in cel.shards(f"{cel.literal(name)}, {condition}" for name, condition in conditions)]
+    for number, (start, size) in enumerate(zip(itertools.accumulate(sizes, initial=0), sizes, strict=False)):
+        shard = conditions[start : start + size]
         yield f"hit{number}", f"[{', '.join(condition for _name, condition in shard)}].indexOf(true)"
         yield f"names{number}", cel.literal([name for name, _condition in shard])
         found.append(f"variables.hit{number} >= 0 ? variables.names{number}[variables.hit{number}] : {cel.literal('')}")

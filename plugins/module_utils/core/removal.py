@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_p
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Node, Snapshot
 
-Removed = tuple[str, ...] | t.Literal["all"]
+Removed: t.TypeAlias = "tuple[str, ...] | t.Literal['all']"
 """Names of pools, or all pools that the cluster has."""
 
 Vms = t.Literal["refuse", "leave", "migrate"]

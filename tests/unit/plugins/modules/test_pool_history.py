@@ -25,7 +25,7 @@ def record(run):
     def recorded(*pools, **options):
         run("pool_daemonsets", pools=list(pools))
         run("pool_daemonsets", pools=list(pools), state="absent", prune=True)
-        return run("pool_history", state="recorded", pools=list(pools), **options)
+        return run("pool_history", record="completed", pools=list(pools), **options)
 
     return recorded
 
@@ -43,17 +43,17 @@ class TestRecorded:
 
     def test_the_list_has_the_pools_that_the_cluster_kept(self, run, record):
         record(RAW, OTHER)
-        (entry, with_kept) = run("pool_history", state="recorded", pools=[OTHER])["entries"]
+        (entry, with_kept) = run("pool_history", record="completed", pools=[OTHER])["entries"]
         assert [pool["name"] for pool in with_kept["pools"]] == ["other", "gpu"]
         assert entry["digest"] != with_kept["digest"]
 
     def test_check_mode_predicts_and_writes_nothing(self, run, world):
-        predicted = run("pool_history", state="recorded", pools=[RAW], check=True)
+        predicted = run("pool_history", record="completed", pools=[RAW], check=True)
         assert (predicted["changes"], world.writes, stored(world)) == ([CREATE], [], None)
 
     def test_somebody_elses_config_map(self, run, world):
         world.put(kinds.CONFIG_MAP.object(names.HISTORY, builders.NAMESPACE, data={}))
-        assert "is there but not ours" in run.failure("pool_history", state="recorded", pools=[RAW])
+        assert "is there but not ours" in run.failure("pool_history", record="completed", pools=[RAW])
 
 
 class TestGoingBack:
@@ -70,12 +70,12 @@ class TestGoingBack:
         (first,) = record(RAW)["entries"]
         record(OTHER)
         digest = first["digest"]
-        assert run("pool_history", state="begun", pools_from_history=digest)["changed"]
-        assert not run("pool_history", state="begun", pools_from_history=digest)["changed"]
+        assert run("pool_history", record="begun", pools_from_history=digest)["changed"]
+        assert not run("pool_history", record="begun", pools_from_history=digest)["changed"]
         run("pool_daemonsets", pools_from_history=digest)
         assert run("pool_history")["target"] == digest
         run("pool_daemonsets", pools_from_history=digest, state="absent")
-        found = run("pool_history", state="recorded", pools_from_history=digest)
+        found = run("pool_history", record="completed", pools_from_history=digest)
         assert [entry["digest"] for entry in found["entries"]][::2] == [digest, digest]
         assert run("pool_history")["target"] == found["entries"][1]["digest"]
 
@@ -88,7 +88,7 @@ class TestGoingBack:
 
     def test_a_digest_that_is_not_there(self, run):
         assert "has no pool list 'nope'" in run.failure("plan_info", pools_from_history="nope")
-        assert "pools_from_history is missing" in run.failure("pool_history", state="begun")
+        assert "pools_from_history is missing" in run.failure("pool_history", record="begun")
 
     def test_beside_another_list(self, run, record):
         (entry,) = record(RAW)["entries"]

@@ -27,7 +27,6 @@ Object = t.Mapping[str, t.Any]
 _EXPAND_SECONDS = 5.0
 """How long virt-api may take to expand a VM; without its answer it is done here."""
 
-_CREATED_BY_LABEL = "kubevirt.io/created-by"
 """On a launcher pod: uid of its VM instance."""
 
 _TEMPLATES = {"VirtualMachineInstanceReplicaSet": "template", "VirtualMachinePool": "virtualMachineTemplate"}
@@ -62,7 +61,7 @@ class Live:
     def launcher_pods(self, namespace: str, vmi: Object | None) -> t.Iterable[Object]:
         if vmi is None:
             return ()
-        selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER},{_CREATED_BY_LABEL}={vmi['metadata']['uid']}"
+        selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER},{names.CREATED_BY_LABEL}={vmi['metadata']['uid']}"
         return self._cluster.list(kinds.POD, namespace, label_selector=selector)
 
     def expanded(self, vm: Object) -> Object:

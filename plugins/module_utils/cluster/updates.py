@@ -31,7 +31,6 @@ Object = dict[str, t.Any]
 Result = t.Literal["done", "gone", "restart", "failed", "not_started"]
 
 _NAME_PREFIX = "virtpools-update-"
-_VMI_UID_LABEL = "kubevirt.io/created-by"
 """On launcher pods: the uid of their VMI."""
 
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -232,7 +231,7 @@ class _Migrations(t.Generic[AnyRelocation]):
     def _pods(self, update: Relocation) -> list[LauncherPod]:
         namespace = self.cluster.get(kinds.NAMESPACE, update.namespace)
         labels = field(namespace, "metadata", "labels")
-        selector = f"{_VMI_UID_LABEL}={update.uid}"
+        selector = f"{names.CREATED_BY_LABEL}={update.uid}"
         listed = self.cluster.list(kinds.POD, update.namespace, label_selector=selector)
         return [pod for pod in (LauncherPod.of(found, labels) for found in listed) if pod.vmi_uid == update.uid]
 

@@ -10,6 +10,8 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Requirement, Term
 
+_T = t.TypeVar("_T")
+
 MOST_TEXT = 6_000
 """Of characters in one expression: an API server takes far more, but needs ever longer to check it."""
 
@@ -87,13 +89,19 @@ def _joined(operator: str, conditions: t.Iterable[str], nothing: str) -> str:
 
 def shards(texts: t.Iterable[str], most: int = MOST_TEXT) -> t.Iterator[list[str]]:
     """The texts in order, in groups of at most ``most`` characters (or of one text that is longer)."""
-    group: list[str] = []
+    return grouped(texts, len, most)
+
+
+def grouped(items: t.Iterable[_T], length: t.Callable[[_T], int], most: int = MOST_TEXT) -> t.Iterator[list[_T]]:
+    """The items in order, in groups whose texts have at most ``most`` characters (or of one item that has more)."""
+    group: list[_T] = []
     size = 0
-    for text in texts:
-        if group and size + len(text) > most:
+    for item in items:
+        added = length(item)
+        if group and size + added > most:
             yield group
             group, size = [], 0
-        group.append(text)
-        size += len(text) + len(", ")
+        group.append(item)
+        size += added + len(", ")
     if group:
         yield group

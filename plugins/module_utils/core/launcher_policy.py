@@ -16,7 +16,6 @@ every launcher pod: ``POOL_ENV`` with the pool (or primary), and ``STOCK_IMAGE_E
 from __future__ import annotations
 
 import functools
-import itertools
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import cel, names, objects
@@ -153,9 +152,9 @@ def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
     The rules are in several variables, since the time to check an expression grows faster than its length.
     """
     found, tables = [], []
-    sizes = [len(group) for group in cel.shards(f"{_condition(r)}, {cel.literal(_row(r))}" for r in table.rules)]
-    for number, (start, size) in enumerate(zip(itertools.accumulate(sizes, initial=0), sizes, strict=False)):
-        shard = table.rules[start : start + size]
+    for number, shard in enumerate(
+        cel.grouped(table.rules, lambda rule: len(f"{_condition(rule)}, {cel.literal(_row(rule))}"))
+    ):
         yield f"hit{number}", f"[{', '.join(map(_condition, shard))}].indexOf(true)"
         yield f"rules{number}", cel.literal([_row(rule) for rule in shard])
         tables.append(f"variables.rules{number}")

@@ -87,6 +87,9 @@ COMPUTE = "compute"
 CONTROLLER_ACCOUNT = "kubevirt-controller"
 """virt-controller's ServiceAccount, in KubeVirt's namespace: it makes the launcher pods."""
 
+CREATED_BY_LABEL = "kubevirt.io/created-by"
+"""On a launcher pod: the uid of its VMI."""
+
 OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
 """On a VMI whose compute image is not KubeVirt's own launcher image: no evidence where pools have images of their own."""
 

@@ -10,7 +10,6 @@ brings along stays.
 from __future__ import annotations
 
 import copy
-import itertools
 import typing as t
 from dataclasses import dataclass
 
@@ -192,9 +191,7 @@ def _variables(pools: t.Sequence[Pool]) -> t.Iterator[tuple[str, str]]:
     yield "labels", "object.metadata.?labels.orValue({})"
     conditions = [(pool.name, cel.meets_term(pool.nodes, "variables.labels")) for pool in pools]
     found = []
-    sizes = [len(group) for group in cel.shards(f"{cel.literal(name)}, {condition}" for name, condition in conditions)]
-    for number, (start, size) in enumerate(zip(itertools.accumulate(sizes, initial=0), sizes, strict=False)):
-        shard = conditions[start : start + size]
+    for number, shard in enumerate(cel.grouped(conditions, lambda pair: len(f"{cel.literal(pair[0])}, {pair[1]}"))):
         yield f"hit{number}", f"[{', '.join(condition for _name, condition in shard)}].indexOf(true)"
         yield f"names{number}", cel.literal([name for name, _condition in shard])
         found.append(f"variables.hit{number} >= 0 ? variables.names{number}[variables.hit{number}] : {cel.literal('')}")

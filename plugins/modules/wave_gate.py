@@ -12,8 +12,9 @@ short_description: Check the nodes of a wave before a rollout goes on
 version_added: 0.1.0
 description:
   - Looks at KubeVirt, at the nodes of a wave and at the VMs that have their pods there. KubeVirt must be fit to be changed. Every node must be
-    Ready, with exactly one Ready handler, that of its owner, that has reported a heartbeat, and open for VMs (C(kubevirt.io/schedulable)). No VM
-    instance there may be Failed, or stay C(Scheduling) or C(Scheduled).
+    Ready, with exactly one Ready handler, that of its owner, with a heartbeat of the last three minutes, and open for VMs
+    (C(kubevirt.io/schedulable)). No VM instance there may be Failed, or stay C(Scheduling) or C(Scheduled). In the whole cluster none may run on a
+    node without a Ready handler, or find no node only because of the pools.
   - Without O(baseline) it only notes what is wrong, and returns that as RV(baseline). With it, what was wrong before does not count, and the
     module fails when something new is wrong and does not go away within O(patience) seconds; a VM instance that has failed does not.
   - Needs only the rights of the ClusterRole C(virtpools-reader), unless O(run_id) is given.
@@ -81,6 +82,7 @@ text:
 """
 
 import contextlib
+import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import gates, live
@@ -106,7 +108,7 @@ def body(task: _module.Task) -> dict:
     metadata = found["metadata"]
 
     def look() -> list[Trouble]:
-        return gates.look(task.cluster, metadata["namespace"], metadata["name"], nodes)
+        return gates.look(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
 
     if baseline is None:
         return _result(look())

@@ -197,17 +197,33 @@ class ApiServer:
                 continue
             if not _labelled(metadata.get("labels") or {}, query.get("labelSelector", "")):
                 continue
-            node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
-            if node and obj["spec"].get("nodeName") != node:
+            if not _has(obj, query.get("fieldSelector", "")):
                 continue
             found.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
         return found
 
 
 def _labelled(labels, selector):
-    """Whether labels are as a selector of keys, with or without values, asks for."""
-    wanted = [part.partition("=") for part in selector.split(",") if part]
-    return all(key in labels and (not value or labels[key] == value) for key, _equals, value in wanted)
+    """Whether labels are as a selector asks for: keys alone, with a value, or with values in brackets."""
+    wanted = [_WANTED.fullmatch(part).groups() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", selector)]
+    return all(_fits(labels.get(key), operator, values or "") for key, operator, values in wanted)
+
+
+_WANTED = re.compile(r"([^ =]+)(?:(=| in | notin )\(?([^)]*)\)?)?")
+
+
+def _fits(value, operator, values):
+    if operator is None:
+        return value is not None
+    return (value in values.split(",")) is (operator != " notin ")
+
+
+def _has(obj, selector):
+    """Whether a field of an object has the value that a field selector asks for."""
+    path, _equals, value = selector.partition("=")
+    for part in path.split(".") if path else ():
+        obj = obj.get(part) or {}
+    return not path or obj == value
 
 
 def _served(obj):

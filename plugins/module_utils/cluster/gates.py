@@ -5,26 +5,33 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import gates, kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.gates import Gate, Trouble
 
 _SOAK_PAUSE_SECONDS = 5.0
 
 
-def look(cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str]) -> list[Trouble]:
-    """All that is wrong now with KubeVirt, with these nodes, and with VMs that have their pod there.
+def look(cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str], now: float) -> list[Trouble]:
+    """All that is wrong now with KubeVirt, with these nodes and VMs there, and with VMs elsewhere because of us.
 
     :param namespace: of the KubeVirt object, and its ``name``.
+    :param now: seconds since 1970.
     """
-    wanted = frozenset(nodes)
-    found = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wanted), nodes)]
-    vmis = cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, missing_ok=True)
-    return found + [trouble for vmi in vmis if (trouble := gates.of_vmi(vmi, wanted))]
+    wave = frozenset(nodes)
+    found = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
+    # Pods first: a VM that starts meanwhile must not slip through.
+    found += gates.of_pending(live.pending_launcher_pods(cluster), wave, functools.cache(lambda: live.nodes(cluster)))
+    found += [trouble for vmi in live.vmis_on(cluster, wave) if (trouble := gates.of_vmi(vmi))]
+    if live.without_handler(cluster, namespace):
+        unmanaged = gates.without_handler(live.take_snapshot(cluster, namespace, name)) - wave
+        found += [trouble for vmi in live.vmis_on(cluster, unmanaged) if (trouble := gates.orphan(vmi))]
+    return found
 
 
 def await_passage(

@@ -30,6 +30,10 @@ _MOST_SINGLE_READS = 40
 """Up to so many nodes are read one by one; more are cheaper as a list of all."""
 
 
+_MOST_NAMED_IN_A_SELECTOR = 100
+"""A selector is part of the URL, which proxies let be some kB long."""
+
+
 def take_snapshot(
     cluster: Cluster,
     namespace: str | None = None,
@@ -122,13 +126,19 @@ def _of_nodes(
 
 
 def without_handler(cluster: Cluster, namespace: str) -> int:
-    """How many nodes have no Ready handler now: those of DaemonSets, as these count them, and those in transit."""
-    found = cluster.list(kinds.DAEMON_SET, namespace)
+    """How many nodes have no Ready handler now: those of DaemonSets, as these count them, and those that belong to none."""
+    found = list(cluster.list(kinds.DAEMON_SET, namespace))
+    pools = [str(ds["metadata"]["labels"][names.OWNER_LABEL]) for ds in found if snapshot.is_ours(ds)]
     handlers = (ds for ds in found if ds["metadata"]["name"] == names.HANDLER or snapshot.is_ours(ds))
     statuses = [daemonset.get("status") or {} for daemonset in handlers]
     missing = sum(max(0, s.get("desiredNumberScheduled", 0) - s.get("numberReady", 0)) for s in statuses)
-    transit = cluster.list(kinds.NODE, label_selector=f"{names.OWNER_LABEL}={names.IN_TRANSIT}")
-    return missing + sum(1 for _node in transit)
+    nobodys = f"{names.OWNER_LABEL},{names.OWNER_LABEL} notin ({','.join(pools)})" if pools else names.OWNER_LABEL
+    return missing + sum(1 for _node in cluster.list(kinds.NODE, label_selector=nobodys))
+
+
+def nodes(cluster: Cluster) -> tuple[snapshot.Node, ...]:
+    """All nodes."""
+    return tuple(snapshot.Node.of(node) for node in cluster.list(kinds.NODE))
 
 
 def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Object]:
@@ -188,6 +198,22 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
     labels = namespaces(cluster)
     for pod in _of_nodes(cluster, None, LAUNCHER_PODS, nodes):
         yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
+
+
+def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
+    """Those of all namespaces that do not run yet; the server looks for them."""
+    for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS, field_selector="status.phase=Pending"):
+        yield LauncherPod.of(pod)
+
+
+def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
+    """The VM instances on these nodes; the server looks for them, by the label that virt-controller gives them."""
+    wanted = sorted(nodes)
+    for start in range(0, len(wanted), _MOST_NAMED_IN_A_SELECTOR):
+        few = ",".join(wanted[start : start + _MOST_NAMED_IN_A_SELECTOR])
+        yield from cluster.list(
+            kinds.VIRTUAL_MACHINE_INSTANCE, label_selector=f"{names.NODE_NAME_LABEL} in ({few})", missing_ok=True
+        )
 
 
 def _chained(*parts: t.Iterable[Object]) -> t.Iterator[Object]:

@@ -5,11 +5,21 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, preflight, state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.matching import words
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.selectors import Term
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Node, Snapshot
+
+_SILENT_SECONDS = 180.0
+"""Without a heartbeat for so long something is wrong: virt-handler sends one every 60 to 130 seconds, and after 300 KubeVirt
+lets no VM onto the node any more."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +38,11 @@ class Trouble:
         return f"{self.code} {self.subject}"
 
 
-def of_cluster(snapshot: Snapshot, nodes: t.Collection[str]) -> t.Iterator[Trouble]:
+def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.Iterator[Trouble]:
     """What is wrong with KubeVirt and with these nodes.
 
     :param snapshot: with these nodes at least.
+    :param now: seconds since 1970. A clock that is wrong finds the same wrong before the wave.
     """
     for finding in preflight.fitness(snapshot):
         if finding.severity == "error":
@@ -42,7 +53,7 @@ def of_cluster(snapshot: Snapshot, nodes: t.Collection[str]) -> t.Iterator[Troub
         if node is None:
             yield Trouble("node_gone", name, f"Node {name} is gone.")
             continue
-        code = problems.get(name) or _of_node(node, snapshot)
+        code = problems.get(name) or _of_node(node, snapshot, now)
         if code is not None:
             yield Trouble(code, name, f"{_SENTENCES[code].format(name)}{_reason(code, snapshot, name)}.")
 
@@ -56,11 +67,12 @@ _SENTENCES = {
     "owner_unknown": "Node {} has an owner that is no pool",
     "node_not_ready": "Node {} is not Ready",
     "no_heartbeat": f"The handler on node {{}} has never reported (annotation {names.HEARTBEAT_ANNOTATION})",
+    "heartbeat_old": f"The handler on node {{}} has sent no heartbeat for more than {_SILENT_SECONDS:.0f} seconds",
     "not_schedulable": f"Node {{}} takes no VMs (its label {names.SCHEDULABLE_LABEL} is not true)",
 }
 
 
-def _of_node(node: Node, snapshot: Snapshot) -> str | None:
+def _of_node(node: Node, snapshot: Snapshot, now: float) -> str | None:
     """What is wrong with a node whose handler is as it should be."""
     if not node.ready:
         return "node_not_ready"
@@ -68,7 +80,18 @@ def _of_node(node: Node, snapshot: Snapshot) -> str | None:
         return None  # none belongs there
     if node.heartbeat is None:
         return "no_heartbeat"
+    if now - _when(node.heartbeat, now) > _SILENT_SECONDS:
+        return "heartbeat_old"
     return None if node.schedulable else "not_schedulable"
+
+
+def _when(heartbeat: str, unknown: float) -> float:
+    """The time in the annotation, a JSON string with one as RFC 3339 (KubeVirt)."""
+    try:
+        found = datetime.strptime(json.loads(heartbeat), "%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, TypeError):
+        return unknown
+    return found.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _reason(code: str, snapshot: Snapshot, node: str) -> str:
@@ -76,25 +99,61 @@ def _reason(code: str, snapshot: Snapshot, node: str) -> str:
     return f" ({problem})" if problem else ""
 
 
-_STARTING = ("Scheduling", "Scheduled")
-
-
-def of_vmi(vmi: KubeObject, nodes: t.Collection[str]) -> Trouble | None:
-    """What is wrong with a VM instance that has its pod on one of these nodes."""
+def of_vmi(vmi: KubeObject) -> Trouble | None:
+    """What is wrong with a VM instance on a node of the wave."""
     status, metadata = vmi.get("status") or {}, vmi["metadata"]
-    phase = status.get("phase")
-    if phase != "Failed" and phase not in _STARTING:
-        return None
-    # Its own field names the node only once the pod runs.
-    where = [status.get("nodeName"), *(status.get("activePods") or {}).values()]
-    node = next((name for name in where if name in nodes), None)
-    if node is None:
-        return None
-    what = f"VM instance {metadata['namespace']}/{metadata['name']} on node {node}"
-    subject = f"{metadata['namespace']}/{metadata['name']} {metadata.get('uid', '')}"
-    if phase == "Failed":
+    where = f"{metadata['namespace']}/{metadata['name']}"
+    what, subject = f"VM instance {where} on node {status.get('nodeName')}", f"{where} {metadata.get('uid', '')}"
+    if status.get("phase") == "Failed":
         return Trouble("vmi_failed", subject, f"{what} has failed.", final=True)
-    return Trouble("vmi_starting", subject, f"{what} stays {phase}.", starting=True)
+    if status.get("phase") == "Scheduled":  # its pod runs
+        return Trouble("vmi_starting", subject, f"{what} stays Scheduled.", starting=True)
+    return None
+
+
+def orphan(vmi: KubeObject) -> Trouble | None:
+    """A VM instance that runs on a node without a Ready handler, where nobody manages it."""
+    status, metadata = vmi.get("status") or {}, vmi["metadata"]
+    if status.get("phase") != "Running":
+        return None
+    where = f"{metadata['namespace']}/{metadata['name']}"
+    message = f"VM instance {where} runs on node {status.get('nodeName')}, which has no Ready handler."
+    return Trouble("orphan", f"{where} {metadata.get('uid', '')}", message)
+
+
+def without_handler(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes on which no handler is Ready, be one to run there or not."""
+    return frozenset(name for name in snapshot.nodes if not any(pod.ready for pod in snapshot.handlers.get(name, ())))
+
+
+def of_pending(
+    pods: t.Iterable[LauncherPod], wave: t.Collection[str], nodes: t.Callable[[], t.Collection[Node]]
+) -> t.Iterator[Trouble]:
+    """What is wrong with launcher pods that do not run yet: those on nodes of the wave, and those that find no node
+    only because of the requirement that the launcher policy adds.
+
+    :param nodes: all nodes; asked only when there are such pods.
+    """
+    for pod in pods:
+        if pod.terminating or pod.migration is not None:
+            continue  # the VM of a migration runs
+        vmi, subject = f"VM instance {pod.namespace}/{pod.vmi}", f"{pod.namespace}/{pod.vmi} {pod.vmi_uid}"
+        if pod.node in wave:
+            yield Trouble("vmi_starting", subject, f"{vmi} on node {pod.node} stays Scheduling.", starting=True)
+        elif pod.unschedulable is not None and (asked := pod.placement.owner) is not None:
+            fitting = [node.name for node in nodes() if node.ready and node.schedulable and _kept_off(pod, node)]
+            if fitting:
+                yield Trouble(
+                    "vmi_kept_off",
+                    subject,
+                    f"{vmi} finds no node because it must go to one with {words(Term((asked,)))}, while {listed(fitting)} "
+                    f"would take it; the scheduler says: {pod.unschedulable.rstrip('.')}.",
+                )
+
+
+def _kept_off(pod: LauncherPod, node: Node) -> bool:
+    """Whether only the owner of a node keeps a pod off it, as far as labels and taints say."""
+    return pod.placement.without_owner().unfit(node) is None and pod.placement.unfit(node) is not None
 
 
 class Gate:

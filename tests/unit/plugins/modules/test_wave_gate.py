@@ -4,20 +4,28 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+
+OLD = "2026-11-21T10:00:00Z"
 
 
-def vmi(name, phase, *, node=None, pod_on=None):
-    status = {"phase": phase}
-    if node:
-        status["nodeName"] = node
-    if pod_on:
-        status["activePods"] = {"uid-pod": pod_on}
-    obj = kinds.VIRTUAL_MACHINE_INSTANCE.object(name, "tenant")
-    return {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{name}"}, "status": status}
+def vmi(name, phase, node):
+    made = vms.vmi(name, node, phase=phase, namespace="tenant")
+    made["metadata"]["labels"] = {names.NODE_NAME_LABEL: node}
+    return made
+
+
+def starting(name, node, **fields):
+    """The launcher pod of a VM on its way."""
+    made = vms.launcher(name, node, phase="Pending", **fields)
+    made["metadata"]["namespace"] = "tenant"
+    return made
 
 
 def not_schedulable(world, node):
@@ -28,39 +36,59 @@ def silent(world, node):
     world.put(builders.node(node, labels={"hw": "gpu"}, heartbeat=None))
 
 
+def hanging(world, node):
+    world.put(builders.node(node, labels={"hw": "gpu"}, heartbeat=json.dumps(OLD)))
+
+
 def dead(world, node):
     world.put(builders.node(node, labels={"hw": "gpu"}, ready=False))
 
 
 def failed_vmi(world, node):
-    world.put(vmi("vm", "Failed", node=node))
+    world.put(vmi("vm", "Failed", node))
 
 
 def stuck_vmi(world, node):
-    world.put(vmi("vm", "Scheduling", pod_on=node))
+    world.put(starting("vm", node))
 
 
 def scheduled_vmi(world, node):
-    world.put(vmi("vm", "Scheduled", node=node, pod_on=node))
+    world.put(vmi("vm", "Scheduled", node))
 
 
 def degraded(world, _node):
     world.put(builders.kubevirt(conditions={"Degraded": "True"}))
 
 
+def kept_off(world, _node):
+    """The node would do but for the pool it belongs to."""
+    world.put(vms.node("roomy"))
+    world.put(starting("vm", None, status=vms.unschedulable()))
+
+
+def orphan(world, _node):
+    """On a node that somebody gave the label of a pool which is none."""
+    world.put(builders.node("lost", "pool-of-somebody"))
+    world.put(vmi("vm", "Running", "lost"))
+
+
 TROUBLES = {
     not_schedulable: "Node n1 takes no VMs (its label kubevirt.io/schedulable is not true).",
     silent: "The handler on node n1 has never reported",
+    hanging: "The handler on node n1 has sent no heartbeat for more than 180 seconds.",
     dead: "Node n1 is not Ready.",
     failed_vmi: "VM instance tenant/vm on node n1 has failed.",
     stuck_vmi: "VM instance tenant/vm on node n1 stays Scheduling.",
     scheduled_vmi: "VM instance tenant/vm on node n1 stays Scheduled.",
     degraded: "KubeVirt kubevirt/kubevirt",
+    kept_off: "VM instance tenant/vm finds no node because it must go to one with virtpools.io/pool=gpu, while roomy "
+    "would take it; the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x.",
+    orphan: "VM instance tenant/vm runs on node lost, which has no Ready handler.",
 }
 
 
 def test_a_cluster_in_order_passes(run, world):
-    world.put(vmi("runs", "Running", node="n1"))
+    world.put(vmi("runs", "Running", "n1"))
     before = run("wave_gate", nodes=["n1"])
     assert (before["baseline"], before["text"]) == ([], ["Nothing is wrong."])
     after = run("wave_gate", nodes=["n1"], baseline=before["baseline"])
@@ -94,7 +122,7 @@ def test_what_was_before_does_not(run, world, disturb):
 
 
 @pytest.mark.parametrize(
-    "disturb", [not_schedulable, silent, failed_vmi, stuck_vmi], ids=lambda disturb: disturb.__name__
+    "disturb", [not_schedulable, silent, hanging, failed_vmi, stuck_vmi], ids=lambda disturb: disturb.__name__
 )
 def test_other_nodes_do_not_count(run, world, disturb):
     disturb(world, "stays")
@@ -102,9 +130,9 @@ def test_other_nodes_do_not_count(run, world, disturb):
 
 
 def test_another_vm_that_fails_is_new(run, world):
-    world.put(vmi("old", "Failed", node="n1"))
+    world.put(vmi("old", "Failed", "n1"))
     before = run("wave_gate", nodes=["n1"])["baseline"]
-    world.put(vmi("new", "Failed", node="n1"))
+    world.put(vmi("new", "Failed", "n1"))
     text = run.failure("wave_gate", nodes=["n1"], baseline=before)
     assert "tenant/new" in text
     assert "tenant/old" not in text
@@ -115,16 +143,45 @@ def test_what_goes_away_in_time_is_waited_for(run, world):
     looks, begin = [], world.now
 
     def starts(request):
-        if request.path.endswith("/virtualmachineinstances"):
+        if request.path == "/api/v1/pods":
             looks.append(world.now)
-            world.put(vmi("vm", "Running" if world.now > begin + 20 else "Scheduled", node="n1"))
-            # Others come, and are none of its business.
-            world.put(vmi(f"later-{len(looks)}", "Scheduling", pod_on="n1"))
+            if world.now > begin + 10:
+                world.put(starting("vm", "n1") | {"status": {"phase": "Running"}})
+                world.put(vmi("vm", "Running" if world.now > begin + 20 else "Scheduled", "n1"))
+            if len(looks) > 1:  # others come, and are none of its business
+                world.put(starting(f"later-{len(looks)}", "n1"))
 
     world.after = starts
     assert run("wave_gate", nodes=["n1"], baseline=[], patience=60)["troubles"] == []
     assert 20 < world.now - begin < 60
     assert len(looks) > 3
+
+
+def test_a_recent_heartbeat_is_fine(run, world):
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    world.put(builders.node("n1", labels={"hw": "gpu"}, heartbeat=json.dumps(now)))
+    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        starting("asks-for-more", None, status=vms.unschedulable(), node_selector={"zone": "none"}),
+        starting("of-no-policy", None, pool=None, status=vms.unschedulable()),
+        starting("not-looked-at-yet", None),
+    ],
+    ids=lambda pod: pod["metadata"]["name"],
+)
+def test_a_vm_that_finds_no_node_for_another_reason_is_not_ours(run, world, pod):
+    world.put(pod)
+    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
+
+
+def test_the_target_of_a_migration_is_no_vm_that_starts(run, world):
+    pod = starting("vm", "n1")
+    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "uid"
+    world.put(pod)
+    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
 
 
 def test_a_handler_that_is_gone_or_not_ready(run, world):

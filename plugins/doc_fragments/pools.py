@@ -121,6 +121,13 @@ options:
         and those that are not named stay as they are.
       - When none stays, the exclusion and everything else that was made for pools goes, too.
     type: raw
+  only:
+    description:
+      - Bring these nodes back to what an earlier list makes of them, O(pools_from_history), or (O(removed=all)) to the primary, and leave all other nodes
+        as they are. For a wave of a rollout that failed.
+      - A DaemonSet that the earlier list wants otherwise, and that some of these nodes need, is put back. A pool that loses its last node gets no VM any more.
+    type: list
+    elements: str
   vms_on_nodes:
     description:
       - What becomes of the VMs on a node before its virt-handler is taken away. The nodes of a batch are dealt with together, after their images

@@ -75,6 +75,7 @@ POOL_ARGUMENTS: Arguments = {
     "assign_new_nodes": {"type": "bool", "default": False},
     "waves": {"type": "raw"},
     "removed": {"type": "raw"},
+    "only": {"type": "list", "elements": "str"},
     "vms_on_nodes": {"type": "str", "default": "leave", "choices": list(drain.VMS_ON_NODES)},
     "unmovable": {"type": "str", "default": "leave", "choices": list(drain.UNMOVABLE)},
 }
@@ -174,6 +175,7 @@ class Task:
             assign_new_nodes=self.params["assign_new_nodes"],
             waves=waves.parse(self.params["waves"]),
             removed=removal.parse(self.params["removed"]),
+            only=frozenset(self.params["only"]) if self.params["only"] else None,
             drain=drain.Drain(self.params["vms_on_nodes"], self.params["unmovable"]),
         )
         # Going back means that the cluster has these pools and no other.

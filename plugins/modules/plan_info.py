@@ -293,7 +293,7 @@ def _plan(task: _module.Task) -> tuple[plan.Plan, tuple[Finding, ...]]:
 
 
 def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
-    if task.params["vms"] and made.removing:
+    if task.params["vms"] and made.undoing:
         removed = task.options().removed
         owners = removal.leaving(removed, made.snapshot) if removed else ()
         recorded = plan.recorded(made.snapshot)

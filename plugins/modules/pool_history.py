@@ -26,8 +26,8 @@ options:
       - What to write down; by default nothing, the module only reads.
       - V(completed) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
         run that completed.
-      - V(begun) notes that a run is going back to the list that O(pools_from_history) names, so that it stays the target if the run is
-        interrupted.
+      - V(begun) notes that a run begins. One that is going back to the list that O(pools_from_history) names keeps it as the target if it is
+        interrupted. Any other notes that the cluster had no pools before, where it had none.
     type: str
     choices:
       - completed
@@ -84,6 +84,16 @@ no_target:
   description: Why there is no V(target), as a sentence; empty when there is one.
   returned: when O(record) is not given
   type: str
+before:
+  description:
+    - What a run of the list given goes back to when it fails. Digest of the newest list, or V(no pools) for a first run. Empty when there is nothing to go
+      back to.
+  returned: when O(record) is not given, and a list is
+  type: str
+no_before:
+  description: Why there is no V(before), as a sentence; empty when there is one.
+  returned: when O(record) is not given, and a list is
+  type: str
 changes:
   description: What was, or would be, done.
   returned: success
@@ -104,7 +114,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry, History
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 
 ARGUMENTS: _module.Arguments = {
@@ -118,16 +128,22 @@ def body(task: _module.Task) -> dict:
     if task.params["record"] is None:
         found = task.snapshot()
         known = live_history.read(task.cluster, found.namespace)
-        return {"changed": False, "changes": [], **_shown(known), **_target(known, plan.recorded(found))}
-    if task.params["record"] == "begun":
-        digest = task.params["pools_from_history"]
-        if not digest:
-            raise InputErrors(["pools_from_history is missing: say which list the run is going back to."])
-        return _write(task, task.namespace(), lambda known: known.begun(digest))
+        recorded = plan.recorded(found)
+        kept = () if task.options().prune else recorded
+        before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
+        return {"changed": False, "changes": [], **_shown(known), **_target(known, recorded), **before}
     found = task.snapshot()
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    entry = history.entry_of(task.pools(), plan.recorded(found), task.options(), now, _module.description())
+    recorded = plan.recorded(found)
+    if task.params["record"] == "begun":
+        digest = task.params["pools_from_history"] or None
+        return _write(task, found.namespace, lambda known: known.begun(digest, recorded))
+    entry = _entry(task, recorded)
     return _write(task, found.namespace, lambda known: known.completed(entry))
+
+
+def _entry(task: _module.Task, kept: t.Sequence[Pool]) -> Entry:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return history.entry_of(task.pools(), kept, task.options(), now, _module.description())
 
 
 def _write(task: _module.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
@@ -154,6 +170,13 @@ def _target(known: History, recorded: t.Sequence[Pool]) -> dict:
         return {"target": known.target(recorded).digest, "no_target": ""}
     except InputErrors as error:
         return {"target": "", "no_target": "\n".join(error.messages)}
+
+
+def _before(known: History, entry: Entry, recorded: t.Sequence[Pool]) -> dict:
+    try:
+        return {"before": known.before(entry, recorded), "no_before": ""}
+    except InputErrors as error:
+        return {"before": "", "no_before": "\n".join(error.messages)}
 
 
 def main() -> None:

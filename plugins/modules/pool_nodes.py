@@ -150,7 +150,7 @@ def body(task: _module.Task) -> dict:
     with task.writing(made.snapshot.namespace):
         for group in groups:
             try:
-                if not made.removing:  # pools can go while KubeVirt is not well
+                if not made.undoing:  # pools can go while KubeVirt is not well
                     task.settle(task.params["settle_timeout"])
                 outcomes += _carry_out(task, task.plan([move.node for move in group]))
             except (ClusterError, InputErrors) as error:

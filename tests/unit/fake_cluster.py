@@ -372,6 +372,8 @@ class World(ApiServer):
 
     def _create(self, daemonset, node):
         self._count += 1
+        while self.find(kinds.POD, f"{daemonset['metadata']['name']}-{self._count}", builders.NAMESPACE):
+            self._count += 1  # of a world that this one goes on from
         annotations = daemonset["spec"]["template"]["metadata"].get("annotations") or {}
         pod = builders.handler_pod(
             node,

@@ -62,10 +62,10 @@ def carry_out(
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
     # A removal goes on beside a KubeVirt that is not well, as far as its plan has no errors.
-    found = plan.findings if plan.removing else preflight.fitness(plan.snapshot)
+    found = plan.findings if plan.undoing else preflight.fitness(plan.snapshot)
     problems = [f.message for f in found if f.severity == "error"]
     primary = plan.snapshot.primary
-    if not plan.removing and not problems and primary is not None and not exclusion.exclusion_in(primary):
+    if not plan.undoing and not problems and primary is not None and not exclusion.exclusion_in(primary):
         problems = ["the primary virt-handler does not keep off pool nodes yet: run primary_exclusion first."]
     missing = sorted({m.target for m in moves if m.target not in (names.PRIMARY, *plan.snapshot.pools)})
     if missing:

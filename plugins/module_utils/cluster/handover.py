@@ -178,6 +178,8 @@ class _Steps:
 
     def _proven_or_back(self, problem: str | None, view: View) -> t.Generator[None, View, Outcome]:
         """The end of a handover: forget the former owner when the new handler is proven, else go back to it."""
+        if problem is not None and self._move.source == self._move.target:
+            return self._outcome("failed", f"its handler was replaced, but {problem}")
         if problem is not None:
             return (yield from self._go_back(problem, view))
         self._write(view.node, self._to.owner, None)
@@ -202,6 +204,8 @@ class _Steps:
 
     def _replace(self, view: View) -> t.Generator[None, View, Outcome]:
         old = [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
+        if old:  # a run that dies now leaves a handler that nobody has seen Ready: noted as the end of a handover is
+            self._write(view.node, self._to.owner, self._to.owner)
         for pod in old:
             if not pod.terminating:
                 self._batch.cluster.delete(kinds.POD, pod.name, self._batch.namespace, uid=pod.uid, dry_run=False)
@@ -209,9 +213,7 @@ class _Steps:
         problem, view = yield from self._handlers_gone(old)
         if problem is None:
             problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
-        if problem is not None:
-            return self._outcome("failed", f"its handler was replaced, but {problem}")
-        return self._outcome("done")
+        return (yield from self._proven_or_back(problem, view))
 
     # Waits: what did not happen, in words (None: it did), and the node as it was seen then
 

@@ -27,6 +27,9 @@ OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes")
 
 _ENTRIES, _GOING_TO = "entries", "goingTo"
 
+NO_POOLS: t.Final = "no pools"
+"""What a cluster was before its first list, where an entry's digest would stand."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -64,10 +67,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class History:
-    """``entries``: the newest last. ``going_to``: digest of the list that a rollback goes back to, until it is there."""
+    """``entries``: the newest last. ``going_to``: digest of the list that a rollback goes back to, until it is there.
+
+    ``opened``: since the cluster had no pools. One without entries belongs to a first run that has not completed.
+    """
 
     entries: tuple[Entry, ...] = ()
     going_to: str | None = None
+    opened: bool = False
 
     def find(self, digest: str) -> Entry:
         """The latest entry with this digest.
@@ -105,15 +112,38 @@ class History:
             raise InputErrors([told])
         return self.entries[-2]
 
+    def before(self, entry: Entry, recorded: t.Collection[Pool]) -> str:
+        """What a run of the list of ``entry`` goes back to when it fails: the digest of the newest list, or NO_POOLS.
+
+        :param recorded: the pools that the cluster has.
+        :raises InputErrors: when there is no such list, or nobody knows.
+        """
+        if not self.entries:
+            if self.opened or not recorded:
+                return NO_POOLS
+            told = (
+                f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not say which list brought them"
+            )
+        elif self.entries[-1].digest != entry.digest:
+            return self.entries[-1].digest
+        else:
+            told = "it brings the list that was applied last"
+        raise InputErrors([f"The run has no list to go back to should a wave fail, and would stop there: {told}."])
+
     def completed(self, entry: Entry) -> History:
         """The history after a run: unchanged when that list is the newest already."""
         if self.entries and self.entries[-1].digest == entry.digest:
             return replace(self, going_to=None)
-        return History((*self.entries, entry))
+        return replace(self, entries=(*self.entries, entry), going_to=None)
 
-    def begun(self, digest: str) -> History:
-        """The history while a rollback is under way."""
-        return replace(self, going_to=self.find(digest).digest)
+    def begun(self, digest: str | None, recorded: t.Collection[Pool]) -> History:
+        """The history while a run is under way: a rollback to the list ``digest``, or (None) one that brings a list.
+
+        :param recorded: the pools that the cluster has.
+        """
+        if digest is not None:
+            return replace(self, going_to=self.find(digest).digest)
+        return self if self.entries or recorded else replace(self, opened=True)
 
     def to_data(self) -> dict[str, str]:
         """The ConfigMap's data: the oldest entries are left out until it is small enough, never the newest."""
@@ -149,7 +179,7 @@ def of(config_map: KubeObject | None) -> History:
     except (ValueError, RecursionError):
         written = []
     entries = [_entry(item) for item in written] if isinstance(written, list) else []
-    return History(tuple(entry for entry in entries if entry is not None), data.get(_GOING_TO))
+    return History(tuple(entry for entry in entries if entry is not None), data.get(_GOING_TO), opened=True)
 
 
 def entry_of(pools: t.Sequence[Pool], recorded: t.Iterable[Pool], options: object, applied: str, by: str) -> Entry:

@@ -184,6 +184,21 @@ def make(
     )
 
 
+def without(snapshot: Snapshot, pools: t.Collection[str], batches: int, outdated: Outdated) -> Launchers:
+    """The launcher policy over a run of so many batches that gives these pools no VM any more, and is else as it is."""
+    admission = _admission(snapshot)
+    in_effect = launcher_backends.recorded(admission)
+    table = (in_effect or Table(())).without(pools)
+    return Launchers(
+        snapshot=snapshot,
+        choice=launcher_backends.choose(launcher_backends.in_use(admission) or "none", admission, table),
+        outdated=outdated,
+        stages=(table,) * (batches + 1),
+        full=table,
+        in_effect=in_effect,
+    )
+
+
 def corrects(admission: Admission) -> bool:
     """Whether the policy that keeps KubeVirt from calling pool VMs outdated is live."""
     return bool(ours(admission, names.OUTDATED_POLICY))

@@ -79,6 +79,12 @@ class Table:
             canaries=FrozenMap({rule.name: canaries[rule.name] for rule in rules if rule.name in canaries}),
         )
 
+    def without(self, pools: t.Collection[str]) -> Table:
+        """The table that gives these pools no VM; they go on to keep others off."""
+        rules = tuple(rule for rule in self.rules if rule.name not in pools)
+        canaries = {name: image for name, image in self.canaries.items() if name not in pools}
+        return replace(self, rules=rules, canaries=FrozenMap(canaries))
+
     @property
     def needed(self) -> bool:
         """Whether launcher pods must be changed at all."""

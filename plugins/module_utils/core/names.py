@@ -12,7 +12,8 @@ IN_TRANSIT = "in_transit"
 """Value of OWNER_LABEL while nobody owns the node; the underscore keeps it from being a pool's name."""
 
 FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
-"""On a node during its handover: where it goes back to when the new handler does not come up."""
+"""On a node during its handover: where it goes back to when the new handler does not come up. While its handler is replaced: its
+owner itself."""
 
 TEMPLATE_ANNOTATION = "virtpools.io/template"
 """On a pool DaemonSet's pod template: digest of the template, so that a pod tells which template it was made from."""

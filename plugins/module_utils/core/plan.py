@@ -73,6 +73,8 @@ class Options:
     """Which nodes come first; all at once where nothing is said."""
     drain: Drain = LEAVE
     """What becomes of VMs on a node before its handler goes."""
+    only: frozenset[str] | None = None
+    """The nodes that go back to what a former list makes of them: the pools given or, with ``removed``, no pools."""
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -96,8 +98,8 @@ class Options:
 class Move:
     """What happens on one node.
 
-    ``move``: another owner, by handover. ``finish``: a handover that an earlier run did not prove.
-    ``replace``: same owner, its handler pod is made from an old template.
+    ``move``: another owner, by handover. ``replace``: same owner, its handler pod is made from an old template.
+    ``finish``: a handover or (same owner) a replacement that an earlier run did not prove.
     """
 
     node: str
@@ -108,6 +110,8 @@ class Move:
     def __str__(self) -> str:
         if self.action == "move":
             return f"Node {self.node}: {self.source} -> {self.target}"
+        if self.action == "finish" and self.source == self.target:
+            return f"Node {self.node}: finish the replacement of the handler of {self.target}"
         if self.action == "finish":
             return f"Node {self.node}: finish the handover to {self.target}"
         return f"Node {self.node}: replace the handler of {self.target}"
@@ -204,8 +208,8 @@ class Wave:
 class Plan:
     """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
 
-    The steps of ``launchers`` come before the first batch and between batches. When pools are ``removing``, the exclusion
-    comes after all these, if it goes at all, and then what is ``cleared``.
+    The steps of ``launchers`` come before the first batch and between batches. When ``undoing``, the exclusion comes after
+    all these, if it goes at all, and then what is ``cleared``.
     """
 
     snapshot: Snapshot
@@ -228,7 +232,8 @@ class Plan:
     """None where the snapshot has not all that decides it."""
     waves: tuple[Wave, ...] = ()
     """In order; ``batches`` are all of theirs."""
-    removing: bool = False
+    undoing: bool = False
+    """Pools are taken away, or nodes brought back: KubeVirt need not be well for it."""
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""
 
@@ -294,7 +299,7 @@ class Plan:
 
     def first_changes(self) -> tuple[str, ...]:
         """What is done before launcher pods and nodes are touched."""
-        lines = [str(self.exclusion)] if self.exclusion.changed and not self.removing else []
+        lines = [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
         return tuple(lines)
@@ -302,7 +307,7 @@ class Plan:
     def last_changes(self) -> tuple[str, ...]:
         """What is done after the last batch."""
         lines = [str(change) for change in self.retired]
-        if self.removing and self.exclusion.changed:
+        if self.undoing and self.exclusion.changed:
             lines.append(str(self.exclusion))
         return (*lines, *(launchers.line(obj, "delete") for obj in self.cleared))
 
@@ -313,6 +318,8 @@ class Plan:
 
 def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
+    if options.only is not None:
+        return _return(snapshot, pools, options.only, options)
     if options.removed is not None:
         return _removal(snapshot, options.removed, recorded_options(snapshot, options))
     edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
@@ -372,7 +379,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
     if not last:
         edit = replace(edit, after=edit.before)
     if snapshot.primary is None:
-        return replace(_nothing(snapshot, edit, (), options), removing=True)
+        return replace(_nothing(snapshot, edit, (), options), undoing=True)
     if last:  # an approval holds when the node policy is gone already
         options = replace(options, assign_new_nodes=False)
     leaving = removal.leaving(removed, snapshot)
@@ -418,8 +425,54 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         pools=tuple(pool.name for pool in pools),
         launchers=found,
         node_policy=of_nodes,
-        removing=True,
+        undoing=True,
         cleared=removal.history(snapshot) if last and not stuck else (),
+    )
+
+
+def _return(snapshot: Snapshot, former: t.Sequence[Pool], nodes: t.Collection[str], options: Options) -> Plan:
+    """The plan that brings these nodes back to what a former list makes of them, and leaves the others as they are.
+
+    Handlers come from one template per DaemonSet: where the former list has another one, that of the pool is put back, and
+    its nodes that stay keep the handlers they have until these end.
+    """
+    edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    edit = replace(edit, after=edit.before)
+    if snapshot.primary is None:
+        return replace(_nothing(snapshot, edit, (), options), undoing=True)
+    there = snapshot.only(nodes)
+    derived = {pool.name: daemonsets.derive(snapshot.primary, pool) for pool in former}
+    templates = {pool: ds["spec"]["template"] for pool, ds in derived.items()}
+    templates[names.PRIMARY] = _plain_template(snapshot.primary)
+    back = assignment.assign(there.nodes, former, (), templates, options.overlap, complete=False)
+    taken = set(back.wanted.values())
+    desired = {**snapshot.pools, **{pool: ds for pool, ds in derived.items() if pool in taken}}
+    wanted = {**{node.name: node.owner for node in snapshot.nodes.values()}, **back.wanted}
+    assigned = replace(back, wanted=wanted)
+    moves, held_back, held = _moves(there, assigned, desired)
+    in_waves = _waves(moves, held, _members(there, assigned), assigned, snapshot, replace(options, waves=()))
+    batches = tuple(batch for wave in in_waves for batch in wave.batches)
+    # VMs must not wait for a pool that loses its last node.
+    emptied = {node.owner for node in snapshot.nodes.values()} - set(wanted.values())
+    found = None
+    if snapshot.admission and emptied:
+        found = launchers.without(snapshot, emptied, len(batches), recorded_options(snapshot, options).outdated)
+    return Plan(
+        snapshot=snapshot,
+        exclusion=edit,
+        settling=False,
+        daemonsets=_daemonset_changes(snapshot, desired),
+        moves=moves,
+        batches=batches,
+        waves=in_waves,
+        retired=(),
+        wanted=wanted,
+        desired=desired,
+        findings=in_order([*removal.fitness(snapshot, edit), *back.findings, *held_back]),
+        digest=_digest(edit, desired, assigned, found, None, options),
+        pools=tuple(sorted(desired)),
+        launchers=found,
+        undoing=True,
     )
 
 
@@ -569,22 +622,22 @@ def _moves(
         if owner != node.owner:
             source = node.former_owner or names.PRIMARY if node.owner == names.IN_TRANSIT else node.owner
             moves.append(Move(node.name, source, owner, "move"))
+        elif node.former_owner in (None, owner) and _outdated(snapshot, node.name, owner, templates.get(owner)):
+            if node.ready:
+                moves.append(Move(node.name, owner, owner, "replace"))
+            else:
+                waiting.append(node.name)
         elif node.former_owner is not None:
             if node.ready:
                 moves.append(Move(node.name, node.former_owner, owner, "finish"))
             else:
                 unproven.append(node.name)
-        elif _outdated(snapshot, node.name, owner, templates.get(owner)):
-            if node.ready:
-                moves.append(Move(node.name, owner, owner, "replace"))
-            else:
-                waiting.append(node.name)
     findings = []
     if unproven:
         findings.append(
             warning(
                 "finish_held_back",
-                f"{len(unproven)} handover(s) were never proven, and cannot be now, because the nodes are not Ready: "
+                f"{len(unproven)} new handler(s) were never proven, and cannot be now, because the nodes are not Ready: "
                 f"{listed(unproven)}.",
             )
         )

@@ -78,8 +78,8 @@ def is_managed(obj: KubeObject) -> bool:
     return (obj["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
 
 
-def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Finding]:
-    """What forbids a removal, or what its user must know.
+def fitness(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """What of the cluster forbids that nodes go back, or must be known before.
 
     KubeVirt need not be well: who takes a node back is the DaemonSet controller and the handler itself, and each handover
     is proven. Only the exclusion needs virt-operator; it comes last, and waits.
@@ -88,11 +88,13 @@ def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Findin
         if found.severity != "error" or found.code in _FORBIDDING:
             yield found
         else:
-            yield warning(
-                "removal_unfit",
-                f"{found.message} Nodes go back to the primary all the same, each one proven; the exclusion goes only once "
-                "that is repaired.",
-            )
+            later = "; the exclusion goes only once that is repaired" if edit.changed else ""
+            yield warning("removal_unfit", f"{found.message} Nodes go back all the same, each one proven{later}.")
+
+
+def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Finding]:
+    """What forbids a removal, or what its user must know."""
+    yield from fitness(snapshot, edit)
     unknown = set(() if removed == ALL else removed) - set(snapshot.pools)
     held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
     if unknown - held:

@@ -49,7 +49,7 @@ def plan_lines(plan: Plan, due: Due | None = None) -> list[str]:
     if plan.errors:
         lines.append("A run is refused until the errors above are gone.")
     elif not plan.pending:
-        everything = "nothing of these pools is left." if plan.removing else "everything is as the pools ask for."
+        everything = "nothing of these pools is left." if plan.undoing else "everything is as the pools ask for."
         lines.append(f"No change: {everything}")
     else:
         lines += _step_lines(plan, due or Due.of(plan, None))

@@ -173,7 +173,7 @@ def _unfinished(snapshot: Snapshot) -> t.Iterator[Finding]:
     if unproven:
         yield warning(
             "handover_unfinished",
-            f"{len(unproven)} handover(s) were never proven: {listed(unproven)}; run site again to finish.",
+            f"{len(unproven)} new handler(s) were never proven: {listed(unproven)}; run site again to finish.",
         )
     if snapshot.leftover_pulls:
         yield warning(

@@ -88,7 +88,24 @@ class TestGoingBack:
 
     def test_a_digest_that_is_not_there(self, run):
         assert "has no pool list 'nope'" in run.failure("plan_info", pools_from_history="nope")
-        assert "pools_from_history is missing" in run.failure("pool_history", record="begun")
+
+    def test_a_first_run_notes_that_there_were_no_pools(self, run, world):
+        assert run("pool_history", pools=[RAW])["before"] == "no pools"
+        assert run("pool_history", record="begun", pools=[RAW])["changes"] == [CREATE]
+        run("pool_daemonsets", pools=[RAW])
+        assert not run("pool_history", record="begun", pools=[RAW])["changed"]
+        found = run("pool_history", pools=[RAW])
+        assert (found["before"], found["no_before"]) == ("no pools", "")
+
+    def test_the_list_before_the_one_given(self, run, record):
+        (first,) = record(RAW)["entries"]
+        assert run("pool_history", pools=[RAW, OTHER])["before"] == first["digest"]
+        again = run("pool_history", pools=[RAW])
+        assert again["before"] == ""
+        assert "the list that was applied last" in again["no_before"]
+        record(RAW, OTHER)
+        assert run("pool_history", pools=[RAW], prune=True)["before"] != first["digest"]
+        assert "before" not in run("pool_history")
 
     def test_beside_another_list(self, run, record):
         (entry,) = record(RAW)["entries"]

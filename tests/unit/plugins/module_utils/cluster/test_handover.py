@@ -330,7 +330,16 @@ class TestReplace:
         outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
         assert outcome.result == "failed"
         assert "its handler was replaced, but the handler of gpu does not start" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
+
+    @pytest.mark.parametrize(("behaviour", "result"), [(Behaviour(), "done"), (Behaviour(broken="Error"), "failed")])
+    def test_that_a_run_before_did_not_prove(self, behaviour, result):
+        world = World(builders.primary(), GPU, FPGA, builders.node("n1", "gpu", "gpu"))
+        world.behave["virt-handler-gpu", "n1"] = behaviour
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="finish")["n1"]
+        assert outcome.result == result
         assert world.node().owner == "gpu"
+        assert (world.node().former_owner is None) == (result == "done")
 
     def test_of_a_broken_handler_judges_the_new_one(self):
         """The old pod, with the old image's problem, may take its time to end."""

@@ -47,7 +47,7 @@ class TestStored:
     def test_is_read_back_as_it_was(self):
         rich = builders.pool("rich", selector={"deviceNames": ["x/y"]}, tolerations=[{"operator": "Exists"}])
         (bare,) = dialects.read_dialect("additionalVirtHandlers", [{"name": "bare", "nodeSelector": {"hw": "bare"}}])
-        known = History((A, entry(rich, bare, overlap="first_wins", assign_new_nodes=True)), A.digest)
+        known = History((A, entry(rich, bare, overlap="first_wins", assign_new_nodes=True)), A.digest, opened=True)
         assert read_back(known) == known
 
     def test_ten_entries_at_most_and_the_oldest_goes_first(self):
@@ -94,8 +94,31 @@ class TestCompleted:
         assert known.completed(A).entries == (A, B, A)
 
     def test_ends_the_rollback(self):
-        assert History((A, B)).begun(A.digest).completed(A) == History((A, B, A))
-        assert History((A, B)).begun(B.digest).completed(B) == History((A, B))
+        assert History((A, B)).begun(A.digest, ()).completed(A) == History((A, B, A))
+        assert History((A, B)).begun(B.digest, ()).completed(B) == History((A, B))
+
+
+class TestBefore:
+    """What a run of a list goes back to when it fails."""
+
+    def test_is_the_newest_list_wherever_an_interrupted_run_left_the_cluster(self):
+        assert [History((A, B)).before(C, pools) for pools in (B.pools, C.pools, ())] == [B.digest] * 3
+
+    def test_a_first_run_goes_back_to_no_pools(self):
+        assert History().before(A, ()) == history.NO_POOLS
+        assert read_back(History().begun(None, ())).before(A, A.pools) == history.NO_POOLS
+
+    def test_with_pools_that_nobody_noted_it_has_nothing(self):
+        assert History().begun(None, A.pools) == History()
+        with pytest.raises(InputErrors, match="does not say which list brought them"):
+            History().before(A, A.pools)
+
+    def test_the_newest_list_again_has_nothing(self):
+        with pytest.raises(InputErrors, match="it brings the list that was applied last"):
+            History((A, B)).before(entry("b", applied="later"), B.pools)
+
+    def test_a_run_that_begins_notes_no_more_once_there_are_lists(self):
+        assert History((A,)).begun(None, ()) == History((A,))
 
 
 class TestTarget:
@@ -113,7 +136,7 @@ class TestTarget:
         assert History((A, C)).target(reversed(C.pools)) == A
 
     def test_an_interrupted_rollback_keeps_its_target(self):
-        begun = History((A, B)).begun(A.digest)
+        begun = History((A, B)).begun(A.digest, ())
         assert [begun.target(pools) for pools in (B.pools, C.pools, A.pools)] == [A, A, A]
 
     def test_no_earlier_list(self):
@@ -126,4 +149,4 @@ class TestTarget:
         with pytest.raises(InputErrors, match=f"has no pool list 'abc'; it has: {B.digest}, {A.digest}"):
             History((A, B)).find("abc")
         with pytest.raises(InputErrors, match="it has: none"):
-            History().begun("abc")
+            History().begun("abc", ())

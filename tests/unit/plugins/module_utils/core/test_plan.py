@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 DEVICE = {"deviceNames": ["example.com/gpu"]}
@@ -461,3 +461,67 @@ class TestDigest:
 
 def test_natural_order():
     assert sorted(["n10", "n9", "a", "n9b2", "n9b10"], key=plan.natural) == ["a", "n9", "n9b2", "n9b10", "n10"]
+
+
+def test_a_replacement_that_no_run_has_proven_is_finished_unless_its_template_is_old_again():
+    nodes = [hw("gpu", "n1", "gpu", "gpu"), hw("gpu", "n2", "gpu", "gpu")]
+    pods = builders.handlers_of(nodes, [builders.pool_daemonset(GPU)])
+    pods[1]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
+    found = made(nodes, pods=pods)
+    assert lines(found) == [
+        "Node n1: finish the replacement of the handler of gpu",
+        "Node n2: replace the handler of gpu",
+    ]
+
+
+class TestNodesThatGoBack:
+    """Some nodes of a rollout go back to what an earlier list makes of them."""
+
+    NEXT = builders.pool("gpu", virtHandlerImage=f"{builders.HANDLER_IMAGE}-next")
+
+    def back(self, nodes, only, former=(), pools=(GPU,), **fields):
+        found = builders.snapshot_of([*nodes, builders.node("stays")], pools, **fields)
+        return plan.make(found, former, Options(only=frozenset(only)))
+
+    def test_to_the_primary_where_there_were_no_pools(self):
+        found = self.back([hw("gpu", "n1", "gpu"), hw("gpu", "n2", "gpu"), hw("gpu", "n3")], ["n2", "n3"])
+        assert lines(found) == ["Node n2: gpu -> primary"]
+        assert (found.daemonsets, found.retired, found.exclusion.changed, found.errors) == ((), (), False, ())
+
+    def test_to_the_pool_that_they_were_taken_from(self):
+        former = [GPU, builders.pool("fpga", nodeSelector={"hw": "gpu", "disk": "big"})]
+        node = builders.node("n1", labels={"hw": "gpu"})
+        assert lines(self.back([node], ["n1"], [GPU], pools=former)) == ["Node n1: primary -> gpu"]
+
+    def test_to_the_handler_that_they_had(self):
+        nodes = [hw("gpu", name, "gpu") for name in ("n1", "n2")]
+        found = self.back(nodes, ["n2"], [GPU], pools=[self.NEXT])
+        assert list(map(str, found.daemonsets)) == ["DaemonSet kubevirt/virt-handler-gpu: update"]
+        there = self.back(nodes, ["n2"], [GPU], pods=self.pods_of(nodes, self.NEXT))
+        assert lines(there) == ["Node n2: replace the handler of gpu"]
+
+    def test_the_daemonset_of_a_pool_that_has_none_of_them_stays_new(self):
+        nodes = [hw("gpu", "n1", "gpu"), hw("fpga", "n2", "fpga")]
+        found = self.back(nodes, ["n2"], [GPU], pools=[self.NEXT, FPGA])
+        assert (lines(found), found.daemonsets) == (["Node n2: fpga -> primary"], ())
+
+    @pytest.mark.parametrize("lost", ["Degraded", "Available"])
+    def test_beside_a_kubevirt_that_is_not_well(self, lost):
+        conditions = {"Available": "True", "Progressing": "False", "Degraded": "False"}
+        conditions[lost] = "True" if lost == "Degraded" else "False"
+        of_kubevirt = builders.excluding_kubevirt(conditions=conditions)
+        found = self.back([hw("gpu", "n1", "gpu")], ["n1"], of_kubevirt=of_kubevirt)
+        assert (found.errors, lines(found)) == ((), ["Node n1: gpu -> primary"])
+
+    def test_a_pool_that_loses_its_last_node_gets_no_vm_any_more(self):
+        pool = vms.gpu()
+        given_ = {"pools": [pool], "admission": vms.admission(*vms.policy(pool))}
+        nodes = [vms.node("gpu-0", "gpu"), vms.node("gpu-1", "gpu")]
+        assert self.back(nodes, ["gpu-1"], **given_).launcher_steps == ()
+        emptied = self.back(nodes, ["gpu-0", "gpu-1"], **given_)
+        assert emptied.launcher_steps == (0,)
+        assert "No VM is taken by pool gpu any more" in emptied.changes()
+        assert emptied.launchers.stages[-1].keep_off == ("gpu",), "its DaemonSet is still there"
+
+    def pods_of(self, nodes, pool):
+        return builders.handlers_of(nodes, [builders.pool_daemonset(pool)])

@@ -205,9 +205,19 @@ class ApiServer:
 
 
 def _labelled(labels, selector):
-    """Whether labels are as a selector of keys, with or without values, asks for."""
-    wanted = [part.partition("=") for part in selector.split(",") if part]
-    return all(key in labels and (not value or labels[key] == value) for key, _equals, value in wanted)
+    """Whether labels are as a selector asks for."""
+    return all(map(_asked(labels), re.split(r",(?![^(]*\))", selector))) if selector else True
+
+
+def _asked(labels):
+    def holds(requirement):
+        key, among, values = requirement.partition(" in ")
+        if among:
+            return labels.get(key) in values.strip("()").split(",")
+        key, _equals, value = requirement.partition("=")
+        return key[1:] not in labels if key.startswith("!") else key in labels and value in ("", labels[key])
+
+    return holds
 
 
 def _served(obj):

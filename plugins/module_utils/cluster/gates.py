@@ -10,7 +10,7 @@ import typing as t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import gates, kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.gates import Gate, Trouble
 
 _SOAK_PAUSE_SECONDS = 5.0
@@ -23,8 +23,7 @@ def look(cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str]) 
     """
     wanted = frozenset(nodes)
     found = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wanted), nodes)]
-    vmis = cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, missing_ok=True)
-    return found + [trouble for vmi in vmis if (trouble := gates.of_vmi(vmi, wanted))]
+    return found + [trouble for vmi in live.vmis_on(cluster, wanted) if (trouble := gates.of_vmi(vmi, wanted))]
 
 
 def await_passage(

@@ -29,6 +29,11 @@ LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 _MOST_SINGLE_READS = 40
 """Up to so many nodes are read one by one; more are cheaper as a list of all."""
 
+_MOST_IN_SELECTOR = 50
+"""So many nodes are named in one selector: proxies refuse URLs of more than 8 kB."""
+
+_LONGEST_LABEL_VALUE = 63
+
 
 def take_snapshot(
     cluster: Cluster,
@@ -39,7 +44,7 @@ def take_snapshot(
     """The state of the cluster.
 
     :param namespace: of the KubeVirt object; None for the only one there is.
-    :param nodes: read only these nodes and their handler pods; a node that does not exist is left out.
+    :param nodes: read only these nodes and their handler pods, and no migrations; a node that does not exist is left out.
     :raises InputErrors: when there is not exactly one KubeVirt that fits.
     :raises ClusterError: when the API server refuses or does not answer.
     """
@@ -48,7 +53,8 @@ def take_snapshot(
     if nodes is not None and not health.Health.of(kubevirt).settled:
         # Whether that is only because of nodes that are not Ready, those of the whole cluster tell.
         return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).only(nodes)
-    migrations, vmis = _migrations(cluster)
+    # Those of a whole fleet, ended ones included: not for some nodes, which nobody changes without asking for them first.
+    migrations, vmis = _migrations(cluster) if nodes is None else ([], [])
     pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
     return snapshot.build(
         kubevirts=[kubevirt],
@@ -188,6 +194,17 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
     labels = namespaces(cluster)
     for pod in _of_nodes(cluster, None, LAUNCHER_PODS, nodes):
         yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
+
+
+def vmis_on(cluster: Cluster, nodes: t.Iterable[str]) -> t.Iterator[Object]:
+    """The VMIs of these nodes, and all that are not Scheduled yet, a few of them twice: of 100,000 the server gives no others."""
+    selectors = [f"!{names.NODE_NAME_LABEL}"]  # the first, so that one which gets its node meanwhile is not missed
+    # KubeVirt cannot put a VMI on a node whose name is no label's value.
+    labelled = sorted(node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
+    for start in range(0, len(labelled), _MOST_IN_SELECTOR):
+        selectors.append(f"{names.NODE_NAME_LABEL} in ({','.join(labelled[start : start + _MOST_IN_SELECTOR])})")
+    for selector in selectors:
+        yield from cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, label_selector=selector, missing_ok=True)
 
 
 def _chained(*parts: t.Iterable[Object]) -> t.Iterator[Object]:

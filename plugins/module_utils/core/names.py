@@ -93,6 +93,9 @@ CREATED_BY_LABEL = "kubevirt.io/created-by"
 OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
 """On a VMI whose compute image is not KubeVirt's own launcher image: no evidence where pools have images of their own."""
 
+NODE_NAME_LABEL = "kubevirt.io/nodeName"
+"""On a VMI: its node, from phase Scheduled on."""
+
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"
 

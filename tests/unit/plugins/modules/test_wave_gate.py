@@ -17,7 +17,8 @@ def vmi(name, phase, *, node=None, pod_on=None):
     if pod_on:
         status["activePods"] = {"uid-pod": pod_on}
     obj = kinds.VIRTUAL_MACHINE_INSTANCE.object(name, "tenant")
-    return {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{name}"}, "status": status}
+    labels = {"kubevirt.io/nodeName": node} if node else {}  # as virt-controller does it
+    return {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{name}", "labels": labels}, "status": status}
 
 
 def not_schedulable(world, node):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
@@ -107,6 +109,30 @@ class TestSnapshot:
         (found,) = live.migrations(server.client())
         assert (found.name, found.nodes) == ("m1", {"n1"})
         assert not [path for path in paths(server) if "vm-m2" in path]
+
+
+    def test_of_some_nodes_asks_for_no_migrations(self):
+        server = fleet()
+        live.take_snapshot(server.client(), nodes=["n1"])
+        assert not [path for path in paths(server) if "migrations" in path]
+
+
+class TestVmisOnNodes:
+    def test_are_those_and_the_ones_that_have_none_yet(self):
+        server = fleet()
+        for name, node in (("here", "n1"), ("there", "n2"), ("nowhere", None)):
+            labels = {names.NODE_NAME_LABEL: node} if node else {}
+            metadata = {"namespace": "vms", "name": name, "labels": labels}
+            server.put({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata})
+        found = live.vmis_on(server.client(), ["n1", "n" * 64])
+        assert [vmi["metadata"]["name"] for vmi in found] == ["nowhere", "here"]
+
+    def test_are_asked_for_in_requests_that_proxies_take(self):
+        server = fleet()
+        list(live.vmis_on(server.client(), [f"{number:063}" for number in range(120)]))
+        selectors = [urlencode(request.query) for request in server.requests]
+        assert len(selectors) == 4
+        assert max(map(len, selectors)) < 4096
 
 
 class TestKubeVirt:

@@ -198,11 +198,11 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
 
 def vmis_on(cluster: Cluster, nodes: t.Iterable[str]) -> t.Iterator[Object]:
     """The VMIs of these nodes, and all that are not Scheduled yet, a few of them twice: of 100,000 the server gives no others."""
-    selectors = [f"!{names.NODE_NAME_LABEL}"]  # the first, so that one which gets its node meanwhile is not missed
     # KubeVirt cannot put a VMI on a node whose name is no label's value.
     labelled = sorted(node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
-    for start in range(0, len(labelled), _MOST_IN_SELECTOR):
-        selectors.append(f"{names.NODE_NAME_LABEL} in ({','.join(labelled[start : start + _MOST_IN_SELECTOR])})")
+    parts = [labelled[start : start + _MOST_IN_SELECTOR] for start in range(0, len(labelled), _MOST_IN_SELECTOR)]
+    # The first are those without a node, so that one which gets it meanwhile is not missed.
+    selectors = [f"!{names.NODE_NAME_LABEL}", *(f"{names.NODE_NAME_LABEL} in ({','.join(part)})" for part in parts)]
     for selector in selectors:
         yield from cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, label_selector=selector, missing_ok=True)
 

@@ -110,7 +110,6 @@ class TestSnapshot:
         assert (found.name, found.nodes) == ("m1", {"n1"})
         assert not [path for path in paths(server) if "vm-m2" in path]
 
-
     def test_of_some_nodes_asks_for_no_migrations(self):
         server = fleet()
         live.take_snapshot(server.client(), nodes=["n1"])

@@ -69,9 +69,9 @@ def _scaled(fleet: Fleet, nodes: int) -> Fleet:
 
 
 def _options() -> dict[str, Any]:
-    """The example's pools and waves; a soak would be time without work."""
+    """The example's pools and waves, in fewer batches; a soak would be time without work."""
     given = [yaml.safe_load((EXAMPLES / name).read_text("utf-8")) for name in ("pools.yml", "waves.yml")]
-    return {**given[0], **given[1], "virtpools_soak_seconds": 0}
+    return {**given[0], **given[1], "virtpools_max_unavailable": "10%", "virtpools_soak_seconds": 0}
 
 
 def _rollout(scene: Scene, options: Path) -> Cost:

@@ -48,9 +48,9 @@ class TestSnapshot:
         assert "/api/v1/nodes" not in paths(server)
 
     def test_of_many_nodes_reads_all_at_once(self):
-        server = fleet(60)
-        found = live.take_snapshot(server.client(), nodes=[f"n{index}" for index in range(50)])
-        assert len(found.nodes) == len(found.handlers) == 50
+        server = fleet(160)
+        found = live.take_snapshot(server.client(), nodes=[f"n{index}" for index in range(150)])
+        assert len(found.nodes) == len(found.handlers) == 150
         assert len(server.requests) < 20
 
     def test_of_no_node(self):

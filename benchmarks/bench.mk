@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-# What the launcher policy and the verification cost, on a local Kubernetes. Figures: benchmarks/README.md.
+# What the launcher policy, the verification and a rollout cost, on a local Kubernetes. Figures: benchmarks/README.md.
 BENCH = PYTHONPATH=tests/control_plane .venv/bin/python
 
 .PHONY: bench
@@ -14,3 +14,9 @@ bench-admission: $(VENV) ## What the launcher policy adds to the creation of a l
 .PHONY: bench-verify
 bench-verify: $(VENV) ## Verify thousands of VMs, against listing them and against k8s_info
 	$(BENCH) benchmarks/verify.py
+
+NODES ?= 1000
+
+.PHONY: bench-rollout
+bench-rollout: $(VENV) ## Roll out pools on NODES nodes in waves: the order, the gaps, the requests, the engine's own work
+	$(BENCH) benchmarks/rollout.py $(NODES)

@@ -10,16 +10,14 @@ that are compared take turns. Times are those of the processor: nothing here wai
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from cost import Cost, measured
 
 import playbooks
 from local_cluster import LocalCluster, paths
@@ -27,7 +25,7 @@ from multiplied_api import MultipliedApi
 from playbooks import ANSIBLE_PLAYBOOK, Account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -38,15 +36,6 @@ TURNS = 3
 PLAYBOOK_COUNT = 1_000
 """So many that the playbook with k8s_info ends within minutes."""
 PLAYBOOK_TURNS = 2
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a process took, with its children: seconds of the processor, and the peak of the largest of them."""
-
-    seconds: float
-    megabytes: float
-    output: str
 
 
 def main() -> int:
@@ -93,8 +82,8 @@ def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> None:
     arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": str(api.kubeconfig)}}), "utf-8")
     listed, verified = _in_turns(
         TURNS,
-        lambda: _run([sys.executable, str(HERE / "bare_list.py"), str(api.kubeconfig)]),
-        lambda: _run([sys.executable, "-m", MODULE, str(arguments)]),
+        lambda: measured([sys.executable, str(HERE / "bare_list.py"), str(api.kubeconfig)]),
+        lambda: measured([sys.executable, "-m", MODULE, str(arguments)]),
     )
     assert json.loads(listed[0].output) == [count, count]
     for cost in verified:
@@ -115,8 +104,8 @@ def _compare_playbooks(api: MultipliedApi) -> None:
     pools = ["-e", f"@{EXAMPLES / 'pools.yml'}"]
     ours, theirs = _in_turns(
         PLAYBOOK_TURNS,
-        lambda: _run([str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.verify", *pools], environment),
-        lambda: _run([str(ANSIBLE_PLAYBOOK), str(HERE / "verify_with_k8s_info.yml"), *pools], environment),
+        lambda: measured([str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.verify", *pools], environment),
+        lambda: measured([str(ANSIBLE_PLAYBOOK), str(HERE / "verify_with_k8s_info.yml"), *pools], environment),
     )
     assert all(f"{PLAYBOOK_COUNT} VM(s)" in cost.output for cost in ours)
     assert all(f"{PLAYBOOK_COUNT} launcher pods are right" in cost.output for cost in theirs)
@@ -129,25 +118,6 @@ def _in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
     """Run programs one after the other, several times, so that whatever else the machine does meets all of them."""
     rounds = [[program() for program in programs] for _turn in range(turns)]
     return [list(costs) for costs in zip(*rounds, strict=True)]
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
-    """Run a process that must succeed."""
-    ours = {
-        **os.environ,
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-        "ANSIBLE_NOCOLOR": "1",
-        **(environment or {}),
-    }
-    with tempfile.NamedTemporaryFile("r") as file:
-        watched = [sys.executable, "-S", str(HERE / "measured.py"), file.name, *command]
-        ended = subprocess.run(
-            watched, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=ours
-        )
-        if ended.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout[-4000:]}")
-        return Cost(**json.load(file), output=ended.stdout)
 
 
 def _seconds(costs: Sequence[Cost]) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import playbooks
 from local_cluster import LocalCluster
 from playbooks import Account, Run, RunningPlaybook
+from watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,6 +157,14 @@ class Scene:
     def knob(self, node: str, value: str | None) -> None:
         """Set how a node treats handler pods."""
         self.cluster.set_node_annotation(node, HANDLER_KNOB, value)
+
+    def restart_seconds(self, node: str) -> float:
+        """Return how long a node has no Ready handler when its pod is deleted: what one takes to stop, and one to start."""
+        pods = self.get("pods", "-l", "kubevirt.io=virt-handler", f"--field-selector=spec.nodeName={node}")["items"]
+        with Watcher(self.cluster) as watcher:
+            self.cluster.kubectl("delete", "pod", "-n", NAMESPACE, "--wait=false", pods[0]["metadata"]["name"])
+            self.cluster.wait(lambda: watcher.starts and not watcher.without, 60, f"a new handler on {node}")
+            return watcher.stop().gaps()[node]
 
     def wait_until_settled(self) -> None:
         """Wait until KubeVirt has taken in the latest change and all its handlers are Ready."""

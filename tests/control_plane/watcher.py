@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +130,16 @@ class Watcher:
     def restarted(self) -> dict[str, int]:
         """Return how many handlers were started on each node that had any."""
         return dict(Counter(start.node for start in self.starts))
+
+    def started(self, sizes: Iterable[int]) -> list[list[str]]:
+        """Return the nodes on which pools' handlers were started, in order, in groups of these sizes, and a last one of more.
+
+        Within a group they are sorted: nodes of one batch go side by side.
+        """
+        nodes = iter([start.node for start in self.starts if start.daemonset != "virt-handler"])
+        groups = [sorted(itertools.islice(nodes, size)) for size in sizes]
+        more = list(nodes)
+        return [*groups, more] if more else groups
 
     @property
     def handlers(self) -> dict[str, list[str]]:

@@ -59,8 +59,10 @@ def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: flo
         left = set(waiting)
 
         def pending() -> str | None:
+            found = cluster.list(kinds.POD, namespace, label_selector=names.PULL_LABEL)
+            pods = {pod["metadata"]["name"]: pod for pod in found}
             for name in sorted(left):
-                state = _state(cluster.get(kinds.POD, name, namespace))
+                state = _state(pods.get(name))
                 if state == "pulled":
                     left.discard(name)
                 elif state.startswith("failed"):

@@ -218,7 +218,8 @@ def _drift(snapshot: Snapshot) -> t.Iterator[Finding]:
             yield warning(
                 "node_drift",
                 f"{len(strayed)} node(s) have the labels that pool {pool.name} selects but belong to the primary "
-                f"({listed(strayed)}): they joined or were relabelled later, or could not be handed over; run site.",
+                f"({listed(strayed)}): they joined or were relabelled later, could not be handed over, or a rollout has not come to "
+                "them yet; run site or rollout.",
             )
         left = [n.name for n in snapshot.nodes.values() if n.owner == pool.name and not pool.nodes.matches(n.labels)]
         if left:

@@ -23,6 +23,7 @@ from kubernetes import client, config, dynamic
 
 from . import audit, credentials, paths, processes, programs
 from . import instance as instances
+from .credentials import SYSTEM_NAMESPACE
 from .errors import ClusterError
 from .fleet import Fleet
 from .instance import Instance, Options
@@ -31,7 +32,6 @@ from .programs import STANDIN, Log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-SYSTEM_NAMESPACE = "virtpools-system"
 KUBELET_ANNOTATION = "standin.virtpools.io/kubelet"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -203,7 +203,7 @@ class LocalCluster:
         self.set_node_annotation(node, KUBELET_ANNOTATION, None if up else "down")
         self.wait(lambda: (node in self._ready_nodes()) == up, 30, f"node {node} to be {'ready' if up else 'lost'}")
 
-    # See what was written
+    # See what was asked, and written
 
     def audit_marker(self) -> int:
         """Return a marker for this moment, to ask later for the writes since."""
@@ -215,6 +215,11 @@ class LocalCluster:
         self._flush_audit_log()
         found = audit.writes(audit.read(self._instance.audit_log, since))
         return [write for write in found if user is None or write.user == user]
+
+    def requests(self, since: int, user: str) -> list[audit.Entry]:
+        """Return the audit log's entries of all that a user with a ServiceAccount asked since a marker."""
+        self._flush_audit_log()
+        return [entry for entry in audit.read(self._instance.audit_log, since) if entry["user"]["username"] == user]
 
     def _flush_audit_log(self) -> None:
         # A response is sent shortly before its entry is written: wait for the entry of a later request of ours.

@@ -18,6 +18,9 @@ from . import paths
 if TYPE_CHECKING:
     from pathlib import Path
 
+SYSTEM_NAMESPACE = "virtpools-system"
+"""Of the ServiceAccounts that stand for users."""
+
 # User and group of each token. Components other than kwok and the stand-in have the rights they have in a real cluster.
 USERS = {
     "admin": "system:masters",

@@ -69,6 +69,13 @@ class TestPull:
         assert world.now < 10
         assert world.all(kinds.POD) == []
 
+    def test_asks_no_oftener_for_many_nodes(self):
+        few, many = Kubelets(), Kubelets()
+        few.pull(builders.node())
+        many.pull(*(builders.node(f"n{index}") for index in range(20)))
+        looks = [[request for request in world.requests if request.method == "GET"] for world in (few, many)]
+        assert len(looks[0]) == len(looks[1]) > 1
+
     def test_makes_no_pod_where_the_images_are(self):
         world = Kubelets()
         assert world.pull(builders.node(images=BOTH)) == {}

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
@@ -46,9 +48,9 @@ class TestSnapshot:
         assert "/api/v1/nodes" not in paths(server)
 
     def test_of_many_nodes_reads_all_at_once(self):
-        server = fleet(60)
-        found = live.take_snapshot(server.client(), nodes=[f"n{index}" for index in range(50)])
-        assert len(found.nodes) == len(found.handlers) == 50
+        server = fleet(160)
+        found = live.take_snapshot(server.client(), nodes=[f"n{index}" for index in range(150)])
+        assert len(found.nodes) == len(found.handlers) == 150
         assert len(server.requests) < 20
 
     def test_of_no_node(self):
@@ -107,6 +109,29 @@ class TestSnapshot:
         (found,) = live.migrations(server.client())
         assert (found.name, found.nodes) == ("m1", {"n1"})
         assert not [path for path in paths(server) if "vm-m2" in path]
+
+    def test_of_some_nodes_asks_for_no_migrations(self):
+        server = fleet()
+        live.take_snapshot(server.client(), nodes=["n1"])
+        assert not [path for path in paths(server) if "migrations" in path]
+
+
+class TestVmisOnNodes:
+    def test_are_those_that_virt_controller_put_there(self):
+        server = fleet()
+        for name, node in (("here", "n1"), ("there", "n2"), ("nowhere", None)):
+            labels = {names.NODE_NAME_LABEL: node} if node else {}
+            metadata = {"namespace": "vms", "name": name, "labels": labels}
+            server.put({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata})
+        found = live.vmis_on(server.client(), ["n1", "n" * 64])
+        assert [vmi["metadata"]["name"] for vmi in found] == ["here"]
+
+    def test_are_asked_for_in_requests_that_proxies_take(self):
+        server = fleet()
+        list(live.vmis_on(server.client(), [f"{number:063}" for number in range(120)]))
+        selectors = [urlencode(request.query) for request in server.requests]
+        assert len(selectors) == 3
+        assert max(map(len, selectors)) < 4096
 
 
 class TestKubeVirt:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""What a rollout in waves takes, and whether it keeps its promises, on a local cluster with as many nodes as asked for.
+
+An independent witness checks that handlers restart in the order of the plan, and that no node has two at any time. Times without a
+handler are compared with what a single pod takes to stop and start, in the same run. The engine's own work is what its
+processes take of the processor, and what the API server takes for their requests; all else is waiting for the cluster.
+
+Usage: rollout.py NODES
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cost import Cost, measured
+
+import playbooks
+from local_cluster import Fleet, LocalCluster, paths
+from playbooks import ANSIBLE_PLAYBOOK
+from scene import Scene
+from watcher import Watcher
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+# Seconds that a handler takes to stop, and another to start.
+STANDIN = "--stop-seconds 5 --start-seconds 5"
+SINGLES = [f"plain-0{number}" for number in range(3)]
+
+
+def main() -> int:
+    """Measure, and print tables for the README."""
+    fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), int(sys.argv[1]))
+    with LocalCluster.start("bench-rollout", fleet, standin=STANDIN, log=_note) as cluster:
+        scene = Scene(cluster)
+        singles = [scene.restart_seconds(node) for node in SINGLES]
+        _note("Keeping the primary off pool nodes ...")
+        _exclude(scene)
+        with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
+            options = Path(folder) / "options.yml"
+            options.write_text(yaml.safe_dump(_options()), "utf-8")
+            _note("Planning ...")
+            plan = playbooks.run("plan", scene.writer.kubeconfig, None, "-e", f"@{options}").succeeded().plan
+            _note(f"Rolling out {len(plan['waves'])} waves in {len(plan['batches'])} batches ...")
+            marker = cluster.audit_marker()
+            with Watcher(cluster) as watcher:
+                started = time.monotonic()
+                cost = _rollout(scene, options)
+                seconds = time.monotonic() - started
+                watcher.stop()
+        singles += [scene.restart_seconds(node) for node in SINGLES]
+        _report(plan, watcher, statistics.median(singles), seconds, cost, cluster.requests(marker, scene.writer.user))
+    return 0
+
+
+def _scaled(fleet: Fleet, nodes: int) -> Fleet:
+    """The same kinds of nodes in the same shares, as many as asked for."""
+    now = sum(group.count for group in fleet.groups)
+    groups = [replace(group, count=max(1, group.count * nodes // now)) for group in fleet.groups]
+    *others, last = groups
+    return Fleet.of(*others, replace(last, count=nodes - sum(group.count for group in others)))
+
+
+def _exclude(scene: Scene) -> None:
+    """The first run's exclusion, beforehand: virt-operator restarts all primary handlers, maybe one after the other."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(scene.module, "primary_exclusion")
+
+        def restarts() -> bool:
+            status = scene.get("daemonset", "virt-handler")["status"]
+            return status["updatedNumberScheduled"] < status["desiredNumberScheduled"]
+
+        scene.cluster.wait(restarts, 120, "virt-operator to restart handlers", interval=1)
+        scene.cluster.kubectl("delete", "pods", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler", "--wait=false")
+        done = waiting.result()
+        assert done.get("changed"), done
+
+
+def _options() -> dict[str, Any]:
+    """The example's pools and waves, in fewer batches; a soak would be time without work."""
+    given = [yaml.safe_load((EXAMPLES / name).read_text("utf-8")) for name in ("pools.yml", "waves.yml")]
+    return {**given[0], **given[1], "virtpools_max_unavailable": "10%", "virtpools_soak_seconds": 0}
+
+
+def _rollout(scene: Scene, options: Path) -> Cost:
+    command = [str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.rollout", "-e", f"@{options}"]
+    return measured(command, {"KUBECONFIG": str(scene.writer.kubeconfig)})
+
+
+def _report(
+    plan: dict[str, Any], watcher: Watcher, single: float, seconds: float, cost: Cost, requests: list[dict[str, Any]]
+) -> None:
+    batches = [sorted(move["node"] for move in batch) for batch in plan["batches"]]
+    assert watcher.started(map(len, batches)) == batches, "handlers were restarted in another order than the plan's"
+    assert watcher.crowded == [], "nodes had two handlers"
+    assert watcher.without == [], "nodes have no Ready handler"
+    moved = sum(map(len, batches))
+    handovers = [seen.unready[-1] for seen in watcher.nodes.values() if len(seen.owners) > 1]
+    asked = sum(map(_seconds, requests))
+    work = cost.seconds + asked
+    verbs = Counter(entry["verb"] for entry in requests)
+    print(
+        "| nodes | moved | waves | batches | longest gap | median gap | own work per 1,000 | of the whole time | memory |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print(
+        f"| {len(watcher.nodes):,} | {moved:,} | {len(plan['waves'])} | {len(batches)} | {max(watcher.gaps().values()) / single:.2f} "
+        f"| {statistics.median(handovers) / single:.2f} | {work / moved * 1000:.0f} s ({asked / moved * 1000:.0f} s the API server) "
+        f"| {work / seconds:.0%} | {cost.megabytes:.0f} MB |\n"
+    )
+    print(f"| requests per moved node | {' | '.join(verbs)} |\n|---:|{'---:|' * len(verbs)}")
+    counts = " | ".join(f"{count / moved:.1f}" for count in verbs.values())
+    print(f"| {len(requests) / moved:.1f} | {counts} |\n", flush=True)
+    _note(f"{seconds:.0f} s in all; a single restart took {single:.1f} s; {cost.seconds:.0f} s of the processor.")
+    for what, count in Counter(map(_what, requests)).most_common(30):
+        _note(f"{count:8} {what}")
+
+
+def _seconds(entry: dict[str, Any]) -> float:
+    """How long the API server took for a request."""
+    begin, end = (datetime.fromisoformat(entry[when]) for when in ("requestReceivedTimestamp", "stageTimestamp"))
+    return (end - begin).total_seconds()
+
+
+def _what(entry: dict[str, Any]) -> str:
+    target = entry.get("objectRef", {})
+    return f"{entry['verb']} {target.get('resource', '')} {target.get('subresource', '')}{'?' if '?' in entry['requestURI'] else ''}"
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A rollout over 60 nodes of six platforms, canaries first: handlers restart in the order that the plan shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+import playbooks
+from local_cluster import LocalCluster, paths
+from scene import Scene
+from watcher import Watcher
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLATFORMS = ("a100-pcie", "a100-sxm", "altra", "grace", "l40s-1u", "l40s-2u")
+WAVES = [{"name": "canary", "match": {"role": "canary"}, "per": "platform"}]
+# A handover looks once a second; the rest is for a busy machine.
+LONGEST_GAP = 4
+
+
+def test_handlers_restart_in_the_order_that_the_plan_shows(start_cluster: Callable[..., LocalCluster]) -> None:
+    """An independent witness sees the canaries of one platform after the other, then the rest, batch by batch."""
+    scene = Scene(start_cluster(paths.FLEETS / "rollout.yaml"))
+    single = scene.restart_seconds("plain-00")
+    pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
+    options = {"virtpools_waves": WAVES, "virtpools_max_unavailable": "30%"}
+    plan = playbooks.run("plan", scene.writer.kubeconfig, pools, **options).succeeded().plan
+    canaries = [(f"canary, platform={platform}", [f"{platform}-canary-00"]) for platform in PLATFORMS]
+    assert [(wave["name"], wave["nodes"]) for wave in plan["waves"][:-1]] == canaries
+    batches = [sorted(move["node"] for move in batch) for batch in plan["batches"]]
+    assert [len(batch) for batch in batches] == [1] * 6 + [15, 15, 15, 3]
+    with Watcher(scene.cluster) as watcher:
+        playbooks.run("rollout", scene.writer.kubeconfig, pools, **options).succeeded()
+        watcher.stop()
+    assert watcher.started(map(len, batches)) == batches
+    assert (watcher.crowded, watcher.without) == ([], [])
+    assert max(watcher.gaps().values()) < LONGEST_GAP * single
+    print(f"longest time without a handler: {max(watcher.gaps().values()) / single:.1f} times that of a single restart")

@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _client
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, guard, kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -64,7 +65,8 @@ class Acting:
 
 
 @pytest.fixture
-def acting(world):
+def acting(world, monkeypatch):
+    monkeypatch.setattr(_client, "_REFUSAL_SECONDS", 0)
     return Acting(world)
 
 
@@ -116,6 +118,8 @@ def test_one_that_still_acts_after_it_was_deleted_is_told(run, acting):
 
 def test_the_exclusion_does_not_go_before_it(run, written):
     assert "take it away first, with guard_policies" in run.failure("primary_exclusion", state="absent")
+    foretold = run("primary_exclusion", state="absent", after_nodes=True, check=True)
+    assert foretold["changed"], "by then it will be gone"
     assert written.writes == []
 
 

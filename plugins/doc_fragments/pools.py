@@ -42,7 +42,7 @@ options:
   pools_from_history:
     description:
       - Digest of an earlier pool list of this cluster, from M(virtpools.kubevirt.pool_history), which is taken as the list with the options
-        O(overlap), O(launcher_backend), O(outdated) and O(assign_new_nodes) that it had, and with O(prune=true).
+        O(overlap), O(launcher_backend), O(outdated), O(assign_new_nodes) and O(guard) that it had, and with O(prune=true).
     type: str
   overlap:
     description:
@@ -105,6 +105,13 @@ options:
       - Whether a node that joins gets its owner at once, by a policy on the creation of nodes, from the labels that it is created with. A label that
         is set later makes a node drift, which the next run repairs, as it does without this option.
       - Needs C(MutatingAdmissionPolicy), which Kubernetes has on by default from 1.36.
+    type: bool
+    default: false
+  guard:
+    description:
+      - Whether others than runs are kept from changing the owner label of nodes, and KubeVirt from a virt-handler that runs on pool nodes, by two
+        admission policies. A run is whoever may C(assign nodeowners.virtpools.io).
+      - Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30.
     type: bool
     default: false
   waves:

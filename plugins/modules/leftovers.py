@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Once no pool is left, deletes what only runs needed, which is the ConfigMap with their history.
   - Where KubeVirt itself is gone, pools can no longer be taken down in good order, and no node can be handed over. Then it deletes all that this
-    collection made, which KubeVirt's own removal leaves behind. These are the launcher policies, DaemonSets in all namespaces with their pods, image pull
+    collection made, which KubeVirt's own removal leaves behind. These are the admission policies, DaemonSets in all namespaces with their pods, image pull
     pods, the history and the Lease; and from nodes the owner label and the annotation about a former owner.
   - Changes nothing while there are pools.
 extends_documentation_fragment:

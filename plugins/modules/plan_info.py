@@ -155,6 +155,10 @@ node_policy:
   description: Whether the run changes what gives new nodes their owner.
   returned: success
   type: bool
+guard:
+  description: Whether the run changes what keeps others from changing owners of nodes and the exclusion.
+  returned: success
+  type: bool
 leftovers:
   description: Names of image pull pods that an interrupted run left behind; the run deletes them.
   returned: success
@@ -268,6 +272,7 @@ def body(task: _module.Task) -> dict:
         "progress": [each.to_dict() for each in due.progress(time.time())],
         "launcher_steps": list(made.launcher_steps),
         "node_policy": bool(made.node_policy_changes),
+        "guard": bool(made.guard_changes),
         "leftovers": list(made.leftovers),
         "retire": [change.pool for change in made.retired],
         "exclusion": made.exclusion.changed,
@@ -312,6 +317,7 @@ def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Option
             hco=found.hyperconverged is not None,
             backend=backend,
             node_policy=bool(first.node_policy_changes),
+            guard=first.guard is not None and first.guard.in_force,
             migrates=options.drain.vms == "migrate",
         )
         task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})

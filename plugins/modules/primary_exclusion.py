@@ -73,7 +73,7 @@ import typing as t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, names, preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, guard, names, preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
@@ -139,6 +139,10 @@ def _refuse(found: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
         problems.append(
             f"{len(held)} node(s) still belong to a pool ({listed(held)}) and would get a second handler; "
             "give them back to the primary first."
+        )
+    if not present and owned and guard.is_live(found.admission):
+        problems.append(
+            "The guard keeps KubeVirt from letting virt-handler back; take it away first, with guard_policies."
         )
     if problems:
         raise ClusterError(" ".join(problems))

@@ -15,6 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.policies import Change
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    guard,
     kinds,
     launchers,
     names,
@@ -72,7 +73,9 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
         namespace=home,
         # Nothing can be created in a namespace that is being deleted.
         locked=found is not None and not found["metadata"].get("deletionTimestamp"),
-        policies=tuple(policies.removal([*launchers.live(admission), *node_policy.live(admission)])),
+        policies=tuple(
+            policies.removal([*guard.live(admission), *launchers.live(admission), *node_policy.live(admission)])
+        ),
         objects=(
             *((kinds.DAEMON_SET, ds) for ds in daemonsets),
             *((kinds.POD, pod) for pod in cluster.list(kinds.POD, label_selector=names.PULL_LABEL)),

@@ -71,7 +71,7 @@ def take_snapshot(
 
 
 def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
-    """What can change launcher pods on this cluster, and what of ours does.
+    """What can change or refuse objects on this cluster, and what of ours does.
 
     :param namespace: KubeVirt's.
     """
@@ -83,12 +83,17 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
     if policy is not None:
         binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
         wanted += [(kind, name, None) for kind in (policy, binding) for name in names.POLICIES]
+    validating = cluster.first_served(kinds.VALIDATING_ADMISSION_POLICY)
+    if validating is not None:
+        guards = (validating, kinds.VALIDATING_ADMISSION_POLICY_BINDING)
+        wanted += [(kind, name, None) for kind in guards for name in names.GUARDS]
     if kyverno is not None:
         wanted.append((kyverno, names.POLICY, None))
     found = {(kind.name, name): cluster.get(kind, name, where) for kind, name, where in wanted}
     objects = {key: obj for key, obj in found.items() if obj is not None}
     return snapshot.Admission(
         policy_kind=policy,
+        validating=validating is not None,
         kyverno=kyverno is not None,
         aie=(kinds.CONFIG_MAP.name, names.AIE_CONFIG) in objects,
         version=cluster.version(),

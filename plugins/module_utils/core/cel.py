@@ -42,6 +42,11 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(character):04x}" if character <= "\uffff" else f"\\U{ord(character):08x}"
 
 
+def label(of: str, key: str) -> str:
+    """The label of the object ``of``, an optional value."""
+    return f"{of}.metadata.?labels[?{literal(key)}]"
+
+
 def meets(requirement: Requirement, labels: str) -> str:
     """The condition that the labels of an object, the expression ``labels``, meet a requirement."""
     key = literal(requirement.key)

@@ -22,7 +22,7 @@ MOST_ENTRIES = 10
 MOST_BYTES = 900_000
 """Of all entries together: a ConfigMap may have 1 MiB."""
 
-OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes")
+OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes", "guard")
 """Options that decide what a list makes of a cluster. The others say how to get there, which every run says itself."""
 
 _ENTRIES, _GOING_TO = "entries", "goingTo"

@@ -115,4 +115,11 @@ MUTATING_ADMISSION_POLICY_BINDINGS = tuple(
     for version in _ADMISSION_VERSIONS
 )
 """In the order of MUTATING_ADMISSION_POLICIES."""
+VALIDATING_ADMISSION_POLICY = Kind(
+    _ADMISSION_VERSIONS[0], "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False
+)
+"""On by default from Kubernetes 1.30, always as v1."""
+VALIDATING_ADMISSION_POLICY_BINDING = Kind(
+    _ADMISSION_VERSIONS[0], "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False
+)
 KYVERNO_MUTATING_POLICY = Kind("policies.kyverno.io/v1", "MutatingPolicy", "mutatingpolicies", namespaced=False)

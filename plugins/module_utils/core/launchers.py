@@ -70,9 +70,7 @@ class Launchers:
 
     def to_write(self, stage: int) -> tuple[Object, ...]:
         """Those objects of a stage that are missing or differ on the cluster as it is."""
-        wanted = [*self.correction(stage), *self.policy(stage)]
-        admission = _admission(self.snapshot)
-        return tuple(obj for kind, obj in wanted if launcher_backends.drift([(kind, obj)], admission))
+        return missing([*self.correction(stage), *self.policy(stage)], _admission(self.snapshot))
 
     def to_delete(self, stage: int) -> tuple[KubeObject, ...]:
         """Live objects of ours that a stage does not need, or that belong to another back end."""
@@ -99,22 +97,13 @@ class Launchers:
 
     def changes(self, step: int) -> tuple[str, ...]:
         """What a step writes and what that means for VMs, one line each."""
-        lines = []
+        admission = _admission(self.snapshot)
         if step == 0:
-            live = _admission(self.snapshot).objects
-            lines += [
-                line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in live else "create")
-                for obj in self.to_write(0)
-            ]
-            lines += [
-                line(obj, "delete" if launcher_backends.left_of(obj) is None else "update") for obj in self.to_delete(0)
-            ]
-            return (*lines, *meaning(self.in_effect, self.stages[0]))
-        lines += [line(obj, "update") for _kind, obj in self.policy(step)[:1]]
-        lines += [
-            line(obj, "delete" if launcher_backends.left_of(obj) is None else "update") for obj in self._ending(step)
-        ]
-        return (*lines, *meaning(self.stages[step - 1], self.stages[step]))
+            done = lines(self.to_write(0), self.to_delete(0), admission)
+            return (*done, *meaning(self.in_effect, self.stages[0]))
+        updated = (line(obj, "update") for _kind, obj in self.policy(step)[:1])
+        done = (*updated, *lines((), self._ending(step), admission))
+        return (*done, *meaning(self.stages[step - 1], self.stages[step]))
 
     def _ending(self, step: int) -> t.Iterator[Object]:
         """What the step before needs and this one does not, in the order to take it away."""
@@ -226,6 +215,20 @@ def meaning(before: Table | None, after: Table) -> tuple[str, ...]:
     if before is None and after.keep_off:
         lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))
     return tuple(lines)
+
+
+def missing(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> tuple[Object, ...]:
+    """Those of the objects that are not there, or not so."""
+    return tuple(obj for kind, obj in wanted if launcher_backends.drift([(kind, obj)], admission))
+
+
+def lines(to_write: t.Iterable[Object], to_delete: t.Iterable[KubeObject], admission: Admission) -> tuple[str, ...]:
+    """What becomes of objects that are written, and of those that are not needed any more, one line each."""
+    there = admission.objects
+    return (
+        *(line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in there else "create") for obj in to_write),
+        *(line(obj, "delete" if launcher_backends.left_of(obj) is None else "update") for obj in to_delete),
+    )
 
 
 def foreign(wanted: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:

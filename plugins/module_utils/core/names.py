@@ -39,6 +39,14 @@ NODE_POLICY = "virtpools-nodes"
 CANDIDATE_NODE_POLICY = "virtpools-nodes-candidate"
 """The same while it is tried out: only probes see it."""
 
+OWNER_GUARD = "virtpools-guard-owner"
+"""Name of the policy (and of its binding) that keeps others from changing OWNER_LABEL."""
+
+EXCLUSION_GUARD = "virtpools-guard-exclusion"
+"""Name of the policy (and of its binding) that keeps the primary from losing the exclusion."""
+
+GUARDS = (OWNER_GUARD, EXCLUSION_GUARD)
+
 POLICIES = (POLICY, CANDIDATE_POLICY, OUTDATED_POLICY, NODE_POLICY, CANDIDATE_NODE_POLICY)
 
 HISTORY = "virtpools-history"
@@ -54,7 +62,7 @@ POLICY_ANNOTATION = "virtpools.io/policy"
 """On a launcher policy, and on each launcher pod that it admitted: the policy's digest."""
 
 PROBE_LABEL = "virtpools.io/probe"
-"""On the launcher pods, never stored, that a launcher policy is tried with."""
+"""On the objects, never stored, that a policy is tried with."""
 
 CANARY_LABEL = "virtpools.io/canary"
 """On a VM: the pool whose new launcher image it gets before that is in effect for the pool's other VMs."""

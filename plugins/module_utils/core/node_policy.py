@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     cel,
     kinds,
-    launcher_backends,
     launchers,
     names,
     objects,
@@ -48,7 +47,7 @@ class NodePolicy:
     @property
     def to_write(self) -> tuple[Object, ...]:
         """Those that are missing or differ."""
-        return tuple(obj for kind, obj in self.desired if launcher_backends.drift([(kind, obj)], self.admission))
+        return launchers.missing(self.desired, self.admission)
 
     @property
     def to_delete(self) -> tuple[KubeObject, ...]:
@@ -59,14 +58,7 @@ class NodePolicy:
     @property
     def changes(self) -> tuple[str, ...]:
         """What is written, one line each."""
-        there = self.admission.objects
-        return (
-            *(
-                launchers.line(obj, "update" if (obj["kind"], obj["metadata"]["name"]) in there else "create")
-                for obj in self.to_write
-            ),
-            *(launchers.line(obj, "delete") for obj in self.to_delete),
-        )
+        return launchers.lines(self.to_write, self.to_delete, self.admission)
 
     @property
     def digest(self) -> str | None:
@@ -168,7 +160,7 @@ def _spec(pools: t.Sequence[Pool], name: str, digest: str) -> Object:
             ],
         },
         "matchConditions": [{"name": "nodes", "expression": _concerned(name)}],
-        "variables": [{"name": key, "expression": value} for key, value in _variables(pools)],
+        "variables": [{"name": key, "expression": value} for key, value in variables(pools)],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(digest)}}],
     }
 
@@ -182,10 +174,10 @@ def _concerned(name: str) -> str:
 
 def _probe_of(default: str) -> str:
     """The policy that a node is a probe of."""
-    return f"object.metadata.?labels[?{cel.literal(names.PROBE_LABEL)}].orValue({cel.literal(default)})"
+    return f"{cel.label('object', names.PROBE_LABEL)}.orValue({cel.literal(default)})"
 
 
-def _variables(pools: t.Sequence[Pool]) -> t.Iterator[tuple[str, str]]:
+def variables(pools: t.Sequence[Pool]) -> t.Iterator[tuple[str, str]]:
     """Variable ``owner``: the first pool that selects the node, or nothing. In several, since the time to check an
     expression grows faster than its length."""
     yield "labels", "object.metadata.?labels.orValue({})"

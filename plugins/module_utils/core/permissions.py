@@ -52,6 +52,8 @@ READER: tuple[Permission, ...] = (
     *_all("get", "configmaps"),
     *_all("get", "mutatingadmissionpolicies", _ADMISSION),
     *_all("get", "mutatingadmissionpolicybindings", _ADMISSION),
+    *_all("get", "validatingadmissionpolicies", _ADMISSION),
+    *_all("get", "validatingadmissionpolicybindings", _ADMISSION),
     *_all("get", "mutatingpolicies", _KYVERNO),
 )
 """What reading modules ask of the API: ``plan_info``, ``pool_info`` and ``launcher_images_info``."""
@@ -101,6 +103,17 @@ ASSIGN_NEW_NODES: tuple[Permission, ...] = (
 )
 """What a run needs besides to give new nodes their owner; it creates nodes as dry runs only, to try the policy."""
 
+ASSIGN_OWNERS = Permission("assign", "nodeowners", "virtpools.io")
+"""Who has it may change the owner of nodes in spite of the guard. No API serves this resource: only the guard asks for it."""
+
+GUARD: tuple[Permission, ...] = (
+    *_all("create update delete", "validatingadmissionpolicies", _ADMISSION),
+    *_all("create update delete", "validatingadmissionpolicybindings", _ADMISSION),
+    *_all("create", "nodes"),
+    ASSIGN_OWNERS,
+)
+"""What a run needs besides where the cluster has the guard or gets it; it creates nodes as dry runs only, to try it."""
+
 LEFTOVERS: tuple[Permission, ...] = (
     *READER,
     *_all("patch", "nodes"),
@@ -118,13 +131,14 @@ WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE)
 
 
 def for_run(
-    *, hco: bool, backend: str = "none", node_policy: bool = False, migrates: bool = False
+    *, hco: bool, backend: str = "none", node_policy: bool = False, guard: bool = False, migrates: bool = False
 ) -> tuple[Permission, ...]:
     """What a run needs on this cluster, with this launcher back end; ``node_policy``: where it writes or deletes that;
-    ``migrates``: where it migrates VMs."""
+    ``guard``: where the cluster has it or gets it; ``migrates``: where it migrates VMs."""
     more = (
         *(WRITER_HCO if hco else ()),
         *(ASSIGN_NEW_NODES if node_policy else ()),
+        *(GUARD if guard else ()),
         *(_MIGRATE if migrates else ()),
     )
     return (*WRITER, *more, *WRITER_OF_BACKEND.get(backend, ()))
@@ -134,5 +148,7 @@ def shipped(role: str) -> tuple[Permission, ...]:
     """Everything the ClusterRole ``reader`` or ``writer`` that we ship must grant."""
     rights = {*READER, *EXPLAIN, *_POOLS_FROM_CLUSTER}
     if role == "writer":
-        rights.update(for_run(hco=True), ASSIGN_NEW_NODES, LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values())
+        rights.update(
+            for_run(hco=True), ASSIGN_NEW_NODES, GUARD, LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values()
+        )
     return tuple(sorted(rights))

@@ -14,6 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     assignment,
     daemonsets,
     exclusion,
+    guard,
     launcher_backends,
     launchers,
     names,
@@ -31,6 +32,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     note,
     warning,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.guard import Guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.node_policy import NodePolicy
@@ -67,6 +69,8 @@ class Options:
     outdated: launchers.Outdated = "refuse"
     assign_new_nodes: bool = False
     """Whether nodes that join get the owner that the pools say at once."""
+    guard: bool = False
+    """Whether others are kept from changing owners of nodes and the exclusion."""
     removed: removal.Removed | None = None
     """The pools that go. Then those that the cluster records count, and no list."""
     waves: tuple[WaveSpec, ...] = ()
@@ -173,7 +177,7 @@ class Digest:
             ),
             ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
             (
-                "the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed, vms_on_nodes, unmovable)",
+                "the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, waves, removed, vms_on_nodes, unmovable)",
                 self.options,
                 parts[2],
             ),
@@ -230,6 +234,8 @@ class Plan:
     """None where the snapshot has not all that decides it."""
     node_policy: NodePolicy | None = None
     """None where the snapshot has not all that decides it."""
+    guard: Guard | None = None
+    """None where the snapshot has not all that decides it."""
     waves: tuple[Wave, ...] = ()
     """In order; ``batches`` are all of theirs."""
     undoing: bool = False
@@ -249,6 +255,7 @@ class Plan:
             or self.leftovers
             or self.launcher_steps
             or self.node_policy_changes
+            or self.guard_changes
         )
 
     @property
@@ -267,6 +274,11 @@ class Plan:
         return self.node_policy.changes if self.node_policy else ()
 
     @property
+    def guard_changes(self) -> tuple[str, ...]:
+        """What is written for the guard: before nodes are handed over, and when the primary keeps off them for sure."""
+        return self.guard.changes if self.guard else ()
+
+    @property
     def leftovers(self) -> tuple[str, ...]:
         return self.snapshot.leftover_pulls
 
@@ -283,7 +295,7 @@ class Plan:
 
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run."""
-        lines = [*self.first_changes(), *self.launcher_changes(0), *self.node_policy_changes]
+        lines = [*self.first_changes(), *self.launcher_changes(0), *self.policy_changes()]
         for number, batch in enumerate(self.batches, 1):
             lines += [*map(str, batch), *self.launcher_changes(number)]
         return (*lines, *self.last_changes())
@@ -303,6 +315,10 @@ class Plan:
         lines += [str(change) for change in self.daemonsets]
         lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
         return tuple(lines)
+
+    def policy_changes(self) -> tuple[str, ...]:
+        """What is done for nodes to come and the guard, before nodes are touched."""
+        return (*self.node_policy_changes, *self.guard_changes)
 
     def last_changes(self) -> tuple[str, ...]:
         """What is done after the last batch."""
@@ -340,7 +356,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     batches = tuple(batch for wave in in_waves for batch in wave.batches)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     of_nodes = _node_policy(snapshot, pools, options)
-    settling = preflight.own_change_settling(snapshot)
+    guarded = _guard(snapshot, of_nodes, options)
     findings = [
         *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
         *assigned.findings,
@@ -352,11 +368,13 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *_consequences(snapshot, edit, moves),
         *(found.findings() if found else ()),
         *(of_nodes.findings() if of_nodes else ()),
+        *(guarded.findings() if guarded else ()),
     ]
     return Plan(
         snapshot=snapshot,
         exclusion=edit,
-        settling=settling,
+        # Not while the primary still has what this run asks for again, as when the guard held it.
+        settling=preflight.own_change_settling(snapshot) and not edit.changed,
         daemonsets=changes,
         moves=moves,
         batches=batches,
@@ -365,10 +383,11 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         wanted=assigned.wanted,
         desired=desired,
         findings=in_order(findings),
-        digest=_digest(edit, desired, assigned, found, of_nodes, options),
+        digest=_digest(edit, desired, assigned, found, of_nodes, guarded, options),
         pools=tuple(pool.name for pool in pools),
         launchers=found,
         node_policy=of_nodes,
+        guard=guarded,
     )
 
 
@@ -380,8 +399,8 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         edit = replace(edit, after=edit.before)
     if snapshot.primary is None:
         return replace(_nothing(snapshot, edit, (), options), undoing=True)
-    if last:  # an approval holds when the node policy is gone already
-        options = replace(options, assign_new_nodes=False)
+    if last:  # an approval holds when these policies are gone already
+        options = replace(options, assign_new_nodes=False, guard=False)
     leaving = removal.leaving(removed, snapshot)
     pools = [pool for pool in recorded(snapshot) if pool.name not in leaving]
     desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}
@@ -399,6 +418,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
             options = replace(options, launcher_backend="none")
         found = _launchers(snapshot, _as_in_effect(snapshot, pools), (), assigned, batches, options)
     of_nodes = _node_policy(snapshot, pools, options)
+    guarded = _guard(snapshot, of_nodes, options)
     stuck = last and bool(assigned.blocked or held_back or staying)
     return Plan(
         snapshot=snapshot,
@@ -421,10 +441,11 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
                 *_restarts(snapshot, edit),
             ]
         ),
-        digest=_digest(edit, desired, assigned, found, of_nodes, options),
+        digest=_digest(edit, desired, assigned, found, of_nodes, guarded, options),
         pools=tuple(pool.name for pool in pools),
         launchers=found,
         node_policy=of_nodes,
+        guard=guarded,
         undoing=True,
         cleared=removal.history(snapshot) if last and not stuck else (),
     )
@@ -469,7 +490,7 @@ def _return(snapshot: Snapshot, former: t.Sequence[Pool], nodes: t.Collection[st
         wanted=wanted,
         desired=desired,
         findings=in_order([*removal.fitness(snapshot, edit), *back.findings, *held_back]),
-        digest=_digest(edit, desired, assigned, found, None, options),
+        digest=_digest(edit, desired, assigned, found, None, None, options),
         pools=tuple(sorted(desired)),
         launchers=found,
         undoing=True,
@@ -480,6 +501,12 @@ def _node_policy(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) 
     if snapshot.admission is None:
         return None
     return NodePolicy(snapshot.admission, tuple(pools) if options.assign_new_nodes else ())
+
+
+def _guard(snapshot: Snapshot, of_nodes: NodePolicy | None, options: Options) -> Guard | None:
+    if snapshot.admission is None:
+        return None
+    return Guard(snapshot, snapshot.admission, options.guard, of_nodes.pools if of_nodes else ())
 
 
 def _as_in_effect(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
@@ -509,14 +536,14 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
         backend = launcher_backends.in_use(admission) or backend
     if launchers.corrects(admission):
         outdated = "correct"
-    assign_new_nodes = options.assign_new_nodes or node_policy.is_live(admission)
     return replace(
         options,
         overlap="first_wins",
         allow_skew=True,
         launcher_backend=backend,
         outdated=outdated,
-        assign_new_nodes=assign_new_nodes,
+        assign_new_nodes=options.assign_new_nodes or node_policy.is_live(admission),
+        guard=options.guard or guard.is_live(admission),
     )
 
 
@@ -782,6 +809,7 @@ def _digest(
     assigned: assignment.Assignment,
     found: Launchers | None,
     of_nodes: NodePolicy | None,
+    guarded: Guard | None,
     options: Options,
 ) -> Digest:
     objects = {
@@ -796,6 +824,7 @@ def _digest(
         },
         "launchers": found.digest if found else None,
         **({"nodes": of_nodes.digest} if of_nodes and of_nodes.pools else {}),
+        **({"guard": guarded.digest} if guarded and guarded.wanted else {}),
     }
     return Digest(
         objects=digest(objects)[:12],
@@ -803,6 +832,7 @@ def _digest(
         options=digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
             + (["assign_new_nodes"] if options.assign_new_nodes else [])
+            + (["guard"] if options.guard else [])
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.removed] if options.removed is not None else [])
             + ([[options.drain.vms, options.drain.unmovable]] if options.drain != LEAVE else [])

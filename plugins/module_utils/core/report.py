@@ -63,7 +63,7 @@ def _step_lines(plan: Plan, due: Due) -> list[str]:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
     if plan.launchers and plan.launcher_steps:
         lines.append(str(plan.launchers.choice))
-    first = [*plan.first_changes(), *plan.launcher_changes(0), *plan.node_policy_changes]
+    first = [*plan.first_changes(), *plan.launcher_changes(0), *plan.policy_changes()]
     if first:
         lines.append("First:")
         lines += [f"  {line}" for line in first]

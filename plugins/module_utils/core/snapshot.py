@@ -113,13 +113,15 @@ class Migration:
 
 @dataclass(frozen=True)
 class Admission:
-    """What can change launcher pods on this cluster, and what of ours does.
+    """What can change or refuse objects on this cluster, and what of ours does.
 
-    ``policy_kind`` is the version of MutatingAdmissionPolicy that the server serves. ``aie``: whether
-    kubevirt-aie-webhook's ConfigMap is in KubeVirt's namespace. ``assumed``: what is served is not known (a dump).
+    ``policy_kind`` is the version of MutatingAdmissionPolicy that the server serves. ``validating``: whether it serves
+    ValidatingAdmissionPolicy. ``aie``: whether kubevirt-aie-webhook's ConfigMap is in KubeVirt's namespace.
+    ``assumed``: what is served is not known (a dump).
     """
 
     policy_kind: kinds.Kind | None = None
+    validating: bool = False
     kyverno: bool = False
     aie: bool = False
     version: str | None = None
@@ -133,7 +135,7 @@ class Admission:
         found = {
             (obj["kind"], obj["metadata"]["name"]): obj
             for obj in objects
-            if obj["metadata"].get("namespace") in (None, namespace) and _concerns_launchers(obj)
+            if obj["metadata"].get("namespace") in (None, namespace) and _is_admission(obj)
         }
         versions = {obj["apiVersion"] for (kind, _name), obj in found.items() if kind == "MutatingAdmissionPolicy"}
         served = next(
@@ -142,6 +144,7 @@ class Admission:
         )
         return cls(
             policy_kind=served,
+            validating=True,
             kyverno=any(kind == kinds.KYVERNO_MUTATING_POLICY.name for kind, _name in found),
             aie=("ConfigMap", names.AIE_CONFIG) in found,
             objects=found,
@@ -365,10 +368,12 @@ def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple
     return by_node, tuple(sorted(pulls))
 
 
-def _concerns_launchers(obj: KubeObject) -> bool:
+def _is_admission(obj: KubeObject) -> bool:
     kind, name = obj.get("kind"), obj["metadata"]["name"]
     if kind == kinds.CONFIG_MAP.name:
         return name in (names.AIE_CONFIG, names.HISTORY)
+    if kind in (kinds.VALIDATING_ADMISSION_POLICY.name, kinds.VALIDATING_ADMISSION_POLICY_BINDING.name):
+        return name in names.GUARDS
     policies = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", kinds.KYVERNO_MUTATING_POLICY.name)
     return kind in policies and name in names.POLICIES
 

@@ -12,6 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     assignment,
     daemonsets,
     exclusion,
+    guard,
     health,
     names,
     node_policy,
@@ -68,6 +69,7 @@ def examine(snapshot: Snapshot) -> State:
         *_drift(snapshot),
         *_exclusion(snapshot),
         *node_policy.examine(snapshot.admission),
+        *guard.examine(snapshot),
     ]
     return State(
         owners=tuple(_owner(snapshot, name, ds) for name, ds in sets.items()),

@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import guard, kinds, names, removal
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
+GUARD_KINDS = (kinds.VALIDATING_ADMISSION_POLICY_BINDING, kinds.VALIDATING_ADMISSION_POLICY)
 OURS = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-EXPECTED = [
+POLICIES = [
+    *(f"{kind} {name}: delete" for name in names.GUARDS for kind in GUARD_KINDS),
     "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
     "MutatingAdmissionPolicy virtpools-launcher: delete",
+]
+HISTORY = "ConfigMap kubevirt/virtpools-history: delete"
+OWNERS = ["Node n1: forget its owner gpu", "Node n2: forget its owner rt"]
+EXPECTED = [
+    *POLICIES,
     "DaemonSet kubevirt/virt-handler-gpu: delete",
     "Pod kubevirt/pull: delete",
-    "ConfigMap kubevirt/virtpools-history: delete",
-    "Node n1: forget its owner gpu",
-    "Node n2: forget its owner rt",
+    HISTORY,
+    *OWNERS,
 ]
 
 
@@ -30,7 +36,7 @@ def history(labels=OURS):
 @pytest.fixture
 def left(world):
     """What pools leave behind, on a cluster with KubeVirt."""
-    for obj in vms.policy():
+    for obj in (*vms.policy(), *(obj for _kind, obj in guard.derive(builders.NAMESPACE, ()))):
         world.put(obj)
     pull = kinds.POD.object("pull", builders.NAMESPACE, spec={}, status={})
     pull["metadata"]["labels"] = {names.PULL_LABEL: "x"}
@@ -90,7 +96,7 @@ class TestWithoutKubeVirt:
         ):
             abandoned.drop(kind, name, builders.NAMESPACE)
         abandoned.drop(kinds.NAMESPACE, builders.NAMESPACE)
-        assert run("leftovers")["changes"] == [*EXPECTED[:2], *EXPECTED[5:]]
+        assert run("leftovers")["changes"] == [*POLICIES, *OWNERS]
         assert not any("/leases" in path for _verb, path in abandoned.writes), "there is no place for a Lease"
 
     def test_nothing_of_others(self, run, abandoned):
@@ -98,7 +104,7 @@ class TestWithoutKubeVirt:
         foreign = builders.pool_daemonset(builders.pool("mine"))
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
         abandoned.put(foreign)
-        assert EXPECTED[4] not in run("leftovers")["changes"]
+        assert HISTORY not in run("leftovers")["changes"]
         assert abandoned.find(kinds.DAEMON_SET, "virt-handler-mine", builders.NAMESPACE) is not None
 
     def test_a_lease_of_a_dead_run_goes_too(self, run, abandoned):
@@ -124,11 +130,11 @@ class TestWithKubeVirt:
         assert left.writes == []
 
     def test_check_mode_takes_it_that_they_are_gone(self, run, left):
-        assert run("leftovers", check=True)["changes"] == [EXPECTED[4]]
+        assert run("leftovers", check=True)["changes"] == [HISTORY]
         assert left.writes == []
 
     def test_then_the_history(self, run, world):
         world.put(history())
         assert run("leftovers", only_without_kubevirt=True)["changed"] is False
-        assert run("leftovers")["changes"] == [EXPECTED[4]]
+        assert run("leftovers")["changes"] == [HISTORY]
         assert world.all(kinds.CONFIG_MAP) == world.all(kinds.LEASE) == []

@@ -48,7 +48,7 @@ class TestApproval:
         digest = run("plan_info", pools=[RAW])["digest"]
         text = run.failure("plan_info", pools=[RAW], expected_plan=digest, max_unavailable=2)
         assert text.startswith(
-            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, waves, removed, vms_on_nodes, unmovable)"
+            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, waves, removed, vms_on_nodes, unmovable)"
         )
 
     def test_of_no_plan(self, run):

@@ -59,6 +59,11 @@ def test_only_a_run_that_migrates_vms_needs_the_right_to():
     assert create in permissions.for_run(hco=False, migrates=True)
 
 
+def test_only_a_run_with_the_guard_needs_the_right_to_assign_owners():
+    assert permissions.ASSIGN_OWNERS not in permissions.for_run(hco=True, backend="admission_policy", node_policy=True)
+    assert permissions.ASSIGN_OWNERS in permissions.for_run(hco=False, guard=True)
+
+
 def test_nothing_is_granted_by_wildcard():
     for role in ("reader", "writer"):
         assert not [right for right in granted(role) if "*" in (right.verb, right.resource, right.group)]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     exclusion,
+    guard,
     kinds,
     names,
     node_policy,
@@ -129,8 +130,10 @@ class TestAll:
     def test_stays_approved_when_the_policies_are_gone(self):
         pool, served = vms.gpu(), kinds.MUTATING_ADMISSION_POLICIES[0]
         of_nodes = [obj for _kind, obj in node_policy.derive([pool], served)]
-        first = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool), *of_nodes, HISTORY))
+        guards = [obj for _kind, obj in guard.derive(builders.NAMESPACE, [pool])]
+        first = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool), *of_nodes, *guards, HISTORY))
         assert first.node_policy.changes
+        assert first.guard.changes
         half = removing(
             [vms.node("gpu-0", "gpu"), vms.node("gpu-1"), vms.node("rest")], [pool], admission=vms.admission()
         )

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _client
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, guard, kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+KINDS = (kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING)
+GPU = builders.pool("gpu")
+WANTED = {"pools": [builders.RAW_POOL | {"virtHandlerImage": GPU.virt_handler_image}], "guard": True}
+LINES = [f"{kind} {name}" for name in names.GUARDS for kind in KINDS]
+
+
+def live(world):
+    return [world.find(kind, name) for name in names.GUARDS for kind in KINDS]
+
+
+@pytest.fixture
+def written(excluded):
+    for _kind, obj in guard.derive(builders.NAMESPACE, ()):
+        excluded.put(copy.deepcopy(obj))
+    return excluded
+
+
+class Acting:
+    """Has guards that are there refuse what they should; ``refused`` are the probes that somebody else refuses."""
+
+    def __init__(self, world):
+        self.others_refuse = False
+        self._world = world
+        self._send = world.send
+        world.send = self.send
+
+    def send(self, request):
+        sent = request.body or {}
+        name = ((sent.get("metadata") or {}).get("labels") or {}).get(names.PROBE_LABEL)
+        if request.method != "POST" or name not in names.GUARDS:
+            return self._send(request)
+        assert ("dryRun", "All") in request.query, "probes are never stored"
+        guarded = all(self._world.find(kind, name) for kind in KINDS)
+        if self.others_refuse:
+            return self._refusal("others")
+        return self._refusal(name) if guarded and self._wrong(sent) else self._send(request)
+
+    @staticmethod
+    def _wrong(sent):
+        if sent["kind"] == kinds.NODE.name:
+            return names.OWNER_LABEL in sent["metadata"]["labels"]
+        return not exclusion.exclusion_in(sent)
+
+    @staticmethod
+    def _refusal(by):
+        message = f"ValidatingAdmissionPolicy '{by}' with binding '{by}' denied request: no"
+        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}
+        return Response(403, json.dumps(status).encode())
+
+
+@pytest.fixture
+def acting(world, monkeypatch):
+    monkeypatch.setattr(_client, "_REFUSAL_SECONDS", 0)
+    return Acting(world)
+
+
+def test_in_check_mode_says_what_it_would_write(run, excluded):
+    found = run("guard_policies", check=True, **WANTED)
+    assert (found["changed"], found["changes"]) == (True, [f"{line}: create" for line in LINES])
+    assert excluded.writes == []
+
+
+@pytest.mark.usefixtures("acting")
+def test_is_written_and_proven(run, excluded):
+    found = run("guard_policies", **WANTED)
+    assert found["changes"] == [f"{line}: create" for line in LINES]
+    assert None not in live(excluded)
+    assert run("guard_policies", **WANTED)["changed"] is False
+
+
+def test_one_that_does_nothing_is_taken_away_again(run, excluded):
+    message = run.failure("guard_policies", **WANTED)
+    assert message.startswith("The guard was taken away again: a node that says who owns it is not refused by")
+    assert live(excluded) == [None] * len(LINES)
+
+
+def test_one_beside_somebody_who_refuses_everything_is_taken_away_again(run, excluded, acting):
+    acting.others_refuse = True
+    message = run.failure("guard_policies", **WANTED)
+    assert "taken away again: a node without an owner is refused (" in message
+    assert live(excluded) == [None] * len(LINES)
+
+
+def test_comes_after_the_exclusion(run, world):
+    message = run.failure("guard_policies", **WANTED)
+    assert "install the exclusion first" in message
+    assert world.writes == []
+
+
+def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
+    found = run("guard_policies", **{**WANTED, "guard": False})
+    assert sorted(found["changes"]) == sorted(f"{line}: delete" for line in LINES)
+    assert live(written) == [None] * len(LINES)
+
+
+@pytest.mark.usefixtures("written")
+def test_one_that_still_acts_after_it_was_deleted_is_told(run, acting):
+    acting._wrong = lambda sent: True
+    acting.others_refuse = True
+    assert run.failure("guard_policies", **{**WANTED, "guard": False}).startswith("The guard was deleted, but ")
+
+
+def test_the_exclusion_does_not_go_before_it(run, written):
+    assert "take it away first, with guard_policies" in run.failure("primary_exclusion", state="absent")
+    foretold = run("primary_exclusion", state="absent", after_nodes=True, check=True)
+    assert foretold["changed"], "by then it will be gone"
+    assert written.writes == []
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_run_without_the_right_is_refused_before_it_begins(run, world, guarded):
+    world.denied = {("assign", "nodeowners")}
+    message = run.failure("plan_info", for_run=True, **{**WANTED, "guard": guarded})
+    assert "The user tester lacks 1 permission(s) on" in message
+    assert "assign nodeowners.virtpools.io. Bind it to the ClusterRole" in message

@@ -17,7 +17,6 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, kinds, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
@@ -25,7 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools impo
 from ansible_collections.virtpools.kubevirt.plugins.modules import run_lease
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission, NodeAdmission
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST
+from ansible_collections.virtpools.kubevirt.tests.unit.disturbance import FAULTS, Disturbance, is_write
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, Kubevirt, vm
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator import OperatedWorld
 from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
@@ -89,66 +88,12 @@ VMS = {
 }
 """What VM there is, and what migrations make of it."""
 LIVELY = (names.HEARTBEAT_ANNOTATION, names.SCHEDULABLE_LABEL)
-
-
-def _status(code, reason, **headers):
-    body = {"kind": "Status", "code": code, "reason": reason, "message": "it said so", "details": {"name": "it"}}
-    return Response(code, json.dumps(body).encode(), headers)
-
-
-ANSWERS = {
-    "409": _status(409, "Conflict"),
-    "429": _status(429, "TooManyRequests", **{"retry-after": "2"}),
-    "500": _status(500, "InternalError"),
-    "503": _status(503, "ServiceUnavailable"),
-}
-FAULTS = ("lost before", "lost after", "500 after", *ANSWERS)
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_CRASHES"))
 """Each fault, and a power cut, at each write; else each write meets one of them, and each of them many writes."""
 
 
 LEFT = {f"coordination.k8s.io/v1/leases/{builders.NAMESPACE}/{names.LEASE_NAME}"}
 """What a run cut off after its last change leaves for good: the next has nothing to do, so it writes nothing. Expired."""
-
-
-class Disturbance:
-    """Sits before a server; its ``number``th write meets ``fault``, once.
-
-    ``writes`` are all there were, ``cuts`` the objects as each of them left them: what a power cut leaves.
-    """
-
-    def __init__(self, server, number=0, fault=""):
-        self.writes = []
-        self.cuts = []
-        self._number, self._fault = number, fault
-        self._server = server
-        self._send = server.send
-        server.send = self.send
-
-    def send(self, request):
-        if not _writes(request):
-            return self._send(request)
-        self.writes.append(f"{request.method} {request.path}")
-        if len(self.writes) == self._number:
-            return self._disturbed(request)
-        answer = self._send(request)
-        if self._number == 0:
-            self.cuts.append(copy.deepcopy(list(self._server.objects.values())))
-        return answer
-
-    def _disturbed(self, request):
-        if self._fault in ANSWERS:
-            return ANSWERS[self._fault]
-        if self._fault.endswith("after"):
-            self._send(request)
-        if self._fault == "500 after":
-            return ANSWERS["500"]
-        raise LOST
-
-
-def _writes(request):
-    dry = ("dryRun", "All") in request.query or bool(isinstance(request.body, dict) and request.body.get("dryRun"))
-    return request.method != "GET" and not dry and "reviews" not in request.path
 
 
 class Stage:
@@ -159,7 +104,10 @@ class Stage:
         self._monkeypatch = monkeypatch
 
     def on(self, objects, number=0, fault="", migrated=None):
-        """A cluster, and what disturbs it from now on; ``migrated``: what migrations make of VMs."""
+        """A cluster, and what disturbs it from now on; ``migrated``: what migrations make of VMs.
+
+        Where nothing does, ``cuts`` of the disturbance are the objects as each write left them: what a power cut leaves.
+        """
         world = OperatedWorld(*objects)
         Admission(world)
         NodeAdmission(world, parse_pools([GPU, RT]))
@@ -168,9 +116,20 @@ class Stage:
         lease = functools.partial(RunLease, clock=lambda: world.now, sleep=world.sleep)
         self._monkeypatch.setattr(_module, "RunLease", lease)
         self._monkeypatch.setattr(run_lease, "RunLease", lease)
+        disturbance = Disturbance(number, fault, clock=lambda: world.now, sleep=world.sleep)
+        disturbance.cuts = []
+        send = world.send
+
+        def disturbed(request):
+            answer = disturbance(request, lambda: send(request))
+            if number == 0 and is_write(request):
+                disturbance.cuts.append(copy.deepcopy(list(world.objects.values())))
+            return answer
+
+        world.send = disturbed
         connected = Cluster(world, clock=lambda: world.now, sleep=world.sleep)
         self._monkeypatch.setattr(Cluster, "connect", lambda params: copy.copy(connected))
-        return world, Disturbance(world, number, fault)
+        return world, disturbance
 
     def run(self, role, variables):
         Play(self._runner).role(role, **{**variables, "virtpools_max_unavailable": 2})
@@ -299,7 +258,7 @@ def survives(stage, kind, number, fault, wanted):
     try:
         carry_out(stage, kind)
     except TaskFailed:
-        assert fault == "409", "what passes by itself is to be waited for"
+        assert fault in ("409", "stale"), "what passes by itself is to be waited for"
         carry_out(stage, kind)
     assert len(disturbance.writes) >= number
     assert different(world, wanted) == {}

@@ -5,7 +5,8 @@
 
 The same runs as through ansible-playbook, with the roles played in this process: so every write can have its turn. A round
 takes a cluster from stock KubeVirt through runs of all kinds and back; in the nth round each run is killed at its nth write,
-or meets another fault where it has fewer. VIRTPOOLS_TEST_ALL_KILLS=1 has as many rounds as the longest run has writes.
+or meets another fault where it has fewer. VIRTPOOLS_TEST_ALL_KILLS=1 has as many rounds as the longest run has writes; else it
+is one, of three kinds. Some go through ansible-playbook as well.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ ROUND: dict[str, tuple[str, Object]] = {
     "removed": ("remove", {"virtpools_remove": "all"}),
 }
 """Each a playbook with its variables, on the cluster as the one before it left it."""
+KINDS = [*ROUND] if ALL else ["first site", "pools changed", "removed"]
+SAMPLE = [("first site", 12, "killed after"), ("pools changed", 9, "stale"), ("removed", 5, "lost after")]
+"""Runs through ansible-playbook, the write at which each is disturbed, and how."""
 ROLES = {"site": "handler_pools", "rollout": "rollout", "rollback": "rollback", "remove": "remove_pools"}
 COMMON = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_max_unavailable": "100%"}
 
@@ -111,17 +115,20 @@ class Playbooks:
     write_timeout = _client.WRITE_TIMEOUT_SECONDS
 
     def __init__(self) -> None:
-        self._running: playbooks.RunningPlaybook | None = None
+        self._dead = False
 
     def kill(self) -> None:
-        assert self._running
+        self._dead = True
         self._running.kill_all()
 
     def run(self, kubeconfig: Any, playbook: str, variables: Object) -> str | None:
         """Run it until its end or its death, and return what it fails with."""
+        self._dead = False
         self._running = playbooks.start(playbook, kubeconfig, None, **variables)
         ended = self._running.wait(300)
-        return (ended.error or "killed") if ended.rc else None
+        if self._dead:
+            return "killed"
+        return str(ended) if ended.rc else None
 
 
 class Starts:
@@ -259,15 +266,23 @@ def faults(number: int, writes: int) -> tuple[int, str]:
 
 def test_runs_in_this_process(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     by = InProcess(monkeypatch)
-    for kind in ROUND:
+    for kind in KINDS:
         with told(f"{kind}: undisturbed"):
             story.learn(by, kind)
     longest = max(found.writes for found in story.undisturbed.values())
     for number in range(1, longest + 1) if ALL else [7]:
-        for kind in ROUND:
+        for kind in KINDS:
             at, fault = faults(number, story.undisturbed[kind].writes)
             with told(f"{kind}: {fault} at write {at} of {story.undisturbed[kind].writes}"):
                 story.disturb(by, kind, at, fault)
+
+
+def test_runs_through_ansible_playbook(story: Story) -> None:
+    assert story.undisturbed, "the test before this one has to come before it"
+    by = Playbooks()
+    for kind, number, fault in SAMPLE:
+        with told(f"{kind}: {fault} at write {number} of {story.undisturbed[kind].writes}"):
+            story.disturb(by, kind, number, fault)
 
 
 @contextmanager

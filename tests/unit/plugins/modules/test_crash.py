@@ -100,8 +100,17 @@ class Stage:
     """Makes runs on clusters that begin as they are told."""
 
     def __init__(self, runner, monkeypatch):
+        # Once for all clusters: monkeypatch keeps what it replaced, and with it each of thousands of clusters.
         self._runner = runner
-        self._monkeypatch = monkeypatch
+
+        def sleep(seconds):
+            runner.world.sleep(seconds)
+
+        clocked = {"clock": lambda: runner.world.now, "sleep": sleep}
+        lease = functools.partial(RunLease, **clocked)
+        monkeypatch.setattr(_module, "RunLease", lease)
+        monkeypatch.setattr(run_lease, "RunLease", lease)
+        monkeypatch.setattr(Cluster, "connect", lambda params: Cluster(runner.world, **clocked))
 
     def on(self, objects, number=0, fault="", migrated=None):
         """A cluster, and what disturbs it from now on; ``migrated``: what migrations make of VMs.
@@ -113,9 +122,6 @@ class Stage:
         NodeAdmission(world, parse_pools([GPU, RT]))
         Kubevirt(world, **(migrated or {}))
         self._runner.world = world
-        lease = functools.partial(RunLease, clock=lambda: world.now, sleep=world.sleep)
-        self._monkeypatch.setattr(_module, "RunLease", lease)
-        self._monkeypatch.setattr(run_lease, "RunLease", lease)
         disturbance = Disturbance(number, fault, clock=lambda: world.now, sleep=world.sleep)
         disturbance.cuts = []
         send = world.send
@@ -127,8 +133,6 @@ class Stage:
             return answer
 
         world.send = disturbed
-        connected = Cluster(world, clock=lambda: world.now, sleep=world.sleep)
-        self._monkeypatch.setattr(Cluster, "connect", lambda params: copy.copy(connected))
         return world, disturbance
 
     def run(self, role, variables):

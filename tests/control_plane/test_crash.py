@@ -260,7 +260,7 @@ def story(start_cluster: Callable[..., LocalCluster]) -> Iterator[Story]:
 def faults(number: int, writes: int) -> tuple[int, str]:
     """Return what a run of so many writes meets in a round."""
     if number <= writes:
-        return number, ("killed before" if number == 1 else "killed after")
+        return number, "killed after"
     return (number - 1) % writes + 1, [*FAULTS, "slow"][number % (len(FAULTS) + 1)]
 
 

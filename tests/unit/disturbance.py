@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import NoAnswer, Response
 
 
 def _status(code, reason, **headers):
@@ -82,7 +81,7 @@ class Disturbance:
             return ANSWERS["500"]
         if self._fault.startswith("killed"):
             self._kill()
-        raise LOST
+        raise NoAnswer("Connection reset by peer", sent=True)
 
 
 def is_write(request):

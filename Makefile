@@ -70,9 +70,9 @@ test-control-plane: $(VENV) ## The modules and playbooks against a local Kuberne
 	pytest --numprocesses 2 --dist loadfile --reruns 1 -r R tests/control_plane | tee .build/test-control-plane.log
 
 .PHONY: test-crash
-test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every kind of write
+test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/plugins/modules/test_crash.py
-	VIRTPOOLS_TEST_ALL_KILLS=1 pytest tests/control_plane/test_interruption.py
+	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/test_crash.py tests/control_plane/test_interruption.py
 
 .PHONY: molecule
 molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified

@@ -84,7 +84,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pending:
-  description: Whether a run has anything to do.
+  description: Whether a run has anything to do, as far as O(stop_after_wave) lets it.
+  returned: success
+  type: bool
+recorded:
+  description: Whether the newest list in the history is this one. It is not where a run was killed between its last change and its record.
   returned: success
   type: bool
 settling:
@@ -218,8 +222,11 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    history,
     kept_off,
+    kinds,
     launchers,
+    names,
     permissions,
     plan,
     preflight,
@@ -247,7 +254,8 @@ _TRANSIENT_SECONDS = 60
 
 
 def body(task: _module.Task) -> dict:
-    made, vms = _plan(task)
+    options, pools = task.options(), task.pools()
+    made, vms = _plan(task, pools, options)
     expected = task.params["expected_plan"]
     if expected:
         changed = made.digest.mismatch(expected)
@@ -262,7 +270,8 @@ def body(task: _module.Task) -> dict:
     due = progress.Due.of(made, None if made.errors else task.params["stop_after_wave"])
     return {
         "changed": False,
-        "pending": made.pending,
+        "pending": due.pending,
+        "recorded": _recorded(made, pools, options),
         "settling": made.settling,
         "digest": str(made.digest),
         "changes": list(made.changes()),
@@ -284,10 +293,16 @@ def body(task: _module.Task) -> dict:
     }
 
 
-def _plan(task: _module.Task) -> tuple[plan.Plan, tuple[Finding, ...]]:
+def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: plan.Options) -> bool:
+    admission = made.snapshot.admission
+    if made.undoing or admission is None:
+        return True
+    known = history.of(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
+    return known.completed(history.entry_of(pools, plan.recorded(made.snapshot), options, "", "")) == known
+
+
+def _plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> tuple[plan.Plan, tuple[Finding, ...]]:
     """The plan, and what it means for the VMs that run."""
-    options = task.options()
-    pools = task.pools()
     if task.params["dump"]:
         objects = dump.read_objects(task.params["dump"])
         found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])

@@ -44,6 +44,10 @@ options:
       - How many seconds one VM may take, the wait for another migration of it included. A migration of ours that takes longer is cancelled.
     type: int
     default: 900
+  removed:
+    description: The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get KubeVirt's own launcher image, so no
+      launcher policy is missing on their account.
+    type: raw
   limit:
     description: Of how many single VMs to tell at most in RV(vms) and in RV(restarts); all are counted.
     type: int
@@ -131,7 +135,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import updates as cluster_updates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.updates import Limits, Outcome
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.updates import Mapping, Update
@@ -142,6 +146,7 @@ ARGUMENTS = {
     "batch": {"type": "int", "default": 2},
     "max_failures": {"type": "int", "default": 1},
     "timeout": {"type": "int", "default": 900},
+    "removed": {"type": "raw"},
     "limit": {"type": "int", "default": 1000},
 }
 
@@ -161,7 +166,7 @@ def body(task: _module.Task) -> dict:
         wanted = _find(task, found)
         migrate = [update for update in wanted if update.how == "migrate"]
         try:
-            mapping = Mapping.in_effect(found)
+            mapping = _mapping(task, found)
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
         except ClusterError as error:
@@ -183,7 +188,11 @@ def _limits(params: dict) -> Limits:
 
 
 def _find(task: _module.Task, found: Snapshot) -> list[Update]:
-    return cluster_updates.find(task.cluster, Mapping.in_effect(found), task.params["namespaces"])
+    return cluster_updates.find(task.cluster, _mapping(task, found), task.params["namespaces"])
+
+
+def _mapping(task: _module.Task, found: Snapshot) -> Mapping:
+    return Mapping.in_effect(found, removal.parse(task.params["removed"]))
 
 
 def _result(wanted: list[Update], outcomes: list[Outcome], limit: int) -> dict:

@@ -30,18 +30,25 @@ class EndState:
     """Labels, annotations, taints of each node."""
     leftovers: list[str]
     """Leases and pods that nobody needs after a run."""
+    policies: dict[str, Object]
+    """Spec and annotations of our admission policies and their bindings."""
+    newest_list: Object | None
+    """The list that the history has last, with its options."""
 
     @classmethod
     def of(cls, cluster: LocalCluster) -> EndState:
         """Look at a cluster."""
         kubevirt = _get(cluster, "kubevirt", "kubevirt")
         leases = _get(cluster, "leases")["items"]
+        policies = _get(cluster, "mutatingadmissionpolicies,mutatingadmissionpolicybindings")["items"]
         pulls = _get(cluster, "pods", "-l", "virtpools.io/pull")["items"]
         return cls(
             kubevirt["spec"],
             {item["metadata"]["name"]: _daemonset(item) for item in _get(cluster, "daemonsets")["items"]},
             {item["metadata"]["name"]: _node(item) for item in _get(cluster, "nodes")["items"]},
             [f"{item['kind']} {item['metadata']['name']}" for item in [*leases, *pulls]],
+            {f"{item['kind']} {item['metadata']['name']}": _policy(item) for item in policies},
+            _newest(_get(cluster, "configmaps", "--field-selector=metadata.name=virtpools-history")["items"]),
         )
 
     @property
@@ -55,7 +62,14 @@ class EndState:
         def changed(value: Any) -> Any:
             return json.loads(json.dumps(value).replace(old, new))
 
-        return EndState(changed(self.kubevirt), changed(self.daemonsets), self.nodes, self.leftovers)
+        return EndState(
+            changed(self.kubevirt),
+            changed(self.daemonsets),
+            self.nodes,
+            self.leftovers,
+            changed(self.policies),
+            changed(self.newest_list),
+        )
 
 
 def _get(cluster: LocalCluster, *what: str) -> Object:
@@ -72,6 +86,17 @@ def _daemonset(item: Object) -> Object:
         "annotations": {key: value for key, value in annotations.items() if key not in counters},
         "spec": item["spec"],
     }
+
+
+def _policy(item: Object) -> Object:
+    return {"annotations": item["metadata"].get("annotations") or {}, "spec": item["spec"]}
+
+
+def _newest(config_maps: list[Object]) -> Object | None:
+    if not config_maps:
+        return None
+    newest = json.loads(config_maps[0]["data"]["entries"])[-1]
+    return {key: newest[key] for key in ("options", "pools")}
 
 
 def _node(item: Object) -> Object:

@@ -8,6 +8,7 @@ VIRTPOOLS_TEST_ALL_KILLS=1 kills at every kind of write in both ways, and leaves
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -228,6 +229,24 @@ def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
     assert watcher.without == []
     for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
         site.cluster.set_node_annotation(node.metadata.name, "standin.virtpools.io/stop-seconds", "0.3")
+    _assert_like(site, undisturbed)
+
+
+def test_of_two_runs_started_together_one_waits_and_finds_nothing_left_to_do(
+    site: Site, undisturbed: dict[int, EndState]
+) -> None:
+    site.turn += 1
+    marker = site.cluster.audit_marker()
+    with Watcher(site.cluster) as watcher:
+        accounts = {each.user: each for each in (site.account, site.other)}
+        running = [start("site", each.kubeconfig, site.pools, **site.options) for each in accounts.values()]
+        runs = [each.wait().succeeded() for each in running]
+        watcher.stop()
+    users = [write.user for write in site.cluster.writes(marker) if write.user in accounts]
+    assert len([user for user, _writes in itertools.groupby(users)]) <= len(accounts), "their writes interleave"
+    assert sorted(run.changed > 0 for run in runs) == [False, True]
+    assert watcher.crowded == []
+    assert watcher.without == []
     _assert_like(site, undisturbed)
 
 

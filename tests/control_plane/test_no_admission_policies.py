@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from front import without_admission_policies
+import proxy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Request, Response
 from scene import Scene, pool
 
+HIDDEN = "mutatingadmissionpolic"
 LAUNCHER = "registry.example/virt-launcher:v1.9.0-gpu"
 VMS = {"deviceNames": ["nvidia.com/GA100_A100_PCIE_40GB"]}
 GPU = pool("gpu", "nvidia-a100", virtLauncherImage=LAUNCHER, selector=VMS)
@@ -24,9 +27,23 @@ HANDLER_ONLY = pool("gpu", "nvidia-a100")
 def scene(cluster: Any) -> Iterator[Scene]:
     """A user who reaches the cluster through a server that looks like Kubernetes 1.35."""
     scene = Scene(cluster)
-    with without_admission_policies(cluster, scene.writer.kubeconfig, "v1.35.4") as kubeconfig:
-        scene.writer = replace(scene.writer, kubeconfig=kubeconfig)
+    with proxy.before(cluster, scene.writer.kubeconfig, older) as found:
+        scene.writer = replace(scene.writer, kubeconfig=found.kubeconfig)
         yield scene
+
+
+def older(request: Request, forward: Callable[[], Response]) -> Response:
+    """Answer as a server whose version had no mutating admission policies: no option of a newer one hides them."""
+    if HIDDEN in request.path:
+        return Response(404, b"404 page not found\n", {"content-type": "text/plain"})
+    answer = forward()
+    if request.path == "/version":
+        return replace(answer, body=json.dumps({**json.loads(answer.body), "gitVersion": "v1.35.4"}).encode())
+    if request.path.startswith("/apis/admissionregistration.k8s.io/"):
+        found = json.loads(answer.body)
+        found["resources"] = [each for each in found.get("resources", ()) if HIDDEN not in each["name"]]
+        return replace(answer, body=json.dumps(found).encode())
+    return answer
 
 
 @pytest.mark.parametrize("module", ["plan_info", "launcher_policy"])

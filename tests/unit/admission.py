@@ -10,7 +10,7 @@ import copy
 import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, mapping, names, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, mapping, names, node_policy, probes
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
@@ -69,3 +69,22 @@ class Admission:
         if probe.tolerations:
             made["spec"]["tolerations"] = [dict(each) for each in probe.tolerations]
         return made
+
+
+class NodeAdmission:
+    """Has the policy that gives new nodes their owner act in a server, if it is there, as it is made for these pools."""
+
+    def __init__(self, server, pools):
+        self._server = server
+        self._pools = pools
+        self._send = server.send
+        server.send = self.send
+
+    def send(self, request):
+        if (request.method, request.path) == ("POST", kinds.NODE.path()):
+            sent = request.body
+            policy = sent["metadata"]["labels"].get(names.PROBE_LABEL)
+            if policy and all(self._server.find(kind, policy) for kind in (POLICY, BINDING)):
+                made = next((p.expected for p in node_policy.probes(self._pools, policy) if p.pod == sent), sent)
+                return Response(200, json.dumps(made).encode())
+        return self._send(request)

@@ -172,8 +172,8 @@ class _Steps:
         if problem is not None:
             self._write(view.node, self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
-        node = self._write(view.node, self._to.owner, self._move.source)
-        problem, view = yield from self._handler_ready(self._to, node.heartbeat)
+        self._write(view.node, self._to.owner, self._move.source)
+        problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
         return (yield from self._proven_or_back(problem, view))
 
     def _proven_or_back(self, problem: str | None, view: View) -> t.Generator[None, View, Outcome]:
@@ -195,8 +195,8 @@ class _Steps:
         stuck, view = yield from self._handlers_gone()
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
-        node = self._write(view.node, former, former)
-        stuck, view = yield from self._handler_ready(self._back, node.heartbeat)
+        self._write(view.node, former, former)
+        stuck, view = yield from self._handler_ready(self._back, view.node.heartbeat)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
         self._write(view.node, former, None)
@@ -204,6 +204,8 @@ class _Steps:
 
     def _replace(self, view: View) -> t.Generator[None, View, Outcome]:
         old = [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
+        # Read before: the next handler may be there, and have sent its own, before we see that the old one is gone.
+        heartbeat = view.node.heartbeat if old else None
         if old:  # a run that dies now leaves a handler that nobody has seen Ready: noted as the end of a handover is
             self._write(view.node, self._to.owner, self._to.owner)
         for pod in old:
@@ -212,7 +214,7 @@ class _Steps:
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(old)
         if problem is None:
-            problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
+            problem, view = yield from self._handler_ready(self._to, heartbeat)
         return (yield from self._proven_or_back(problem, view))
 
     # Waits: what did not happen, in words (None: it did), and the node as it was seen then
@@ -265,13 +267,12 @@ class _Steps:
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat"
         return None
 
-    def _write(self, node: Node, owner: str, former: str | None) -> Node:
+    def _write(self, node: Node, owner: str, former: str | None) -> None:
         """Give the node an owner, provided that it still has the one that this handover knows of."""
         if (node.owner, node.former_owner) != (owner, former):
             expected = replace(node, owner=self._owner)
-            node = write_owner(self._batch.cluster, expected, owner, former)
+            write_owner(self._batch.cluster, expected, owner, former)
         self._owner = owner
-        return node
 
     def _outcome(self, result: Result, message: str = "") -> Outcome:
         gap = None

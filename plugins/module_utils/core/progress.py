@@ -53,6 +53,16 @@ class Due:
         return tuple(wave for wave in self.plan.waves[self.last :] if wave.left)
 
     @property
+    def pending(self) -> bool:
+        """Whether the run has anything to do before its stop."""
+        plan = self.plan
+        if not self.later:
+            return plan.pending
+        return bool(
+            plan.first_changes() or plan.launcher_changes(0) or plan.policy_changes() or self.waves or plan.settling
+        )
+
+    @property
     def stop(self) -> str | None:
         """Where the run stops and how it goes on; None when it does not stop before the end."""
         if not self.later:

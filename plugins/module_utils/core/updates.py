@@ -19,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     outdated_policy,
     plan,
     preflight,
+    removal,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors, listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.frozen import FrozenMap
@@ -116,9 +117,10 @@ class Mapping:
         self._compute_only = compute_only
 
     @classmethod
-    def in_effect(cls, snapshot: Snapshot) -> Mapping:
+    def in_effect(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> Mapping:
         """What the live launcher policy gives VMs.
 
+        :param removed: pools that are being taken away.
         :raises InputErrors: when that is not what the pools need, or when KubeVirt is not fit for migrations: a VM that is
             migrated now could come out wrong.
         """
@@ -128,7 +130,7 @@ class Mapping:
         stock = outdated_policy.stock_image(snapshot)
         checks = (*preflight.fitness(snapshot), *outdated_policy.examine(snapshot, table))
         problems = [f.message for f in checks if f.severity == "error" and f.code not in preflight.TRANSIENT]
-        problems += _policy_problems(snapshot, admission, backend, table)
+        problems += _policy_problems(snapshot, admission, backend, table, removed)
         if problems or stock is None:
             raise InputErrors(problems)
         return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
@@ -179,10 +181,16 @@ class Mapping:
 
 
 def _policy_problems(
-    snapshot: Snapshot, admission: Admission, backend: Backend | None, table: Table
+    snapshot: Snapshot,
+    admission: Admission,
+    backend: Backend | None,
+    table: Table,
+    removed: removal.Removed | None,
 ) -> t.Iterator[str]:
     if backend is None:
-        pools = [pool.name for pool in plan.recorded(snapshot) if pool.selector and pool.virt_launcher_image]
+        leaving = removal.leaving(removed, snapshot) if removed else frozenset()
+        staying = [pool for pool in plan.recorded(snapshot) if pool.name not in leaving]
+        pools = [pool.name for pool in staying if pool.selector and pool.virt_launcher_image]
         if pools:
             yield (
                 f"{len(pools)} pool(s) have launcher images ({listed(pools)}), but no launcher policy is in force: a VM that is "

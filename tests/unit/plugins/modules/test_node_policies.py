@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, node_policy
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.admission import NodeAdmission
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
 GPU = builders.pool("gpu")
@@ -32,19 +31,7 @@ def written(excluded):
 
 @pytest.fixture
 def acting(world):
-    """Have policies that are there act on new nodes, as a real API server does."""
-    send = world.send
-
-    def admitted(request):
-        if (request.method, request.path) == ("POST", kinds.NODE.path()):
-            sent = request.body
-            policy = sent["metadata"]["labels"].get(names.PROBE_LABEL)
-            if policy and all(live(world, policy)):
-                made = next((p.expected for p in node_policy.probes([GPU], policy) if p.pod == sent), sent)
-                return Response(200, json.dumps(made).encode())
-        return send(request)
-
-    world.send = admitted
+    NodeAdmission(world, [GPU])
     return world
 
 

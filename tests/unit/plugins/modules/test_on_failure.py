@@ -14,10 +14,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import nam
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
     ALL,
+    FIRST,
     GPU,
     NEXT_GPU,
     RT,
-    SITE,
     Stage,
     handlers,
     outcome,
@@ -73,7 +73,7 @@ def running(rollout, run, monkeypatch):
     """The pools are there."""
     stage = Stage(run, monkeypatch)
     world, _none = stage.on(stock())
-    stage.run(*SITE)
+    stage.run(FIRST.role, FIRST.variables)
     rollout.begin(world.objects.values())
     return rollout
 

@@ -62,7 +62,24 @@ def owners_written(world, node):
     return values
 
 
+def silent_from(world, seconds):
+    """From then on no handler of gpu sends a heartbeat."""
+    silent = {("virt-handler-gpu", "n1"): Behaviour(heartbeat=NEVER)}
+    world.at[world.now + seconds] = lambda: world.behave.update(silent)
+
+
 class TestMove:
+    def test_is_proven_by_a_heartbeat_that_came_while_an_answer_was_lost(self, world):
+        def lose(request):
+            if request.method == "PATCH" and request.body[-1].get("value") == "gpu":
+                world.after = lambda request: None
+                silent_from(world, 20)
+                world.sleep(30)
+                raise LOST
+
+        world.after = lose
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+
     def test_ends_with_the_new_handler_and_nothing_left_over(self, world):
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
         assert (outcome.result, outcome.message) == ("done", "")
@@ -323,6 +340,13 @@ class TestReplace:
         outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
         assert outcome.result == "done"
         assert world.writes == []
+
+    def test_whose_only_heartbeat_came_before_we_looked_is_proven(self):
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=0, start=0, heartbeat=0)
+        world.lag = 0
+        silent_from(world, 0.75)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
 
     def test_that_does_not_come_up_has_failed(self):
         world = self.outdated()

@@ -57,6 +57,20 @@ def test_stops_after_a_wave_by_name_or_number(made, stop):
     ]
 
 
+def test_nothing_is_pending_where_all_before_the_stop_is_done(made):
+    assert Due.of(made, 1).pending
+    moved = [
+        builders.node("n1", "gpu", labels={"hw": "gpu", "role": "canary"}),
+        builders.node("n2", labels={"hw": "gpu"}),
+    ]
+    pools = [builders.pool("gpu")]
+    options = plan.Options(waves=waves.parse(CANARY))
+    state = builders.snapshot_of([*moved, builders.node("stays")], pools)
+    after = plan.make(state, pools, options)
+    assert (Due.of(after, 1).pending, Due.of(after, None).pending) == (False, True)
+    assert Due.of(plan.make(builders.snapshot_of([*moved, builders.node("stays")]), pools, options), 1).pending
+
+
 def test_the_last_wave_is_no_stop(made):
     assert Due.of(made, "rest").stop is None
 

@@ -159,9 +159,9 @@ class TestInEffect:
     def state(self, admission, pools=(POOL,), of_kubevirt=None):
         return builders.snapshot_of(NODES, pools, admission=admission, of_kubevirt=of_kubevirt)
 
-    def refusal(self, state):
+    def refusal(self, state, removed=None):
         with pytest.raises(InputErrors) as caught:
-            Mapping.in_effect(state)
+            Mapping.in_effect(state, removed)
         (message,) = caught.value.messages
         return message
 
@@ -179,6 +179,11 @@ class TestInEffect:
     def test_pools_without_policy_are_refused(self):
         message = self.refusal(self.state(snapshot.Admission(policy_kind=POLICY)))
         assert message.startswith("1 pool(s) have launcher images (gpu), but no launcher policy is in force")
+
+    def test_unless_they_are_being_removed(self):
+        state = self.state(snapshot.Admission(policy_kind=POLICY))
+        assert update(image=GPU, of=Mapping.in_effect(state, ("gpu",)), **FOR_GPU).expected_image == STOCK
+        assert "no launcher policy is in force" in self.refusal(state, removed=("other",))
 
     def test_unless_they_have_kubevirts_own_images(self):
         handlers_only = builders.pool("gpu", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})

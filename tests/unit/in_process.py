@@ -1,0 +1,43 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Modules in this process, from arguments to the JSON they answer."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+
+import pytest
+from ansible.module_utils import basic
+
+MODULES = "ansible_collections.virtpools.kubevirt.plugins.modules"
+
+
+def run_module(name, *, check=False, **arguments):
+    """A module's result."""
+    found = importlib.import_module(f"{MODULES}.{name}")
+    output = io.StringIO()
+    with (
+        contextlib.redirect_stdout(output),
+        _arguments({**arguments, "_ansible_check_mode": check}),
+        pytest.raises(SystemExit) as caught,
+    ):
+        found.main()
+    result = json.loads(output.getvalue())
+    assert bool(result.get("failed")) == bool(caught.value.code)
+    assert "Traceback" not in result.get("msg", "")
+    return result
+
+
+def _arguments(arguments):
+    try:
+        from ansible.module_utils.testing import patch_module_args
+    except ImportError:  # ansible-core before 2.18
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode())
+        return contextlib.closing(type("Undo", (), {"close": staticmethod(monkeypatch.undo)}))
+    return patch_module_args(arguments)

@@ -29,6 +29,10 @@ options:
     type: list
     elements: str
     required: true
+  of_pools:
+    description: Only these pools have a VM, by their names. Without it, all that have some of O(nodes).
+    type: list
+    elements: str
   canary_vm:
     description:
       - The VM. V(true) is one without disks and network in the namespace V(default). Else the manifest of a VirtualMachine or of a
@@ -108,6 +112,7 @@ ARGUMENTS = {
     **_module.POOL_ARGUMENTS,
     **_module.RUN_ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
+    "of_pools": {"type": "list", "elements": "str"},
     "canary_vm": {"type": "raw", "default": True},
     "patience": {"type": "int", "default": 180},
 }
@@ -123,6 +128,8 @@ def body(task: _module.Task) -> dict:
     task.refuse(made, but=preflight.TRANSIENT)
     judge = Judge.of(made)
     nodes = [node for name, node in made.snapshot.nodes.items() if name in task.params["nodes"]]
+    if task.params["of_pools"] is not None:
+        nodes = [node for node in nodes if node.owner in task.params["of_pools"]]
     drafts = canary.drafts(task.cluster, wanted, judge.table, nodes, made.snapshot.kubevirt)
     left_out = [str(each) for each in drafts if isinstance(each, LeftOut)]
     found = [each for each in drafts if isinstance(each, Draft)]

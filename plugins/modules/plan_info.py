@@ -128,6 +128,10 @@ waves:
       description: All its nodes, those that are done included.
       type: list
       elements: str
+    pools:
+      description: The pools that get nodes or new handlers in it.
+      type: list
+      elements: str
     done:
       description: How many are as they should be.
       type: int
@@ -318,8 +322,8 @@ def _canary_vms(task: _module.Task, made: plan.Plan) -> t.Iterator[Finding]:
     wanted = canary.parse(task.params["canary_vm"])
     if wanted is None or made.launchers is None or made.errors or not made.batches:
         return
-    members = {name for wave in made.waves if wave.left for name in wave.nodes}
-    nodes = [node for name, node in made.nodes_after().items() if name in members]
+    pools = {move.target for move in made.moves}
+    nodes = [node for node in made.nodes_after().values() if node.owner in pools]
     drafts = canary_vms.drafts(task.cluster, wanted, made.launchers.stages[-1], nodes, made.snapshot.kubevirt)
     for draft in drafts if task.params["for_run"] else ():
         if isinstance(draft, canary.Draft) and draft.title not in made.snapshot.leftover_canaries:

@@ -196,7 +196,8 @@ def findings(drafts: t.Iterable[Draft | LeftOut]) -> t.Iterator[Finding]:
     if titles:
         yield note(
             "canary_vms",
-            "After each wave a canary VM of every pool with nodes in it starts there, is verified, and deleted: "
+            "After each wave a canary VM starts on its nodes, of every pool that gets some or new handlers there, is "
+            "verified, and deleted: "
             f"{listed(titles)}.",
         )
     for each in found:
@@ -295,12 +296,17 @@ def look(
     phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.of(vmi)
     if phase in ("Failed", "Succeeded"):
         return Problem(f"its guest has ended (phase {phase})", final=True)
-    judged = None if pod is None else judge.judge(LauncherPod.of(pod, made.namespace_labels), seen)
-    if phase != "Running" or judged is None:
-        why = (seen.trouble, judged and judged.reason, pod and pod_problem(pod))
-        return Problem("; ".join([f"it stays {phase}", *(clause for clause in why if clause)]))
+    if pod is None:
+        return _stays(phase, seen.trouble, "it has no launcher pod")
+    judged = judge.judge(LauncherPod.of(pod, made.namespace_labels), seen)
+    if phase != "Running":
+        return _stays(phase, seen.trouble, judged.reason, pod_problem(pod))
     wrong = _wrong(made, judged)
     return Problem(wrong, final=True) if wrong else judged
+
+
+def _stays(phase: str, *why: str | None) -> Problem:
+    return Problem("; ".join([f"it stays {phase}", *filter(None, why)]))
 
 
 def _wrong(made: Draft, judged: Judgement) -> str | None:

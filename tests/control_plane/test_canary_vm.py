@@ -21,7 +21,7 @@ NEWER = f"{IMAGE}-newer"
 STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
 GPU = pool("gpu", "gpu", virtLauncherImage=IMAGE, selector={"deviceNames": [DEVICE]})
 PLAIN = pool("rt", "rt")
-WAVES = [{"name": "canary", "nodes": ["gpu-1", "rt-0"]}]
+WAVES = [{"name": "canary", "nodes": ["gpu-01", "rt-0"]}]
 TITLES = {"gpu": "default/virt-canary-gpu", "rt": "default/virt-canary-rt"}
 QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
 TOO_BIG = {"spec": {"domain": {"devices": {}, "memory": {"guest": "10Ti"}}}}
@@ -54,7 +54,7 @@ def test_one_of_each_pool_passes_and_is_gone(scene: Scene) -> None:
     run = start(scene, "rollout", GPU, PLAIN, **variables).wait(200).succeeded()
     (task,) = run.of("virtpools.kubevirt.canary_vm")
     passed = {vm["vm"]: (vm["node"], vm["image"]) for vm in task.result["vms"]}
-    assert passed == {TITLES["gpu"]: ("gpu-1", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
+    assert passed == {TITLES["gpu"]: ("gpu-01", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
     assert [write.split()[0] for write in scene.writes(marker, "virtualmachines")] == ["create", "delete"] * 2
     assert machines(scene) == []
 
@@ -66,7 +66,7 @@ def test_one_gets_a_new_launcher_image_before_the_others_do(scene: Scene) -> Non
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
     run = start(scene, "rollout", newer, PLAIN, **variables).wait(200).succeeded()
     (task,) = run.of("virtpools.kubevirt.canary_vm")
-    assert [(vm["vm"], vm["node"], vm["image"]) for vm in task.result["vms"]] == [(TITLES["gpu"], "gpu-1", NEWER)]
+    assert [(vm["vm"], vm["node"], vm["image"]) for vm in task.result["vms"]] == [(TITLES["gpu"], "gpu-01", NEWER)]
     scene.site([GPU, PLAIN]).succeeded()
 
 
@@ -80,7 +80,7 @@ def test_one_with_a_wrong_image_closes_the_gate(scene: Scene) -> None:
 
 def judged(scene: Scene) -> str:
     """Return what is wrong with a canary VM of the pool."""
-    said = scene.module("canary_vm", pools=[GPU, PLAIN], nodes=["gpu-0"], patience=20)
+    said = scene.module("canary_vm", pools=[GPU, PLAIN], nodes=["gpu-00"], patience=20)
     return "wrong" if f"it has {STOCK} in container compute" in said.get("msg", "") else str(said)
 
 
@@ -104,5 +104,5 @@ def test_one_that_finds_no_room_says_so(scene: Scene) -> None:
     error = start(scene, "rollout", GPU, PLAIN, **variables).wait(200).refused()
     assert f"Canary VM {TITLES['gpu']} of pool gpu has not passed" in error
     assert "Insufficient memory" in error
-    assert scene.owners() == {"gpu-1": "gpu", "rt-0": "rt"}
+    assert scene.owners() == {"gpu-01": "gpu", "rt-0": "rt"}
     assert machines(scene) == []

@@ -197,8 +197,7 @@ def findings(drafts: t.Iterable[Draft | LeftOut]) -> t.Iterator[Finding]:
         yield note(
             "canary_vms",
             "After each wave a canary VM starts on its nodes, of every pool that gets some or new handlers there, is "
-            "verified, and deleted: "
-            f"{listed(titles)}.",
+            f"verified, and deleted: {listed(titles)}.",
         )
     for each in found:
         if isinstance(each, LeftOut):

@@ -46,6 +46,11 @@ options:
     description:
       - The name or number of the last wave that the run carries out. The digest of the plan does not depend on it.
     type: raw
+  canary_vm:
+    description:
+      - The VM that M(virtpools.kubevirt.canary_vm) starts after each wave, as that module takes it. A finding tells for which pools. With
+        O(for_run) the API server checks each one in a dry run.
+    type: raw
   vms:
     description:
       - Whether to read the launcher pods of all namespaces, to name the running VMs that the mapping keeps off the nodes they run on, or
@@ -127,6 +132,10 @@ waves:
       description: All its nodes, those that are done included.
       type: list
       elements: str
+    pools:
+      description: The pools that get nodes or new handlers in it.
+      type: list
+      elements: str
     done:
       description: How many are as they should be.
       type: int
@@ -164,10 +173,11 @@ guard:
   returned: success
   type: bool
 leftovers:
-  description: Names of image pull pods that an interrupted run left behind; the run deletes them.
+  description: What an interrupted run left behind, pods that pull images and canary VMs; the run deletes it.
   returned: success
   type: list
   elements: str
+  sample: ["VirtualMachine default/virt-canary-gpu: delete"]
 retire:
   description: Names of the pools whose DaemonSet is deleted at the end.
   returned: success
@@ -219,9 +229,11 @@ import time
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import canary as canary_vms
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
+    canary,
     history,
     kept_off,
     kinds,
@@ -246,6 +258,7 @@ ARGUMENTS = {
     "settle_timeout": {"type": "int", "default": 1800},
     "dump": {"type": "path"},
     "stop_after_wave": {"type": "raw"},
+    "canary_vm": {"type": "raw"},
     "vms": {"type": "bool", "default": False},
     "remove_vms": {"type": "str", "default": "refuse", "choices": ["refuse", "leave", "migrate"]},
 }
@@ -255,7 +268,7 @@ _TRANSIENT_SECONDS = 60
 
 def body(task: _module.Task) -> dict:
     options, pools = task.options(), task.pools()
-    made, vms = _plan(task, pools, options)
+    made, more = _plan(task, pools, options)
     expected = task.params["expected_plan"]
     if expected:
         changed = made.digest.mismatch(expected)
@@ -265,7 +278,7 @@ def body(task: _module.Task) -> dict:
                     f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {made.digest}."
                 ]
             )
-    made = made.noting(vms)
+    made = made.noting(more)
     # Where a plan has errors they are what counts, and it may have no waves at all.
     due = progress.Due.of(made, None if made.errors else task.params["stop_after_wave"])
     return {
@@ -302,17 +315,19 @@ def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: plan.Options) -
 
 
 def _plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> tuple[plan.Plan, tuple[Finding, ...]]:
-    """The plan, and what it means for the VMs that run."""
+    """The plan, and what it means for VMs."""
     if task.params["dump"]:
         objects = dump.read_objects(task.params["dump"])
         found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
         made = plan.make(found, pools, options)
         return made, _of_vms(task, made, dump.launcher_pods(objects))
     made = _live_plan(task, pools, options)
-    return made, _of_vms(task, made, live.launcher_pods(task.cluster))
+    return made, (*_of_vms(task, made, live.launcher_pods(task.cluster)), *_canary_vms(task, made))
 
 
 def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    # Canary VMs go before any node does.
+    pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in made.snapshot.leftover_canaries)
     if task.params["vms"] and made.undoing:
         removed = task.options().removed
         owners = removal.leaving(removed, made.snapshot) if removed else ()
@@ -321,6 +336,19 @@ def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) 
     if not task.params["vms"] or made.launchers is None or not made.launchers.full.needed:
         return ()
     return kept_off.kept_off(made.launchers.full, made.nodes_after(), pods)
+
+
+def _canary_vms(task: _module.Task, made: plan.Plan) -> t.Iterator[Finding]:
+    wanted = canary.parse(task.params["canary_vm"])
+    if wanted is None or made.launchers is None or made.errors or not made.batches:
+        return
+    pools = {move.target for move in made.moves}
+    nodes = [node for node in made.nodes_after().values() if node.owner in pools]
+    drafts = canary_vms.drafts(task.cluster, wanted, made.launchers.stages[-1], nodes, made.snapshot.kubevirt)
+    for draft in drafts if task.params["for_run"] else ():
+        if isinstance(draft, canary.Draft) and draft.title not in made.snapshot.leftover_canaries:
+            canary_vms.rehearse(task.cluster, draft)
+    yield from canary.findings(drafts)
 
 
 def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> plan.Plan:
@@ -334,6 +362,7 @@ def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Option
             node_policy=bool(first.node_policy_changes),
             guard=first.guard is not None and first.guard.in_force,
             migrates=options.drain.vms == "migrate",
+            canary_vms=bool(canary.parse(task.params["canary_vm"]) or found.leftover_canaries),
         )
         task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
         if first.settling:

@@ -29,7 +29,7 @@ options:
     description:
       - Bring only these nodes to their owners, all at once. Normally a batch of a plan from M(virtpools.kubevirt.plan_info).
       - Without it, all nodes that need it, in batches that O(max_unavailable) allows.
-      - An empty list only deletes the image pull pods that an interrupted run left behind.
+      - An empty list only deletes what an interrupted run left behind, pods that pull images and canary VMs.
     type: list
     elements: str
   progress:
@@ -139,8 +139,7 @@ def body(task: _module.Task) -> dict:
     task.refuse(made, but=() if task.check_mode else preflight.TRANSIENT)
     groups = made.batches or ((),) if nodes is None else (made.moves,)
     # Whoever hands over some nodes removes what is left behind as well, but only one of several calls can count it.
-    removed = () if nodes else made.leftovers
-    changes = [f"Pod {made.snapshot.namespace}/{name}: delete" for name in removed]
+    changes = [] if nodes else list(made.leftovers)
     changes += [str(move) for group in groups for move in group]
     changed = bool(changes)
     result: dict = {"changed": changed, "changes": changes, "nodes": [], "text": changes, "diff": _diff(made)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import drain, handover, images, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import canary, drain, handover, images, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster, ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Outcome, Target
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
@@ -49,7 +49,8 @@ def carry_out(
     :raises ClusterError: when something forbids it; no node of the batch was touched then.
     """
     _refuse_unfit(plan, moves)
-    images.remove(cluster, plan.snapshot.namespace, plan.leftovers)
+    images.remove(cluster, plan.snapshot.namespace, plan.snapshot.leftover_pulls)
+    canary.remove(cluster, plan.snapshot.leftover_canaries)
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     for name in sorted({to.daemonset for _move, to, _back in targets if to.owner != names.PRIMARY and to.daemonset}):
         settle.daemonset_observed(cluster, plan.snapshot.namespace, name, timeouts.handler, clock)

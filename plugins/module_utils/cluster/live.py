@@ -26,6 +26,9 @@ HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 
 LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
+_CANARY_VMS = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.CANARY_LABEL}"
+"""VMs of others have the second label alone."""
+
 _MOST_SINGLE_READS = 100
 """Up to so many nodes are read one by one; more are cheaper as a list of all. A batch of 5% of a pool reads its own handlers once a
 second: those of 3,000 nodes are 40 MB."""
@@ -65,6 +68,7 @@ def take_snapshot(
         pods=_chained(pods, handler_pods(cluster, home, nodes)),
         migrations=migrations,
         vmis=vmis,
+        canaries=() if nodes else canary_vms(cluster),
         admission=admission(cluster, home) if nodes is None else None,
         complete=nodes is None,
     )
@@ -187,6 +191,11 @@ def _migrations(cluster: Cluster) -> tuple[list[Object], list[Object]]:
         if found is not None:
             vmis.append(found)
     return active, vmis
+
+
+def canary_vms(cluster: Cluster) -> t.Iterator[Object]:
+    """The canary VMs that runs have made, in all namespaces."""
+    return cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
 
 
 def migrations(cluster: Cluster) -> tuple[snapshot.Migration, ...]:

@@ -67,8 +67,11 @@ def stages(
     """
     done = {pool: set(nodes) for pool, nodes in progress.done.items()}
     left = collections.Counter(move.target for batch in batches for move in batch)
+    pending = {move.node for batch in batches for move in batch}
     images: dict[str, str | None] = {pool.name: recorded[pool.name] for pool in pools if pool.name in recorded}
     begun = {pool.name for pool in pools if canaries.get(pool.name, "") == pool.virt_launcher_image}
+    # Each batch is planned anew: a node with nothing left to do has the new handler.
+    begun |= {pool.name for pool in pools if not pending.issuperset(done.get(pool.name, ()))}
     found: list[Table] = []
     key: object = None
     for batch in ((), *batches):

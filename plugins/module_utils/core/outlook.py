@@ -96,17 +96,15 @@ class Mapping:
 
     @classmethod
     def _of(cls, made: Plan, title: str, table: Table, pools: t.Sequence[Pool], nodes: t.Mapping[str, Node]) -> Mapping:
-        stock = outdated_policy.stock_image(made.snapshot)
-        due = made.launchers.stages[0] if made.launchers is not None else Table(())
         policy = Policy.of(made.launchers)
         return cls(
             title=title,
             table=table,
             pools=tuple(pools),
             nodes=nodes,
-            stock_image=stock,
+            stock_image=outdated_policy.stock_image(made.snapshot),
             defaults=Defaults.of(made.snapshot.kubevirt),
-            judge=Judge(due, stock or "", made.snapshot, policy),
+            judge=Judge.of(made, policy),
             places=not policy.compute_only,
         )
 

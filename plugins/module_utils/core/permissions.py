@@ -45,6 +45,7 @@ READER: tuple[Permission, ...] = (
     *_all("get", "leases", "coordination.k8s.io"),
     *_all("get", "customresourcedefinitions", "apiextensions.k8s.io"),
     *_all("get list", "kubevirts", "kubevirt.io"),
+    *_all("list", "virtualmachines", "kubevirt.io"),
     *_all("get list", "virtualmachineinstances", "kubevirt.io"),
     *_all("list", "virtualmachineinstancemigrations", "kubevirt.io"),
     *_all("list", "hyperconvergeds", "hco.kubevirt.io"),
@@ -126,20 +127,31 @@ LEFTOVERS: tuple[Permission, ...] = (
 
 _MIGRATE: tuple[Permission, ...] = _all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io")
 
+CANARY_VM: tuple[Permission, ...] = (*_all("create delete", "virtualmachines", "kubevirt.io"), *EXPLAIN)
+"""What ``canary_vm`` needs besides; with an instancetype it reads what ``launcher_explain_info`` reads."""
+
 WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE)
 """What ``workload_update`` needs."""
 
 
 def for_run(
-    *, hco: bool, backend: str = "none", node_policy: bool = False, guard: bool = False, migrates: bool = False
+    *,
+    hco: bool,
+    backend: str = "none",
+    node_policy: bool = False,
+    guard: bool = False,
+    migrates: bool = False,
+    canary_vms: bool = False,
 ) -> tuple[Permission, ...]:
     """What a run needs on this cluster, with this launcher back end; ``node_policy``: where it writes or deletes that;
-    ``guard``: where the cluster has it or gets it; ``migrates``: where it migrates VMs."""
+    ``guard``: where the cluster has it or gets it; ``migrates``: where it migrates VMs; ``canary_vms``: where it starts or
+    deletes such."""
     more = (
         *(WRITER_HCO if hco else ()),
         *(ASSIGN_NEW_NODES if node_policy else ()),
         *(GUARD if guard else ()),
         *(_MIGRATE if migrates else ()),
+        *(CANARY_VM if canary_vms else ()),
     )
     return (*WRITER, *more, *WRITER_OF_BACKEND.get(backend, ()))
 
@@ -149,6 +161,12 @@ def shipped(role: str) -> tuple[Permission, ...]:
     rights = {*READER, *EXPLAIN, *_POOLS_FROM_CLUSTER}
     if role == "writer":
         rights.update(
-            for_run(hco=True), ASSIGN_NEW_NODES, GUARD, LEFTOVERS, WORKLOAD_UPDATE, *WRITER_OF_BACKEND.values()
+            for_run(hco=True),
+            ASSIGN_NEW_NODES,
+            GUARD,
+            CANARY_VM,
+            LEFTOVERS,
+            WORKLOAD_UPDATE,
+            *WRITER_OF_BACKEND.values(),
         )
     return tuple(sorted(rights))

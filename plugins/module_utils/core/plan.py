@@ -280,7 +280,9 @@ class Plan:
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        return self.snapshot.leftover_pulls
+        """The deletion of what an interrupted run left behind, one line each."""
+        pods = (f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.snapshot.leftover_pulls)
+        return (*pods, *(f"VirtualMachine {vm}: delete" for vm in self.snapshot.leftover_canaries))
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -313,8 +315,7 @@ class Plan:
         """What is done before launcher pods and nodes are touched."""
         lines = [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
         lines += [str(change) for change in self.daemonsets]
-        lines += [f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.leftovers]
-        return tuple(lines)
+        return (*lines, *self.leftovers)
 
     def policy_changes(self) -> tuple[str, ...]:
         """What is done for nodes to come and the guard, before nodes are touched."""

@@ -9,6 +9,7 @@ import itertools
 import typing as t
 from dataclasses import asdict, dataclass
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan, Wave
 
@@ -82,6 +83,7 @@ class Due:
                 "number": wave.number,
                 "name": wave.name,
                 "nodes": list(wave.nodes),
+                "pools": sorted({move.target for batch in wave.batches for move in batch} - {names.PRIMARY}),
                 "done": wave.done,
                 "left": wave.left,
                 "batches": [next(indices) for _batch in wave.batches],

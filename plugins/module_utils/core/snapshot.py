@@ -170,6 +170,8 @@ class Snapshot:
     """Handler pods by node, in whatever state (virt-api counts them all); pods without a node left out."""
     leftover_pulls: tuple[str, ...]
     """Names of image pull pods that a run left behind."""
+    leftover_canaries: tuple[str, ...]
+    """Canary VMs that a run left behind, as ``namespace/name``; none are known where only some nodes were read."""
     migrations: tuple[Migration, ...]
     primary_not_ready: t.Mapping[str, str]
     """The primary's pods that are not Ready, with their nodes; ``only`` keeps them all, since KubeVirt's health tells of all."""
@@ -213,6 +215,7 @@ def build(
     pods: t.Iterable[KubeObject] = (),
     migrations: t.Iterable[KubeObject] = (),
     vmis: t.Iterable[KubeObject] = (),
+    canaries: t.Iterable[KubeObject] = (),
     admission: Admission | None = None,
     namespace: str | None = None,
     name: str | None = None,
@@ -236,6 +239,7 @@ def build(
         nodes=by_name,
         handlers=handlers,
         leftover_pulls=pulls,
+        leftover_canaries=tuple(f"{vm['metadata']['namespace']}/{vm['metadata']['name']}" for vm in canaries),
         migrations=active_migrations(migrations, vmis),
         primary_not_ready={
             pod.name: node

@@ -182,6 +182,12 @@ def _unfinished(snapshot: Snapshot) -> t.Iterator[Finding]:
             "pull_pods_left",
             f"{len(snapshot.leftover_pulls)} image pull pod(s) were left behind: {listed(snapshot.leftover_pulls)}.",
         )
+    if snapshot.leftover_canaries:
+        yield warning(
+            "canary_vms_left",
+            f"{len(snapshot.leftover_canaries)} canary VM(s) were left behind: {listed(snapshot.leftover_canaries)}; the "
+            "next run deletes them.",
+        )
 
 
 def _unknown_owners(snapshot: Snapshot) -> t.Iterator[Finding]:

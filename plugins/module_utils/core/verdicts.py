@@ -15,12 +15,13 @@ import sys
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import matching, names, outdated_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_images import LauncherImages
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import canonical_json
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.printable import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Node, Snapshot
@@ -100,11 +101,21 @@ class _Fault(t.NamedTuple):
 
 
 class Judge:
-    """Judges launcher pods by a mapping table, the nodes as they are, and the policy that is live."""
+    """Judges launcher pods by a mapping ``table``, the nodes as they are, and the policy that is live."""
+
+    @classmethod
+    def of(cls, made: Plan, policy: Policy | None = None) -> Judge:
+        """By what is due now on a plan's cluster: a pool that becomes active during the next run takes no VM yet.
+
+        :param policy: where more is known of it than the plan shows.
+        """
+        table = Table(()) if made.launchers is None else made.launchers.stages[0]
+        stock = outdated_policy.stock_image(made.snapshot) or ""
+        return cls(table, stock, made.snapshot, policy or Policy.of(made.launchers))
 
     def __init__(self, table: Table, stock_image: str, snapshot: Snapshot, policy: Policy) -> None:
         """``stock_image``: KubeVirt's own launcher image."""
-        self._table = table
+        self.table = table
         self._images = LauncherImages(table, stock_image)
         self._nodes = snapshot.nodes
         self._covered = {
@@ -115,7 +126,7 @@ class Judge:
 
     def judge(self, pod: LauncherPod, vmi: Vmi | None = None) -> Judgement:
         """The verdict on the VM whose current launcher pod this is. ``vmi``: where it is known."""
-        winner = matching.winner(self._table, pod.asked)
+        winner = matching.winner(self.table, pod.asked)
         expected = self._images.expected(winner)
         node = self._nodes.get(pod.node)
         faults = [
@@ -193,9 +204,9 @@ class Judge:
     # Node and handler
 
     def _node_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, node: Node | None) -> _Fault | None:
-        if node is None or not self._table.needed or node.owner == names.IN_TRANSIT:
+        if node is None or not self.table.needed or node.owner == names.IN_TRANSIT:
             return None
-        requirement = self._table.requirement(winner)
+        requirement = self.table.requirement(winner)
         if requirement.matches(node.labels):
             return None
         what = f"it runs on node {node.name} of {node.owner}"
@@ -224,7 +235,7 @@ class Judge:
         if pod.node or pod.unschedulable is None:
             return None
         said = f"the scheduler says: {pod.unschedulable.rstrip('.')}"
-        if pod.placement.owner not in (None, self._table.requirement(winner)) and self._in_order:
+        if pod.placement.owner not in (None, self.table.requirement(winner)) and self._in_order:
             return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", "restart")
         explained = self._placement(pod)
         remedy = "add node" if self._in_order else "run site"
@@ -250,7 +261,7 @@ class Judge:
 
     @property
     def _in_order(self) -> bool:
-        return not self._table.needed or self._policy.in_order
+        return not self.table.needed or self._policy.in_order
 
     def _age(self, pod: LauncherPod) -> str | None:
         """Why a pod need not be as the mapping would make it now; None when it should be."""

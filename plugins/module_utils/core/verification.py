@@ -31,7 +31,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.live_policy import Policy, leftovers
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import KubeObject, Snapshot, is_ours
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import (
@@ -185,10 +184,9 @@ class Verifier:
         self._policy = policy or Policy.of(plan.launchers)
         self._allow_skew = allow_skew
         self._limit = limit
-        # What is due now: a pool that becomes active during the next run takes no VM yet.
-        self._table = Table(()) if plan.launchers is None else plan.launchers.stages[0]
+        self._judge = Judge.of(plan, self._policy)
+        self._table = self._judge.table
         self._stock = outdated_policy.stock_image(plan.snapshot) or ""
-        self._judge = Judge(self._table, self._stock, plan.snapshot, self._policy)
         self._vmis: dict[tuple[str, str], Vmi] = {}
         self._waiting: dict[tuple[str, str], LauncherPod] = {}
         self._judged: set[tuple[str, str]] = set()

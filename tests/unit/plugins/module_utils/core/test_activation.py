@@ -82,6 +82,9 @@ class TestCanaries:
     def test_get_a_new_image_from_the_first_new_handler_to_the_last(self):
         assert canaries(self.REPLACED, recorded={"gpu": OLD}) == [{}, {"gpu": NEW}, {}]
 
+    def test_get_it_from_a_plan_made_after_the_first_batch(self):
+        assert canaries(self.REPLACED[1:], recorded={"gpu": OLD}) == [{"gpu": NEW}, {}]
+
     def test_keep_it_when_an_interrupted_run_goes_on(self):
         batches = (to("other", "n9"), *self.REPLACED[1:])
         assert canaries(batches, recorded={"gpu": OLD}, before={"gpu": NEW}) == [{"gpu": NEW}, {"gpu": NEW}, {}]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A canary VM starts after every wave, closes the gate when it does not pass, and is gone afterwards. In order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, LocalCluster, Nodes
+from playbooks import RunningPlaybook, TaskResult
+from scene import Object, Scene, pool
+
+DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+IMAGE = "registry.example/virt-launcher:v1.9.0-gpu"
+STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
+GPU = pool("gpu", "gpu", virtLauncherImage=IMAGE, selector={"deviceNames": [DEVICE]})
+NEWER = {**GPU, "virtLauncherImage": f"{IMAGE}-newer"}
+PLAIN = pool("rt", "rt")
+WAVES = [{"name": "canary", "nodes": ["gpu-01", "rt-0"]}]
+TITLES = {"gpu": "default/virt-canary-gpu", "rt": "default/virt-canary-rt"}
+QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+TOO_BIG = {"spec": {"domain": {"devices": {}, "memory": {"guest": "10Ti"}}}}
+
+
+@pytest.fixture(scope="module")
+def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
+    """Return a cluster with nodes for a pool with VMs of its own, one for a pool without, and some that stay."""
+    gpu = Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "2"}, annotations=QUICK)
+    rt = Nodes(name="rt-0", labels={"accelerator": "rt"}, annotations=QUICK)
+    return Scene(start_cluster(Fleet((gpu, rt, Nodes(prefix="plain-", count=2, annotations=QUICK)))))
+
+
+def start(scene: Scene, playbook: str, *pools: Object, **variables: Any) -> RunningPlaybook:
+    """Start a playbook."""
+    quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_gate_patience": 30}
+    return playbooks.start(playbook, scene.writer.kubeconfig, pools or None, **{**quick, **variables})
+
+
+def machines(scene: Scene) -> list[str]:
+    """Return the virtual machines, instances and launcher pods of the cluster."""
+    found = scene.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"]
+    return [f"{each['kind']} {each['metadata']['name']}" for each in found]
+
+
+def passed(task: TaskResult) -> dict[str, tuple[str, str]]:
+    """Return the node and image of every canary VM that has passed."""
+    return {vm["vm"]: (vm["node"], vm["image"]) for vm in task.result["vms"]}
+
+
+def tried(scene: Scene, **arguments: Any) -> str:
+    """Return why a canary VM of the pool has not passed."""
+    found = scene.module("canary_vm", pools=[NEWER, PLAIN], nodes=["gpu-01"], **arguments)
+    return str(found.get("msg"))
+
+
+def test_one_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> None:
+    """They run on the wave's nodes with their pool's launcher image."""
+    marker = scene.cluster.audit_marker()
+    run = start(scene, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait(300).succeeded()
+    first, second = (passed(task) for task in run.of("virtpools.kubevirt.canary_vm"))
+    assert first == {TITLES["gpu"]: ("gpu-01", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
+    assert second == {TITLES["gpu"]: ("gpu-00", IMAGE)}
+    written = scene.cluster.writes(marker, scene.writer.user)
+    verbs = [write.verb for write in written if write.resource == "virtualmachines.kubevirt.io"]
+    assert verbs == ["create", "delete"] * 3
+    assert machines(scene) == []
+
+
+def test_one_gets_a_new_launcher_image_before_other_vms_do(scene: Scene) -> None:
+    """That is what it is for. A pool that the wave does not change has none."""
+    variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
+    run = start(scene, "rollout", NEWER, PLAIN, **variables).wait(300).succeeded()
+    (task,) = run.of("virtpools.kubevirt.canary_vm")
+    assert passed(task) == {TITLES["gpu"]: ("gpu-01", NEWER["virtLauncherImage"])}
+
+
+def test_one_that_finds_no_room_says_so_and_is_gone(scene: Scene) -> None:
+    """In the words of the scheduler."""
+    error = tried(scene, canary_vm=TOO_BIG, patience=5)
+    assert (
+        f"The gate is closed, and the rollout stops here. Canary VM {TITLES['gpu']} of pool gpu has not passed" in error
+    )
+    assert "Insufficient memory" in error
+    assert machines(scene) == []
+
+
+def test_one_with_a_wrong_image_does_not_pass(scene: Scene) -> None:
+    """Without the policy it has KubeVirt's own; the API server takes a moment to forget it."""
+    scene.cluster.kubectl("delete", "mutatingadmissionpolicybinding", "virtpools-launcher")
+    scene.cluster.wait(lambda: f"it has {STOCK} in container compute" in tried(scene), 60, "a wrong image", interval=1)
+    assert machines(scene) == []
+
+
+def test_one_that_a_dead_run_leaves_goes_with_the_pools(scene: Scene) -> None:
+    """Like all else that was made for them."""
+    newest = {**NEWER, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newest"}
+    run = start(scene, "site", newest, PLAIN, virtpools_canary_vm=TOO_BIG, virtpools_gate_patience=300)
+    waiting = ["VirtualMachine virt-canary-gpu", "VirtualMachineInstance virt-canary-gpu"]
+    scene.cluster.wait(lambda: machines(scene)[:2] == waiting, 200, "the canary VM", interval=0.5)
+    run.kill_all()
+    assert "canary_vms_left" in scene.findings()
+    removed = start(scene, "remove", virtpools_remove="all").wait(300).succeeded()
+    assert f"VirtualMachine {TITLES['gpu']}: delete" in removed.changes
+    scene.cluster.wait(lambda: machines(scene) == [], 30, "all of it to go", interval=0.5)
+    assert scene.owners() == {}

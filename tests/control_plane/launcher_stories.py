@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import exp
 from policy_server import Objects, PolicyServer, derived, digest, in_arena
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 Object = dict[str, Any]
 
@@ -54,10 +54,12 @@ class Trial:
         """Return the policy and its binding."""
         return derived(self.table)
 
-    def faults(self, server: PolicyServer, before: Object, after: Object, *, moved: bool = False) -> list[str]:
+    def faults(
+        self, server: PolicyServer, before: Object, after: Object, *, former: Sequence[Object] = ()
+    ) -> list[str]:
         """Return what the judge finds wrong with what became of a pod.
 
-        ``moved``: another pool may have won before, whose tolerations then stay.
+        ``former``: pools that may have won before, whose tolerations then stay.
         """
         rng = random.Random(before["metadata"]["name"])
         before = in_arena(before, self.arena)
@@ -69,7 +71,7 @@ class Trial:
             namespace_labels=server.namespaces[before["metadata"]["namespace"]],
             digest=digest(self.objects),
             nodes=cases.random_nodes(rng, before, self.pools),
-            former=[each for pool in self.pools for each in pool.get("tolerations", ())] if moved else (),
+            former=[each for pool in former for each in pool.get("tolerations", ())],
             canaries=self.canaries,
         )
 
@@ -178,7 +180,7 @@ def _device(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Itera
 
     def goes_on(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
         later = server.create(with_device(as_sent(after), device), arena=trial.arena)
-        yield from trial.faults(server, with_device(story.plain, device), later, moved=True)
+        yield from trial.faults(server, with_device(story.plain, device), later, former=trial.pools)
         yield from _stays(story, server, trial, later)
 
     return goes_on

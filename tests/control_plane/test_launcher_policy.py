@@ -134,9 +134,24 @@ class TestRandomPods:
             trial = result.trial
             after = server.create(with_device(as_sent(result.after), device), arena=trial.arena)
             before = with_device(result.case.plain, device)
-            assert not trial.faults(server, before, after, moved=True), (result.title, device)
+            assert not trial.faults(server, before, after, former=trial.pools), (result.title, device)
             moved += oracle.compute(after)["env"] != oracle.compute(result.after)["env"]
         assert moved > 20
+
+    def test_are_what_a_new_list_makes_of_them_when_it_comes_between_two_passes(
+        self, server: PolicyServer, results: list[Result]
+    ) -> None:
+        """The pool that won may be gone: then its image goes with its nodes."""
+        gone = 0
+        for result, other in zip(results, reversed(results), strict=True):
+            former = {pool["name"]: pool for pool in result.trial.pools}
+            won = former.get(result.after["metadata"]["annotations"][oracle.POOL_ANNOTATION])
+            if won is None or won["name"] in {pool["name"] for pool in other.trial.pools}:
+                continue
+            after = server.create(as_sent(result.after), arena=other.trial.arena)
+            assert not other.trial.faults(server, result.case.plain, after, former=[won]), result.title
+            gone += bool(won.get("virtLauncherImage"))
+        assert gone > 10
 
     def test_are_finished_after_one_pass(self, server: PolicyServer, results: list[Result]) -> None:
         """A result that is fed back stays as it is: the server may run the policy as often as it likes."""

@@ -128,10 +128,12 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     yield "first", 'variables.former == ""'
     yield "moved", "!variables.first && variables.former != variables.pool.name"
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
+    yield "now", f'{compute}.?image.orValue("") : ""'
     former = "variables.rules.filter(r, r.name == variables.former).map(r, r.image)"
     former = f"{_canary(table, 'variables.former')}{former}"
-    yield "given", f'variables.moved ? ({former} + [dyn("")])[0] : ""'
-    yield "now", f'{compute}.?image.orValue("") : ""'
+    # A pool may go between two passes: nobody knows then what it gave, but that it is there now.
+    gone = f'variables.former == {cel.literal(names.PRIMARY)} ? "" : variables.now'
+    yield "given", f'variables.moved ? ({former} + [dyn({gone})])[0] : ""'
     yield "wrong", _wrong_images()
     yield "right", _right_image()
     yield "wrongEnd", _wrong_end()

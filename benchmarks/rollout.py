@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -45,7 +44,7 @@ def main() -> int:
         scene = Scene(cluster)
         singles = [scene.restart_seconds(node) for node in SINGLES]
         _note("Keeping the primary off pool nodes ...")
-        _exclude(scene)
+        scene.exclude_primary()
         with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
             options = Path(folder) / "options.yml"
             options.write_text(yaml.safe_dump(_options()), "utf-8")
@@ -69,21 +68,6 @@ def _scaled(fleet: Fleet, nodes: int) -> Fleet:
     groups = [replace(group, count=max(1, group.count * nodes // now)) for group in fleet.groups]
     *others, last = groups
     return Fleet.of(*others, replace(last, count=nodes - sum(group.count for group in others)))
-
-
-def _exclude(scene: Scene) -> None:
-    """The first run's exclusion, beforehand: virt-operator restarts all primary handlers, maybe one after the other."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(scene.module, "primary_exclusion")
-
-        def restarts() -> bool:
-            status = scene.get("daemonset", "virt-handler")["status"]
-            return status["updatedNumberScheduled"] < status["desiredNumberScheduled"]
-
-        scene.cluster.wait(restarts, 120, "virt-operator to restart handlers", interval=1)
-        scene.cluster.kubectl("delete", "pods", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler", "--wait=false")
-        done = waiting.result()
-        assert done.get("changed"), done
 
 
 def _options() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,22 @@ class Scene:
             self.cluster.kubectl("delete", "pod", "-n", NAMESPACE, "--wait=false", pods[0]["metadata"]["name"])
             self.cluster.wait(lambda: watcher.starts and not watcher.without, 60, f"a new handler on {node}")
             return watcher.stop().gaps()[node]
+
+    def exclude_primary(self) -> None:
+        """Make the exclusion beforehand, for tests of what comes then: virt-operator may restart handlers one by one.
+
+        The administrator restarts all at once instead.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            excluded = pool.submit(self.module, "primary_exclusion")
+
+            def restarts() -> bool:
+                status = self.get("daemonset", "virt-handler")["status"]
+                return bool(status.get("updatedNumberScheduled", 0) < status["desiredNumberScheduled"])
+
+            self.cluster.wait(restarts, 120, "virt-operator to restart handlers", interval=0.5)
+            self.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler", "--wait=false")
+            assert excluded.result().get("changed"), excluded.result()
 
     def wait_until_settled(self) -> None:
         """Wait until KubeVirt has taken in the latest change and all its handlers are Ready."""

@@ -18,14 +18,15 @@ from watcher import Watcher
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLATFORMS = ("a100-pcie", "a100-sxm", "altra", "grace", "l40s-1u", "l40s-2u")
 WAVES = [{"name": "canary", "match": {"role": "canary"}, "per": "platform"}]
-# A handover looks once a second; the rest is for a busy machine.
-LONGEST_GAP = 4
+# Of a single restart. It is 1.2 where nothing else runs; the rest is for machines where much does.
+LONGEST_GAP = 10
 
 
 def test_handlers_restart_in_the_order_that_the_plan_shows(start_cluster: Callable[..., LocalCluster]) -> None:
     """An independent witness sees the canaries of one platform after the other, then the rest, batch by batch."""
     scene = Scene(start_cluster(paths.FLEETS / "rollout.yaml"))
     single = scene.restart_seconds("plain-00")
+    scene.exclude_primary()
     pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
     options = {"virtpools_waves": WAVES, "virtpools_max_unavailable": "30%"}
     plan = playbooks.run("plan", scene.writer.kubeconfig, pools, **options).succeeded().plan

@@ -366,6 +366,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *staying,
         *_kept(kept),
         *(waves.check(options.waves, members) if snapshot.complete else ()),
+        *_ahead(snapshot, in_waves, desired),
         *_consequences(snapshot, edit, moves),
         *(found.findings() if found else ()),
         *(of_nodes.findings() if of_nodes else ()),
@@ -719,6 +720,26 @@ def _waves(
         batches = _batches(left, assigned, snapshot, options)
         found.append(Wave(wave.name, number, wave.nodes, batches, len(within.intersection(held))))
     return tuple(found)
+
+
+def _ahead(snapshot: Snapshot, in_waves: t.Sequence[Wave], desired: t.Mapping[str, KubeObject]) -> t.Iterator[Finding]:
+    """Handlers that were replaced before their wave: Kubernetes makes one that ends from the present template (OnDelete)."""
+    begun: set[str] = set()
+    for wave in in_waves:
+        current = {pool: daemonsets.template_of(desired[pool]) for pool in begun}
+        found = [
+            node
+            for node in wave.nodes
+            if (pool := snapshot.nodes[node].owner) in begun
+            and any(pod.template == current[pool] for pod in snapshot.handlers.get(node, ()))
+        ]
+        if found:
+            yield warning(
+                "handler_ahead",
+                f"{len(found)} node(s) of wave {wave.number} ({wave.name}) run a handler from the new template already, while an "
+                f"earlier wave is not done: {listed(found)}. It crashed or was deleted, or the node joined meanwhile.",
+            )
+        begun |= {move.target for batch in wave.batches for move in batch if move.action == "replace"}
 
 
 def _batches(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.waves import parse
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
@@ -472,6 +473,21 @@ def test_a_replacement_that_no_run_has_proven_is_finished_unless_its_template_is
         "Node n1: finish the replacement of the handler of gpu",
         "Node n2: replace the handler of gpu",
     ]
+
+
+def test_a_handler_that_was_replaced_before_its_wave_is_told():
+    nodes = [hw("gpu", name, "gpu") for name in ("n1", "n2", "n3")]
+    pods = builders.handlers_of(nodes, [builders.pool_daemonset(GPU)])
+    waves = parse([{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}])
+    assert "handler_ahead" not in builders.codes(made(nodes, pods=pods, waves=waves).findings)
+    pods[0]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
+    pods[2]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
+    found = made(nodes, pods=pods, waves=waves)
+    assert "1 node(s) of wave 2 (n2, n3) run a handler from the new template already" in builders.message(
+        found.findings, "handler_ahead"
+    )
+    assert lines(found) == ["Node n1: replace the handler of gpu", "Node n3: replace the handler of gpu"]
+    assert "handler_ahead" not in builders.codes(made(nodes, pods=pods).findings), "one wave has no order"
 
 
 class TestNodesThatGoBack:

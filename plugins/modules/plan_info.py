@@ -93,7 +93,7 @@ pending:
   returned: success
   type: bool
 recorded:
-  description: Whether the newest list in the history is this one. It is not where a run was killed between its last change and its record.
+  description: Whether the newest list in the history has these pools. It has not where a run was killed between its last change and its record.
   returned: success
   type: bool
 settling:
@@ -311,7 +311,7 @@ def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: plan.Options) -
     if made.undoing or admission is None:
         return True
     known = history.of(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
-    return known.completed(history.entry_of(pools, plan.recorded(made.snapshot), options, "", "")) == known
+    return known.has(history.entry_of(pools, plan.recorded(made.snapshot), options, "", ""))
 
 
 def _plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> tuple[plan.Plan, tuple[Finding, ...]]:

@@ -48,7 +48,8 @@ class Point:
         return len(found) >= self.number
 
 
-# Of a run that hands three nodes over, replaces two handlers, and makes, changes and deletes a DaemonSet each.
+# Of a run that hands three nodes over, replaces two handlers, and makes, changes and deletes a DaemonSet each. Nodes are patched
+# three times for a handover, and twice for a replacement.
 POINTS = {
     "lease taken": Point("create", LEASE),
     "first DaemonSet": Point("patch", "daemonsets.apps"),
@@ -57,9 +58,9 @@ POINTS = {
     "pull pod deleted": Point("delete", "pods", 1, "virtpools-pull-"),
     "first node in transit": Point("patch", "nodes"),
     "all nodes in transit": Point("patch", "nodes", 3),
-    "first node handed on": Point("patch", "nodes", 4),
-    "first node proven": Point("patch", "nodes", 7),
-    "last node proven": Point("patch", "nodes", 9),
+    "first node handed on": Point("patch", "nodes", 6),
+    "first node proven": Point("patch", "nodes", 9),
+    "last node proven": Point("patch", "nodes", 13),
     "handler replaced": Point("delete", "pods", 1, "virt-handler-"),
     "DaemonSet deleted": Point("delete", "daemonsets.apps"),
     "lease given back": Point("delete", LEASE),

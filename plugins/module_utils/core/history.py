@@ -130,6 +130,11 @@ class History:
             told = "it brings the list that was applied last"
         raise InputErrors([f"The run has no list to go back to should a wave fail, and would stop there: {told}."])
 
+    def has(self, entry: Entry) -> bool:
+        """Whether a run of this list that has nothing to do can leave the history alone: another order of pools, or options
+        that change nothing, are not worth a write."""
+        return self.going_to is None and bool(self.entries) and _set(self.entries[-1].pools) == _set(entry.pools)
+
     def completed(self, entry: Entry) -> History:
         """The history after a run: unchanged when that list is the newest already."""
         if self.entries and self.entries[-1].digest == entry.digest:

@@ -751,13 +751,14 @@ def _batches(
     for move in moves:
         queues.setdefault(_pool_of(move), []).append(move)
     limits = {pool: options.at_once(_size(pool, assigned, snapshot)) for pool in queues}
+    order = {move.node: number for number, move in enumerate(moves)}
     batches = []
     while any(queues.values()):
         batch = []
         for pool, queue in queues.items():
             batch += queue[: limits[pool]]
             del queue[: limits[pool]]
-        batches.append(tuple(batch))
+        batches.append(tuple(sorted(batch, key=lambda move: order[move.node])))
     if options.drain.vms == "migrate":
         # VMs would be migrated among the nodes of a batch: emptied ones are what the scheduler likes best.
         return tuple((move,) for batch in batches for move in batch)

@@ -99,6 +99,17 @@ class TestCompleted:
         assert History((A, B)).begun(B.digest, ()).completed(B) == History((A, B))
 
 
+class TestHas:
+    def test_the_newest_list_in_any_order(self):
+        known = History((A, C))
+        assert known.has(entry("b", "a", overlap="first_wins"))
+        assert not known.has(A)
+        assert not History().has(A)
+
+    def test_not_while_a_rollback_is_under_way(self):
+        assert not History((A, B)).begun(B.digest, ()).has(B)
+
+
 class TestBefore:
     """What a run of a list goes back to when it fails."""
 

@@ -56,7 +56,7 @@ def rollout(scene: Scene, of: Any, on_failure: str, playbook: str = "rollout", *
     """Run a playbook with the waves."""
     quick = {"virtpools_node_timeout": 15, "virtpools_pull_timeout": 30, "virtpools_gate_patience": 20}
     given = {"virtpools_waves": WAVES, "virtpools_on_failure": on_failure, **quick, **variables}
-    return playbooks.run(playbook, scene.writer.kubeconfig, [of], timeout=300, **given)
+    return playbooks.run(playbook, scene.writer.kubeconfig, [of], timeout=600, **given)
 
 
 def closed_at(tmp_path: Any, wave: int) -> list[str]:

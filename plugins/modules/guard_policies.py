@@ -54,7 +54,7 @@ changes:
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import guard, policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.guard import Guard
@@ -72,7 +72,7 @@ def body(task: _module.Task) -> dict:
     made = t.cast(Guard, plan.guard)  # the snapshot is complete
     changes, done = made.changes, []
     if changes and task.check_mode:
-        done = guard.preview(task.cluster, made)
+        done = policies.preview(task.cluster, made.desired, made.to_delete)
     elif changes:
         if made.to_write and not exclusion.exclusion_in(plan.snapshot.primary or {}):
             raise ClusterError(

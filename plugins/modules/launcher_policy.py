@@ -105,8 +105,7 @@ def _present(task: _module.Task) -> dict:
     stage = _stage(task, made)
     policy, changes, done = made.policy(stage), made.changes(stage) if stage in made.steps else (), []
     if changes and task.check_mode:
-        done = policies.preview(task.cluster, [*made.correction(stage), *policy])
-        done += policies.removal(made.to_delete(stage))
+        done = policies.preview(task.cluster, [*made.correction(stage), *policy], made.to_delete(stage))
     elif changes:
         with task.writing(made.snapshot.namespace):
             done = _put(task, made, policy)

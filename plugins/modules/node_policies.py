@@ -71,7 +71,7 @@ def body(task: _module.Task) -> dict:
     made = t.cast(NodePolicy, plan.node_policy)  # the snapshot is complete
     changes, done = made.changes, []
     if changes and task.check_mode:
-        done = [*policies.preview(task.cluster, made.desired), *policies.removal(made.to_delete)]
+        done = policies.preview(task.cluster, made.desired, made.to_delete)
     elif changes:
         with task.writing(plan.snapshot.namespace):
             done = _put(task, made)

@@ -132,12 +132,12 @@ def body(task: _module.Task) -> dict:
         kept = () if task.options().prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
         return {"changed": False, "changes": [], **_shown(known), **_target(known, recorded), **before}
-    found = task.snapshot()
-    recorded = plan.recorded(found)
     if task.params["record"] == "begun":
-        digest = task.params["pools_from_history"] or None
+        found = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
+        recorded, digest = plan.recorded(found), task.params["pools_from_history"] or None
         return _write(task, found.namespace, lambda known: known.begun(digest, recorded))
-    entry = _entry(task, recorded)
+    found = task.snapshot()
+    entry = _entry(task, plan.recorded(found))
     return _write(task, found.namespace, lambda known: known.completed(entry))
 
 

@@ -27,8 +27,6 @@ Object = t.Mapping[str, t.Any]
 _EXPAND_SECONDS = 5.0
 """How long virt-api may take to expand a VM; without its answer it is done here."""
 
-"""On a launcher pod: uid of its VM instance."""
-
 _TEMPLATES = {"VirtualMachineInstanceReplicaSet": "template", "VirtualMachinePool": "virtualMachineTemplate"}
 """Kinds that make VM instances or VMs out of a template, and where it is in their spec."""
 

@@ -17,11 +17,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.guard import Guard, Probe
 
 
-def preview(cluster: Cluster, made: Guard) -> list[Change]:
-    """What ``put`` would do, as the server would store it."""
-    return [*policies.preview(cluster, made.desired), *policies.removal(made.to_delete)]
-
-
 def put(cluster: Cluster, made: Guard, timeout: float, clock: Clock) -> list[Change]:
     """Write the guard, or take it away, and wait until API servers act by that.
 

@@ -84,8 +84,9 @@ class Change:
 # Writing ------------------------------------------------------------------------------------------------------------
 
 
-def preview(cluster: Cluster, desired: Desired) -> list[Change]:
-    """What ``put`` would write, as the server would store it: objects that are so already are left out.
+def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[str, t.Any]] = ()) -> list[Change]:
+    """What ``put`` would write, as the server would store it, and what ``remove`` would do to live objects that are
+    ``leaving``: objects that are so already are left out.
 
     :raises ClusterError: when the server refuses one, or one of that name is not ours.
     """
@@ -95,7 +96,7 @@ def preview(cluster: Cluster, desired: Desired) -> list[Change]:
         change = Change(kind, live, _write(cluster, kind, obj, live, dry_run=True))
         if change.changed:
             found.append(change)
-    return found
+    return [*found, *removal(leaving)]
 
 
 def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float, clock: Clock) -> list[Change]:

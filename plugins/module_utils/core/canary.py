@@ -36,7 +36,6 @@ Object = dict[str, t.Any]
 
 _NAME_PREFIX = "virt-canary-"
 """Short: a pool's name after it is still a valid host name."""
-_HOSTNAME_LABEL = "kubernetes.io/hostname"
 _SWITCHES = {"true": True, "yes": True, "false": False, "no": False, "": False}
 """What a switch may be as text, as ``-e name=value`` gives it."""
 _MINIMAL: KubeObject = {
@@ -247,7 +246,9 @@ def _ways(rule: Pool | None, nodes: t.Sequence[Node]) -> t.Iterator[_More]:
 def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
     """The template for VMs on these nodes: with the image that the pool's other VMs get later, and gone at once."""
     metadata, spec = template.get("metadata") or {}, template["spec"]
-    on = Requirement(_HOSTNAME_LABEL, "In", tuple(node.labels.get(_HOSTNAME_LABEL, node.name) for node in nodes))
+    on = Requirement(
+        names.HOSTNAME_LABEL, "In", tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
+    )
     affinity = spec.get("affinity") or {}
     required = {"nodeSelectorTerms": list(Placement.of_spec(spec).requiring(on).terms or ())}
     of_nodes = {

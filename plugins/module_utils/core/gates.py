@@ -101,9 +101,9 @@ def _reason(code: str, snapshot: Snapshot, node: str) -> str:
 
 def of_vmi(vmi: KubeObject) -> Trouble | None:
     """What is wrong with a VM instance on a node of the wave."""
-    status, metadata = vmi.get("status") or {}, vmi["metadata"]
-    where = f"{metadata['namespace']}/{metadata['name']}"
-    what, subject = f"VM instance {where} on node {status.get('nodeName')}", f"{where} {metadata.get('uid', '')}"
+    status = vmi.get("status") or {}
+    title, subject = _named(vmi)
+    what = f"{title} on node {status.get('nodeName')}"
     if status.get("phase") == "Failed":
         return Trouble("vmi_failed", subject, f"{what} has failed.", final=True)
     if status.get("phase") == "Scheduled":  # its pod runs
@@ -113,12 +113,18 @@ def of_vmi(vmi: KubeObject) -> Trouble | None:
 
 def orphan(vmi: KubeObject) -> Trouble | None:
     """A VM instance that runs on a node without a Ready handler, where nobody manages it."""
-    status, metadata = vmi.get("status") or {}, vmi["metadata"]
+    status = vmi.get("status") or {}
     if status.get("phase") != "Running":
         return None
+    title, subject = _named(vmi)
+    return Trouble("orphan", subject, f"{title} runs on node {status.get('nodeName')}, which has no Ready handler.")
+
+
+def _named(vmi: KubeObject) -> tuple[str, str]:
+    """How messages name a VM instance, and what tells it from others."""
+    metadata = vmi["metadata"]
     where = f"{metadata['namespace']}/{metadata['name']}"
-    message = f"VM instance {where} runs on node {status.get('nodeName')}, which has no Ready handler."
-    return Trouble("orphan", f"{where} {metadata.get('uid', '')}", message)
+    return f"VM instance {where}", f"{where} {metadata.get('uid', '')}"
 
 
 def without_handler(snapshot: Snapshot) -> frozenset[str]:
@@ -141,7 +147,10 @@ def of_pending(
         if pod.node in wave:
             yield Trouble("vmi_starting", subject, f"{vmi} on node {pod.node} stays Scheduling.", starting=True)
         elif pod.unschedulable is not None and (asked := pod.placement.owner) is not None:
-            fitting = [node.name for node in nodes() if node.ready and node.schedulable and _kept_off(pod, node)]
+            # As far as labels and taints say: who fits the VM itself, and not the pod.
+            own, mapped = pod.placement.without_owner(), pod.placement
+            open_nodes = (node for node in nodes() if node.ready and node.schedulable)
+            fitting = [node.name for node in open_nodes if own.unfit(node) is None and mapped.unfit(node) is not None]
             if fitting:
                 yield Trouble(
                     "vmi_kept_off",
@@ -149,11 +158,6 @@ def of_pending(
                     f"{vmi} finds no node because it must go to one with {words(Term((asked,)))}, while {listed(fitting)} "
                     f"would take it; the scheduler says: {pod.unschedulable.rstrip('.')}.",
                 )
-
-
-def _kept_off(pod: LauncherPod, node: Node) -> bool:
-    """Whether only the owner of a node keeps a pod off it, as far as labels and taints say."""
-    return pod.placement.without_owner().unfit(node) is None and pod.placement.unfit(node) is not None
 
 
 class Gate:

@@ -102,6 +102,8 @@ CREATED_BY_LABEL = "kubevirt.io/created-by"
 OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
 """On a VMI whose compute image is not KubeVirt's own launcher image: no evidence where pools have images of their own."""
 
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
 NODE_NAME_LABEL = "kubevirt.io/nodeName"
 """On a VMI whose pod runs: the node it runs on."""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import typing as t
 from dataclasses import replace
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod, Placement
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Places:
@@ -24,7 +23,7 @@ class Places:
         self._nodes = tuple(nodes)
         self._by_hostname: dict[str | None, list[Node]] = {}
         for node in self._nodes:
-            self._by_hostname.setdefault(node.labels.get(_HOSTNAME), []).append(node)
+            self._by_hostname.setdefault(node.labels.get(names.HOSTNAME_LABEL), []).append(node)
 
     def of_vm(self, pod: LauncherPod) -> t.Iterator[Node]:
         """The nodes that fit what the VM itself asks for, whatever the mapping says."""
@@ -40,6 +39,6 @@ class Places:
 
     def _fitting(self, placement: Placement) -> t.Iterator[Node]:
         # Thousands of VMs, each with the name of its node in its nodeSelector, would take minutes otherwise.
-        pinned = placement.node_selector.get(_HOSTNAME)
+        pinned = placement.node_selector.get(names.HOSTNAME_LABEL)
         nodes = self._nodes if pinned is None else self._by_hostname.get(pinned, ())
         return (node for node in nodes if placement.unfit(node) is None)

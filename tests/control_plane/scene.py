@@ -172,12 +172,14 @@ class Scene:
 
         The administrator restarts all at once instead.
         """
+        self.wait_until_settled()
         with ThreadPoolExecutor(1) as pool:
             excluded = pool.submit(self.module, "primary_exclusion")
 
             def restarts() -> bool:
                 status = self.get("daemonset", "virt-handler")["status"]
-                return bool(status.get("updatedNumberScheduled", 0) < status["desiredNumberScheduled"])
+                behind = status.get("updatedNumberScheduled", 0) < status["desiredNumberScheduled"]
+                return bool(behind or excluded.done())
 
             self.cluster.wait(restarts, 120, "virt-operator to restart handlers", interval=0.5)
             self.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler", "--wait=false")

@@ -34,7 +34,6 @@ from watcher import Watcher
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Seconds that a handler takes to stop, and another to start.
 STANDIN = "--stop-seconds 5 --start-seconds 5"
-SINGLES = [f"plain-0{number}" for number in range(3)]
 
 
 def main() -> int:
@@ -42,7 +41,8 @@ def main() -> int:
     fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), int(sys.argv[1]))
     with LocalCluster.start("bench-rollout", fleet, standin=STANDIN, log=_note) as cluster:
         scene = Scene(cluster)
-        singles = [scene.restart_seconds(node) for node in SINGLES]
+        plain = fleet.groups[-1].names()[:3]  # no pool takes them
+        singles = [scene.restart_seconds(node) for node in plain]
         _note("Keeping the primary off pool nodes ...")
         scene.exclude_primary()
         with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
@@ -57,7 +57,7 @@ def main() -> int:
                 cost = _rollout(scene, options)
                 seconds = time.monotonic() - started
                 watcher.stop()
-        singles += [scene.restart_seconds(node) for node in SINGLES]
+        singles += [scene.restart_seconds(node) for node in plain]
         _report(plan, watcher, statistics.median(singles), seconds, cost, cluster.requests(marker, scene.writer.user))
     return 0
 

@@ -135,6 +135,12 @@ options:
       - A DaemonSet that the earlier list wants otherwise, and that some of these nodes need, is put back. A pool that loses its last node gets no VM any more.
     type: list
     elements: str
+  accept_closed_gates:
+    description:
+      - Whether what is wrong now counts as known before the run. Waves that an earlier run began, and whose gates have not passed since, need not
+        pass them any more.
+    type: bool
+    default: false
   vms_on_nodes:
     description:
       - What becomes of the VMs on a node before its virt-handler is taken away. The nodes of a batch are dealt with together, after their images

@@ -42,7 +42,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     waves,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import NO_POOLS, Entry
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
@@ -77,6 +77,7 @@ POOL_ARGUMENTS: Arguments = {
     "waves": {"type": "raw"},
     "removed": {"type": "raw"},
     "only": {"type": "list", "elements": "str"},
+    "accept_closed_gates": {"type": "bool", "default": False},
     "vms_on_nodes": {"type": "str", "default": "leave", "choices": list(drain.VMS_ON_NODES)},
     "unmovable": {"type": "str", "default": "leave", "choices": list(drain.UNMOVABLE)},
 }
@@ -179,6 +180,8 @@ class Task:
             removed=removal.parse(self.params["removed"]),
             only=frozenset(self.params["only"]) if self.params["only"] else None,
             drain=drain.Drain(self.params["vms_on_nodes"], self.params["unmovable"]),
+            back_to=self.params["pools_from_history"] or (NO_POOLS if self.params["removed"] else None),
+            accept_closed_gates=self.params["accept_closed_gates"],
         )
         # Going back means that the cluster has these pools and no other.
         return replace(options, **self.earlier.options, prune=True) if self.earlier else options

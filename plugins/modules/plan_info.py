@@ -147,8 +147,11 @@ waves:
       type: list
       elements: int
     due:
-      description: Whether it has something to do, and O(stop_after_wave) does not come before it.
+      description: Whether it has something to do, if only to pass its gate, and O(stop_after_wave) does not come before it.
       type: bool
+    open:
+      description: What the history calls it, if an earlier run began it and its gate has not passed since. Empty for any other.
+      type: str
 stop:
   description: Where the run stops before its end, and how to go on; empty when it does not.
   returned: success

@@ -25,13 +25,36 @@ options:
     description:
       - What to write down; by default nothing, the module only reads.
       - V(completed) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
-        run that completed.
+        run that completed. No wave is open then.
       - V(begun) notes that a run begins. One that is going back to the list that O(pools_from_history) names keeps it as the target if it is
-        interrupted. Any other notes that the cluster had no pools before, where it had none.
+        interrupted. Any other notes that the cluster had no pools before, where it had none. Open waves of runs that went elsewhere are
+        forgotten, and with O(accept_closed_gates) all are.
+      - V(wave_begun) notes O(wave) as open, with what was wrong before it. One that is open already keeps what was wrong then.
+      - V(wave_done) forgets O(wave), whose gate has passed.
     type: str
     choices:
       - completed
       - begun
+      - wave_begun
+      - wave_done
+  wave:
+    description: The wave to note or forget, needed with O(record=wave_begun) and O(record=wave_done).
+    type: dict
+    suboptions:
+      open:
+        description: What the history calls it, for one that is open already; as RV(open_wave) or M(virtpools.kubevirt.plan_info) say.
+        type: str
+      name:
+        description: Its name, for people.
+        type: str
+      nodes:
+        description: Its nodes.
+        type: list
+        elements: str
+      baseline:
+        description: What was wrong before it, as M(virtpools.kubevirt.wave_gate) returned it.
+        type: list
+        elements: str
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -94,6 +117,35 @@ no_before:
   description: Why there is no V(before), as a sentence; empty when there is one.
   returned: when O(record) is not given, and a list is
   type: str
+open_wave:
+  description: The wave as it is noted now.
+  returned: with O(record=wave_begun)
+  type: dict
+  contains:
+    open:
+      description: What the history calls it.
+      type: str
+      sample: 0a1b2c3d4e5f
+    baseline:
+      description: What was wrong before it, when it was begun first.
+      type: list
+      elements: str
+open_waves:
+  description: The waves that runs began and whose gates have not passed since. In check mode those before the change.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    open:
+      description: What the history calls it.
+      type: str
+    name:
+      description: Its name.
+      type: str
+    nodes:
+      description: Its nodes.
+      type: list
+      elements: str
 changes:
   description: What was, or would be, done.
   returned: success
@@ -101,7 +153,7 @@ changes:
   elements: str
   sample: ["ConfigMap kubevirt/virtpools-history: update"]
 text:
-  description: The lists for a person, one line each, the newest last.
+  description: The lists for a person, one line each, the newest last, then open waves.
   returned: success
   type: list
   elements: str
@@ -112,15 +164,25 @@ from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import history as live_history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry, History
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 
 ARGUMENTS: _module.Arguments = {
     **_module.POOL_ARGUMENTS,
     **_module.RUN_ARGUMENTS,
-    "record": {"type": "str", "choices": ["completed", "begun"]},
+    "record": {"type": "str", "choices": ["completed", "begun", "wave_begun", "wave_done"]},
+    "wave": {
+        "type": "dict",
+        "options": {
+            "open": {"type": "str"},
+            "name": {"type": "str"},
+            "nodes": {"type": "list", "elements": "str"},
+            "baseline": {"type": "list", "elements": "str"},
+        },
+    },
 }
 
 
@@ -132,13 +194,37 @@ def body(task: _module.Task) -> dict:
         kept = () if task.options().prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
         return {"changed": False, "changes": [], **_shown(known), **_target(known, recorded), **before}
+    if task.params["record"] in ("wave_begun", "wave_done"):
+        return _of_wave(task, task.params["wave"] or {})
     if task.params["record"] == "begun":
         found = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
         recorded, digest = plan.recorded(found), task.params["pools_from_history"] or None
-        return _write(task, found.namespace, lambda known: known.begun(digest, recorded))
+        afresh = task.params["accept_closed_gates"]
+        return _write(task, found.namespace, lambda known: known.begun(digest, recorded, afresh=afresh))
     found = task.snapshot()
     entry = _entry(task, plan.recorded(found))
     return _write(task, found.namespace, lambda known: known.completed(entry))
+
+
+def _of_wave(task: _module.Task, wave: dict) -> dict:
+    kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    namespace = kubevirt["metadata"]["namespace"]
+    if task.params["record"] == "wave_done":
+        if not wave.get("open"):
+            raise InputErrors(
+                ["record is wave_done, but wave.open does not say which one; give what wave_begun returned."]
+            )
+        return _write(task, namespace, lambda known: known.wave_done(wave["open"]))
+    if not wave.get("open"):
+        if None in (wave.get("name"), wave.get("nodes"), wave.get("baseline")):
+            raise InputErrors(["record is wave_begun, but wave lacks name, nodes or baseline; give all three."])
+        begun = OpenWave(wave["name"], tuple(wave["nodes"]), tuple(wave["baseline"]), task.options().back_to)
+        result = _write(task, namespace, lambda known: known.wave_begun(begun))
+        noted = live_history.read(task.cluster, namespace).wave_begun(begun).wave(begun.id)
+    else:
+        noted = live_history.read(task.cluster, namespace).wave(wave["open"])
+        result = _write(task, namespace, lambda known: known)
+    return {**result, "open_wave": {"open": noted.id, "baseline": list(noted.baseline)}}
 
 
 def _entry(task: _module.Task, kept: t.Sequence[Pool]) -> Entry:
@@ -162,7 +248,11 @@ def _write(task: _module.Task, namespace: str, change: t.Callable[[History], His
 
 
 def _shown(known: History) -> dict:
-    return {"entries": [entry.to_dict() for entry in known.entries], "text": [str(entry) for entry in known.entries]}
+    return {
+        "entries": [entry.to_dict() for entry in known.entries],
+        "open_waves": [{"open": wave.id, "name": wave.name, "nodes": list(wave.nodes)} for wave in known.waves],
+        "text": [*map(str, known.entries), *map(str, known.waves)],
+    }
 
 
 def _target(known: History, recorded: t.Sequence[Pool]) -> dict:

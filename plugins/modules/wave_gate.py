@@ -120,7 +120,8 @@ def body(task: _module.Task) -> dict:
         more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
         raise _module.TaskFailed(
             f"The gate is closed, and the rollout stops here, because {len(left)} thing(s) are wrong that were not before "
-            f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again.",
+            f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again: this gate comes first. To accept it instead, set "
+            "virtpools_accept_closed_gates.",
             {"troubles": [trouble.message for trouble in left]},
         )
     return {"changed": False, "baseline": baseline, "troubles": [], "text": ["Nothing is wrong that was not before."]}

@@ -15,7 +15,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import Run
-from scene import Scene, pool
+from scene import HANDLER_KNOB, Scene, pool
 from watcher import Watcher
 
 QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
@@ -120,8 +120,44 @@ def test_a_gate_stops_a_new_image_and_what_was_not_reached_keeps_the_old(scene: 
     assert started(watcher) == ORDER[:2]
     assert seen.read_text("utf-8").splitlines() == [f"1 {NAMES[0]}: a2", f"2 {NAMES[1]}: b2"]
     assert len([task for task in run.tasks if task.name.endswith("Note the wave")]) == 3, "twice after the first wave"
+    # The same again: the gate is asked first, and is as closed as before.
     with Watcher(scene.cluster) as watcher:
-        rollout(scene, of=newer).succeeded()
+        run = rollout(scene, of=newer, virtpools_gates=[str(gate)])
         watcher.stop()
+    assert f"Error rate too high in wave {NAMES[1]}." in run.refused()
+    assert started(watcher) == []
+    assert seen.read_text("utf-8").splitlines()[2:] == [], "one line for each wave: it was the second again"
+    with Watcher(scene.cluster) as watcher:
+        plan = rollout(scene, "plan", of=newer).succeeded().plan
+        rollout(scene, of=newer, virtpools_expected_plan=plan["digest"]).succeeded()
+        watcher.stop()
+    assert [wave["name"] for wave in plan["waves"] if wave["open"]] == [NAMES[1]]
     assert started(watcher) == ORDER[2:]
     assert {image for node in ORDER for image in watcher.images[node]} == {newer["virtHandlerImage"]}
+    scene.settled([newer], virtpools_waves=WAVES)
+
+
+def test_what_closes_our_own_gate_closes_it_again_until_somebody_accepts_it(scene: Scene, tmp_path: Path) -> None:
+    """A handler that breaks while the first wave soaks: no other node is touched, nor by the next run."""
+    breaks = tmp_path / "breaks.yml"
+    kubectl = [str(scene.cluster.kubectl_program), f"--kubeconfig={scene.cluster.kubeconfig}"]
+    steps = [
+        ["annotate", "node", ORDER[0], f"{HANDLER_KNOB}=never-ready", "--overwrite"],
+        ["delete", "pod", "-n=kubevirt", "-lkubevirt.io=virt-handler", f"--field-selector=spec.nodeName={ORDER[0]}"],
+    ]
+    tasks = [{"name": "Break it", "ansible.builtin.command": {"argv": [*kubectl, *step]}} for step in steps]
+    breaks.write_text(json.dumps(tasks), "utf-8")
+    oldest = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-oldest"}
+    told = f"The handler on node {ORDER[0]} is not Ready"
+    soaking = {"virtpools_gates": [str(breaks)], "virtpools_soak_seconds": 1, "virtpools_gate_patience": 3}
+    with Watcher(scene.cluster) as watcher:
+        assert told in rollout(scene, of=oldest, **soaking).refused()
+        assert told in rollout(scene, of=oldest, virtpools_gate_patience=3).refused()
+        watcher.stop()
+    assert set(started(watcher)) == {ORDER[0]}
+    with Watcher(scene.cluster) as watcher:
+        rollout(scene, of=oldest, virtpools_gate_patience=3, virtpools_accept_closed_gates=True).succeeded()
+        watcher.stop()
+    assert started(watcher) == ORDER[1:]
+    scene.knob(ORDER[0], None)
+    scene.settled([oldest], virtpools_waves=WAVES)

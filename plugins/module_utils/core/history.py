@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pool lists that runs brought to a cluster, so that a run can go back to an earlier one.
+"""The pool lists that runs brought to a cluster, so that a run can go back to an earlier one, and the waves that runs began
+and did not prove, so that the next run does.
 
 They are in a ConfigMap beside KubeVirt, the newest last: a rollback depends on nothing but the cluster.
 """
@@ -20,12 +21,14 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 
 MOST_ENTRIES = 10
 MOST_BYTES = 900_000
-"""Of all entries together: a ConfigMap may have 1 MiB."""
+"""Of all entries and open waves together: a ConfigMap may have 1 MiB."""
+MOST_WAVES = 5
+"""A run has one open wave. More are left behind only by runs that were stopped one after the other, with other waves each."""
 
 OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes", "guard")
 """Options that decide what a list makes of a cluster. The others say how to get there, which every run says itself."""
 
-_ENTRIES, _GOING_TO = "entries", "goingTo"
+_ENTRIES, _GOING_TO, _OPENED, _WAVES = "entries", "goingTo", "opened", "openWaves"
 
 NO_POOLS: t.Final = "no pools"
 """What a cluster was before its first list, where an entry's digest would stand."""
@@ -66,15 +69,55 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class OpenWave:
+    """A wave that a run began, and whose gate has not passed since."""
+
+    name: str
+    nodes: tuple[str, ...]
+    baseline: tuple[str, ...] = ()
+    """What was wrong before it, which closes no gate."""
+    back_to: str | None = None
+    """What the run goes back to: the digest of a list, or NO_POOLS. None for a run that brings a list."""
+
+    @property
+    def id(self) -> str:
+        """The same nodes on the same way have the same one."""
+        return objects.digest([sorted(self.nodes), self.back_to])[:12]
+
+    def __str__(self) -> str:
+        return f"Wave {self.name} of {len(self.nodes)} node(s) was begun, and its gate has not passed: {listed(self.nodes)}"
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "name": self.name,
+            "nodes": list(self.nodes),
+            "baseline": list(self.baseline),
+            "backTo": self.back_to,
+        }
+
+
+@dataclass(frozen=True)
 class History:
     """``entries``: the newest last. ``going_to``: digest of the list that a rollback goes back to, until it is there.
 
     ``opened``: since the cluster had no pools. One without entries belongs to a first run that has not completed.
+    ``waves``: those that are open, in the order in which they were begun.
     """
 
     entries: tuple[Entry, ...] = ()
     going_to: str | None = None
     opened: bool = False
+    waves: tuple[OpenWave, ...] = ()
+
+    def wave(self, number: str) -> OpenWave:
+        """The open wave with this id.
+
+        :raises InputErrors: when there is none.
+        """
+        found = next((wave for wave in self.waves if wave.id == number), None)
+        if found is None:
+            raise InputErrors([f"The history ConfigMap {names.HISTORY} has no open wave {number[:80]!r}; plan again."])
+        return found
 
     def find(self, digest: str) -> Entry:
         """The latest entry with this digest.
@@ -133,30 +176,53 @@ class History:
     def has(self, entry: Entry) -> bool:
         """Whether a run of this list that has nothing to do can leave the history alone: another order of pools, or options
         that change nothing, are not worth a write."""
-        return self.going_to is None and bool(self.entries) and _set(self.entries[-1].pools) == _set(entry.pools)
+        unfinished = self.going_to is not None or self.waves
+        return not unfinished and bool(self.entries) and _set(self.entries[-1].pools) == _set(entry.pools)
 
     def completed(self, entry: Entry) -> History:
-        """The history after a run: unchanged when that list is the newest already."""
+        """The history after a run: its list is the newest, and no wave is open."""
         if self.entries and self.entries[-1].digest == entry.digest:
-            return replace(self, going_to=None)
-        return replace(self, entries=(*self.entries, entry), going_to=None)
+            return replace(self, going_to=None, waves=())
+        return replace(self, entries=(*self.entries, entry), going_to=None, waves=())
 
-    def begun(self, digest: str | None, recorded: t.Collection[Pool]) -> History:
+    def begun(self, digest: str | None, recorded: t.Collection[Pool], *, afresh: bool = False) -> History:
         """The history while a run is under way: a rollback to the list ``digest``, or (None) one that brings a list.
 
+        Waves of runs that went elsewhere are forgotten: their nodes are on another way now.
+
         :param recorded: the pools that the cluster has.
+        :param afresh: to forget all open waves.
         """
+        same_way = () if afresh else tuple(wave for wave in self.waves if wave.back_to == digest)
+        known = replace(self, waves=same_way)
         if digest is not None:
-            return replace(self, going_to=self.find(digest).digest)
-        return self if self.entries or recorded else replace(self, opened=True)
+            return replace(known, going_to=self.find(digest).digest)
+        return known if self.entries or recorded else replace(known, opened=True)
+
+    def wave_begun(self, wave: OpenWave) -> History:
+        """The history while a wave is under way. One that an earlier run began keeps what was wrong before that."""
+        if any(known.id == wave.id for known in self.waves):
+            return self
+        return replace(self, waves=(*self.waves, wave)[-MOST_WAVES:])
+
+    def wave_done(self, number: str) -> History:
+        """The history when the gate of the wave with this id has passed, or its nodes are back where they were."""
+        return replace(self, waves=tuple(wave for wave in self.waves if wave.id != number))
 
     def to_data(self) -> dict[str, str]:
         """The ConfigMap's data: the oldest entries are left out until it is small enough, never the newest."""
-        written = [objects.canonical_json(entry.to_object()) for entry in self.entries[-MOST_ENTRIES:]]
-        while len(written) > 1 and sum(len(entry.encode()) for entry in written) > MOST_BYTES:
-            del written[0]
-        data = {_ENTRIES: f"[{','.join(written)}]"}
-        return {**data, _GOING_TO: self.going_to} if self.going_to else data
+        entries = [objects.canonical_json(entry.to_object()) for entry in self.entries[-MOST_ENTRIES:]]
+        open_waves = [objects.canonical_json(wave.to_object()) for wave in self.waves]
+        while len(entries) > 1 and _size(*entries, *open_waves) > MOST_BYTES:
+            del entries[0]
+        while open_waves and _size(*entries, *open_waves) > MOST_BYTES:
+            del open_waves[0]
+        data = {_ENTRIES: f"[{','.join(entries)}]"}
+        if self.going_to:
+            data[_GOING_TO] = self.going_to
+        if self.opened:
+            data[_OPENED] = "true"
+        return {**data, _WAVES: f"[{','.join(open_waves)}]"} if open_waves else data
 
     def to_config_map(self, namespace: str) -> objects.Object:
         made = kinds.CONFIG_MAP.object(names.HISTORY, namespace, data=self.to_data())
@@ -179,12 +245,14 @@ def of(config_map: KubeObject | None) -> History:
         )
         raise InputErrors([told])
     data = config_map.get("data") or {}
-    try:
-        written = json.loads(data.get(_ENTRIES) or "[]")
-    except (ValueError, RecursionError):
-        written = []
-    entries = [_entry(item) for item in written] if isinstance(written, list) else []
-    return History(tuple(entry for entry in entries if entry is not None), data.get(_GOING_TO), opened=True)
+    entries = (_entry(item) for item in _items(data, _ENTRIES))
+    open_waves = (_wave(item) for item in _items(data, _WAVES))
+    return History(
+        tuple(entry for entry in entries if entry is not None),
+        data.get(_GOING_TO),
+        opened=data.get(_OPENED) == "true",
+        waves=tuple(wave for wave in open_waves if wave is not None),
+    )
 
 
 def entry_of(pools: t.Sequence[Pool], recorded: t.Iterable[Pool], options: object, applied: str, by: str) -> Entry:
@@ -197,6 +265,14 @@ def entry_of(pools: t.Sequence[Pool], recorded: t.Iterable[Pool], options: objec
     return Entry((*pools, *kept), FrozenMap({name: getattr(options, name) for name in OPTIONS}), applied, by)
 
 
+def _items(data: t.Mapping[str, str], key: str) -> list[object]:
+    try:
+        written = json.loads(data.get(key) or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return written if isinstance(written, list) else []
+
+
 def _entry(written: object) -> Entry | None:
     try:
         found = t.cast("dict[str, t.Any]", written)
@@ -205,6 +281,24 @@ def _entry(written: object) -> Entry | None:
         return Entry(pools, FrozenMap(options), str(found["applied"]), str(found["by"])) if pools else None
     except (InputErrors, KeyError, TypeError):
         return None
+
+
+def _wave(written: object) -> OpenWave | None:
+    try:
+        found = t.cast("dict[str, t.Any]", written)
+        back_to = found["backTo"]
+        return OpenWave(
+            str(found["name"]),
+            tuple(map(str, found["nodes"])),
+            tuple(map(str, found["baseline"])),
+            None if back_to is None else str(back_to),
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def _size(*written: str) -> int:
+    return sum(len(each.encode()) for each in written)
 
 
 def _set(pools: t.Iterable[Pool]) -> set[str]:

@@ -15,6 +15,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     daemonsets,
     exclusion,
     guard,
+    history,
+    kinds,
     launcher_backends,
     launchers,
     names,
@@ -79,6 +81,10 @@ class Options:
     """What becomes of VMs on a node before its handler goes."""
     only: frozenset[str] | None = None
     """The nodes that go back to what a former list makes of them: the pools given or, with ``removed``, no pools."""
+    back_to: str | None = None
+    """The digest of the former list that a rollback brings back, or ``history.NO_POOLS``."""
+    accept_closed_gates: bool = False
+    """Whether waves that an earlier run began need not pass their gates any more."""
 
     def __post_init__(self) -> None:
         value = self.max_unavailable
@@ -196,6 +202,19 @@ class Wave:
     batches: tuple[tuple[Move, ...], ...]
     held_back: int = 0
     """Nodes with something to do that cannot be done now."""
+    open: str | None = None
+    """Of a wave that an earlier run began, and whose gate has not passed since: its id in the history."""
+    again: bool = False
+    """Only a gate: its nodes are in other waves of this plan, since the waves changed after it was begun."""
+
+    def touches(self, nodes: t.Collection[str]) -> bool:
+        """Whether anything is to be done on one of these nodes."""
+        return any(move.node in nodes for batch in self.batches for move in batch)
+
+    @property
+    def due(self) -> bool:
+        """Whether there is anything to do, if only to pass its gate."""
+        return bool(self.batches) or self.open is not None
 
     @property
     def left(self) -> int:
@@ -260,8 +279,8 @@ class Plan:
 
     @property
     def pending(self) -> bool:
-        """Whether a run has anything to do, waiting for what an earlier one left included."""
-        return self.changed or self.settling
+        """Whether a run has anything to do, waiting for what an earlier one left, and asking its gates, included."""
+        return self.changed or self.settling or any(wave.due for wave in self.waves)
 
     @property
     def launcher_steps(self) -> tuple[int, ...]:
@@ -353,7 +372,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     gone = [pool for pool in snapshot.pools if pool not in listed_pools] if options.prune else []
     retired, staying = _retired(snapshot, gone, moves)
     members = _members(snapshot, assigned)
-    in_waves = _waves(moves, held, members, assigned, snapshot, options)
+    in_waves = _reopened(_waves(moves, held, members, assigned, snapshot, options), snapshot, options)
     batches = tuple(batch for wave in in_waves for batch in wave.batches)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     of_nodes = _node_policy(snapshot, pools, options)
@@ -367,6 +386,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         *_kept(kept),
         *(waves.check(options.waves, members) if snapshot.complete else ()),
         *_ahead(snapshot, in_waves, desired),
+        *_unproven(in_waves),
         *_consequences(snapshot, edit, moves),
         *(found.findings() if found else ()),
         *(of_nodes.findings() if of_nodes else ()),
@@ -720,6 +740,46 @@ def _waves(
         batches = _batches(left, assigned, snapshot, options)
         found.append(Wave(wave.name, number, wave.nodes, batches, len(within.intersection(held))))
     return tuple(found)
+
+
+def _reopened(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Options) -> tuple[Wave, ...]:
+    """The waves with those that an earlier run began and did not prove.
+
+    One that has other nodes now comes once more, as nothing but a gate, when nothing is left to do on its nodes.
+    """
+    found = list(in_waves)
+    for wave in _open_waves(snapshot, options):
+        there = tuple(node for node in wave.nodes if node in snapshot.nodes)
+        same = [place for place, other in enumerate(found) if set(other.nodes) == set(there) and not other.again]
+        if same:
+            found[same[0]] = replace(found[same[0]], open=wave.id)
+        elif there:
+            name = waves.unused(f"{wave.name}, begun before", [other.name for other in found])
+            busy = [place for place, other in enumerate(found, 1) if other.touches(there)]
+            found.insert(max(busy, default=0), Wave(name, 0, there, (), open=wave.id, again=True))
+    return tuple(replace(wave, number=number) for number, wave in enumerate(found, 1))
+
+
+def _open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, ...]:
+    """Those of runs on the same way."""
+    if snapshot.admission is None or not snapshot.complete or options.accept_closed_gates:
+        return ()
+    try:
+        known = history.of(snapshot.admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
+    except InputErrors:  # not ours, which whoever writes there says
+        return ()
+    return tuple(wave for wave in known.waves if wave.back_to == options.back_to)
+
+
+def _unproven(in_waves: t.Iterable[Wave]) -> t.Iterator[Finding]:
+    for wave in in_waves:
+        if wave.open is not None:
+            yield note(
+                "gate_open",
+                f"Wave {wave.number} ({wave.name}) was begun by an earlier run, and its gate has not passed since: it must before "
+                "the run goes on. What was wrong before that wave does not count; to accept what is wrong now, set "
+                "virtpools_accept_closed_gates.",
+            )
 
 
 def _ahead(snapshot: Snapshot, in_waves: t.Sequence[Wave], desired: t.Mapping[str, KubeObject]) -> t.Iterator[Finding]:

@@ -46,12 +46,12 @@ class Due:
     @property
     def waves(self) -> tuple[Wave, ...]:
         """Those with something to do."""
-        return tuple(wave for wave in self.plan.waves[: self.last] if wave.left)
+        return tuple(wave for wave in self.plan.waves[: self.last] if wave.due)
 
     @property
     def later(self) -> tuple[Wave, ...]:
         """Those with something to do after the stop."""
-        return tuple(wave for wave in self.plan.waves[self.last :] if wave.left)
+        return tuple(wave for wave in self.plan.waves[self.last :] if wave.due)
 
     @property
     def pending(self) -> bool:
@@ -83,21 +83,28 @@ class Due:
                 "number": wave.number,
                 "name": wave.name,
                 "nodes": list(wave.nodes),
-                "pools": sorted({move.target for batch in wave.batches for move in batch} - {names.PRIMARY}),
+                "pools": sorted(self._pools(wave) - {names.PRIMARY}),
                 "done": wave.done,
                 "left": wave.left,
                 "batches": [next(indices) for _batch in wave.batches],
-                "due": wave.left > 0 and wave.number <= self.last,
+                "due": wave.due and wave.number <= self.last,
+                "open": wave.open or "",
             }
             for wave in self.plan.waves
         ]
+
+    def _pools(self, wave: Wave) -> set[str]:
+        """The owners that get nodes or new handlers; nobody noted which ones did when an earlier run began the wave."""
+        if wave.open is not None:
+            return {self.plan.wanted[node] for node in wave.nodes}
+        return {move.target for batch in wave.batches for move in batch}
 
     def progress(self, now: float) -> list[Progress]:
         """Where the rollout stands before every batch of the plan, when it begins ``now``."""
         found = []
         moved = 0
         left = sum(wave.left for wave in self.waves)
-        done = sum(wave.done for wave in self.plan.waves)
+        done = sum(wave.done for wave in self.plan.waves if not wave.again)
         for wave in self.plan.waves:
             of_wave = 0
             for batch in wave.batches:
@@ -109,7 +116,7 @@ class Due:
                         wave_done=wave.done + of_wave,
                         wave_nodes=len(wave.nodes),
                         done=done + moved,
-                        nodes=sum(len(each.nodes) for each in self.plan.waves),
+                        nodes=sum(len(each.nodes) for each in self.plan.waves if not each.again),
                         moved=moved,
                         left=left - moved,
                         since=now,

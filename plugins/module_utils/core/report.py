@@ -70,7 +70,7 @@ def _step_lines(plan: Plan, due: Due) -> list[str]:
         lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
     number = 0
     for wave in plan.waves:
-        if wave.name != waves.ALL:
+        if wave.name != waves.ALL or wave.open:
             lines.append(_wave_line(wave, len(plan.waves)))
         for batch in wave.batches:
             number += 1
@@ -89,7 +89,7 @@ def _wave_line(wave: Wave, waves: int) -> str:
     held = f", {wave.held_back} held back" if wave.held_back else ""
     return (
         f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {len(wave.nodes)} node(s) done, {wave.left} to go{held}, "
-        f"{len(wave.batches)} batch(es)"
+        f"{len(wave.batches)} batch(es){', gate not passed' if wave.open else ''}"
     )
 
 

@@ -244,7 +244,7 @@ def group(specs: t.Sequence[WaveSpec], members: t.Iterable[Member]) -> tuple[Gro
     groups: list[Group] = []
     for name, wave in found:
         if wave:
-            groups.append(Group(_unused(name, [known.name for known in groups]), tuple(m.name for m in wave)))
+            groups.append(Group(unused(name, [known.name for known in groups]), tuple(m.name for m in wave)))
     return tuple(groups)
 
 
@@ -287,7 +287,7 @@ def _take(spec: WaveSpec, left: t.Iterable[Member]) -> list[tuple[str, list[Memb
     return waves
 
 
-def _unused(name: str, taken: t.Collection[str]) -> str:
+def unused(name: str, taken: t.Collection[str]) -> str:
     """The name itself, or with a number when another wave has it: waves are stopped at by name."""
     free, number = name, 1
     while free in taken:

@@ -169,8 +169,10 @@ def _lasting(obj):
         part: {key: value for key, value in (obj["metadata"].get(part) or {}).items() if key not in LIVELY}
         for part in ("labels", "annotations")
     }
-    history = (obj["kind"], obj["metadata"]["name"]) == (kinds.CONFIG_MAP.name, names.HISTORY)
-    return {**metadata, "spec": obj.get("spec"), "data": None if history else obj.get("data")}
+    data = obj.get("data")
+    if (obj["kind"], obj["metadata"]["name"]) == (kinds.CONFIG_MAP.name, names.HISTORY):
+        data = {key: data.get(key) for key in ("goingTo", "openWaves")}  # entries have times
+    return {**metadata, "spec": obj.get("spec"), "data": data}
 
 
 def handlers(world):

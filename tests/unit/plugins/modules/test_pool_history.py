@@ -111,3 +111,44 @@ class TestGoingBack:
         (entry,) = record(RAW)["entries"]
         told = run.failure("plan_info", pools=[RAW], pools_from_history=entry["digest"])
         assert "more than once (pools, pools_from_history)" in told
+
+
+WAVE = {"name": "canary", "nodes": ["n1"], "baseline": ["no_heartbeat n1"]}
+
+
+class TestOpenWaves:
+    def begun(self, run, **wave):
+        return run("pool_history", record="wave_begun", wave={**WAVE, **wave})["open_wave"]
+
+    def test_from_its_begin_until_it_is_done(self, run):
+        noted = self.begun(run)
+        assert noted["baseline"] == ["no_heartbeat n1"]
+        found = run("pool_history")
+        assert found["open_waves"] == [{"open": noted["open"], "name": "canary", "nodes": ["n1"]}]
+        assert found["text"] == ["Wave canary of 1 node(s) was begun, and its gate has not passed: n1"]
+        assert run("pool_history", record="wave_done", wave={"open": noted["open"]})["changed"]
+        assert run("pool_history")["open_waves"] == []
+
+    def test_by_its_name_in_the_history(self, run, world):
+        noted = self.begun(run)
+        world.writes.clear()
+        assert run("pool_history", record="wave_begun", wave={"open": noted["open"]})["open_wave"] == noted
+        assert self.begun(run, baseline=["later"]) == noted
+        assert world.writes == []
+
+    def test_of_a_rollback_is_another(self, run, record):
+        (first,) = record(RAW)["entries"]
+        ours = self.begun(run)
+        back = {"record": "wave_begun", "wave": WAVE, "pools_from_history": first["digest"]}
+        assert run("pool_history", **back)["open_wave"]["open"] != ours["open"]
+
+    def test_in_check_mode(self, run, world):
+        assert run("pool_history", record="wave_begun", wave=WAVE, check=True)["open_wave"]["baseline"]
+        assert world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+
+    def test_incomplete_or_unknown(self, run):
+        told = "record is wave_begun, but wave lacks name, nodes or baseline; give all three."
+        assert run.failure("pool_history", record="wave_begun", wave={"name": "canary"}) == told
+        told = "record is wave_done, but wave.open does not say which one; give what wave_begun returned."
+        assert run.failure("pool_history", record="wave_done") == told
+        assert "has no open wave 'nope'" in run.failure("pool_history", record="wave_begun", wave={"open": "nope"})

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, history, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History, OpenWave
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 
@@ -163,3 +163,62 @@ class TestTarget:
             History((A, B)).find("abc")
         with pytest.raises(InputErrors, match="it has: none"):
             History().begun("abc", ())
+
+
+class TestOpenWaves:
+    CANARY = OpenWave("canary", ("n1", "n2"), ("no_heartbeat n2",))
+    BACK = OpenWave("canary", ("n1", "n2"), (), A.digest)
+
+    def test_is_read_back_as_it_was(self):
+        known = History((A,), A.digest, waves=(self.CANARY, self.BACK))
+        assert read_back(known) == known
+        assert read_back(History(waves=(self.CANARY,))).opened is False
+
+    def test_one_that_is_begun_again_keeps_what_was_wrong_before(self):
+        known = History().wave_begun(self.CANARY)
+        later = OpenWave("canary", ("n2", "n1"), ("no_heartbeat n1",))
+        assert known.wave_begun(later) == known
+        assert known.wave(later.id).baseline == ("no_heartbeat n2",)
+
+    def test_is_gone_when_it_is_done(self):
+        known = History().wave_begun(self.CANARY).wave_begun(self.BACK)
+        assert known.wave_done(self.CANARY.id).waves == (self.BACK,)
+        with pytest.raises(InputErrors, match="has no open wave 'nope'; plan again"):
+            known.wave("nope")
+
+    def test_a_run_that_goes_elsewhere_forgets_it(self):
+        known = History((A, B), waves=(self.CANARY, self.BACK))
+        assert known.begun(None, ()).waves == (self.CANARY,)
+        assert known.begun(A.digest, ()).waves == (self.BACK,)
+        assert known.begun(B.digest, ()).waves == ()
+        assert known.begun(None, (), afresh=True).waves == ()
+
+    def test_a_run_that_completes_has_none(self):
+        assert History((A,), waves=(self.CANARY,)).completed(A).waves == ()
+        assert History((A,), waves=(self.CANARY,)).completed(B).waves == ()
+
+    def test_a_list_whose_gates_have_not_all_passed_is_not_there_yet(self):
+        assert History((A,)).has(A)
+        assert not History((A,), waves=(self.CANARY,)).has(A)
+
+    def test_more_than_five_are_not_kept(self):
+        known = History()
+        for number in range(7):
+            known = known.wave_begun(OpenWave(f"w{number}", (f"n{number}",)))
+        assert [wave.name for wave in known.waves] == ["w2", "w3", "w4", "w5", "w6"]
+
+    def test_they_push_old_entries_out_and_fit_with_the_newest(self):
+        large = OpenWave("all", tuple(f"{'n' * 200}{number}" for number in range(3000)))
+        stored = read_back(History((A, B), waves=(large,)))
+        assert (stored.entries, stored.waves) == ((A, B), (large,))
+        larger = OpenWave("more", tuple(f"{'n' * 200}{number}" for number in range(4000)))
+        stored = read_back(History((A, B), waves=(large, larger)))
+        assert (stored.entries, stored.waves) == ((B,), (larger,))
+
+    def test_what_cannot_be_read_is_left_out(self):
+        made = History((A,), waves=(self.CANARY,)).to_config_map(builders.NAMESPACE)
+        (written,) = json.loads(made["data"]["openWaves"])
+        made["data"]["openWaves"] = json.dumps([None, 7, {}, {**written, "nodes": None}, written])
+        assert history.of(made).waves == (self.CANARY,)
+        made["data"]["openWaves"] = "{"
+        assert history.of(made).waves == ()

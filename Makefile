@@ -66,8 +66,9 @@ test-unit: go ## The pure core, the modules and the KubeVirt stand-in, without a
 .PHONY: test-control-plane
 test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with the KubeVirt stand-in
 	@mkdir -p .build
-	@# Three files at a time, each with clusters of its own: the tests mostly wait. A second try is named in the summary.
-	pytest --numprocesses 3 --dist loadfile --reruns 1 -r R tests/control_plane | tee .build/test-control-plane.log
+	@# Three files at a time, each with clusters of its own, in the order of their names: by default the long ones, which have few
+	@# tests, would come last. A second try is named in the summary.
+	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --reruns 1 -r R --durations 25 tests/control_plane | tee .build/test-control-plane.log
 
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours

@@ -61,13 +61,14 @@ options:
     description:
       - With O(removed), what becomes of the VMs that run with the launcher image of a pool that goes, or on its nodes. Needs O(vms).
       - V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in its launcher pod; they start with KubeVirt's own
-        image next time. V(migrate) says that they are live-migrated first.
+        image next time. V(migrate) says that they are live-migrated first, V(wait) that their nodes go back when they have ended.
     type: str
     default: refuse
     choices:
       - refuse
       - leave
       - migrate
+      - wait
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -263,7 +264,7 @@ ARGUMENTS = {
     "stop_after_wave": {"type": "raw"},
     "canary_vm": {"type": "raw"},
     "vms": {"type": "bool", "default": False},
-    "remove_vms": {"type": "str", "default": "refuse", "choices": ["refuse", "leave", "migrate"]},
+    "remove_vms": {"type": "str", "default": "refuse", "choices": list(removal.VMS)},
 }
 
 _TRANSIENT_SECONDS = 60

@@ -161,6 +161,23 @@ def test_vms_are_migrated_first_when_asked(story: Story) -> None:
     assert story.left_behind() == {}
 
 
+def test_nodes_go_back_when_their_vms_have_ended_when_asked(story: Story) -> None:
+    story.site(POOLS).succeeded()
+    node = story.start_vm("guest")["spec"]["nodeName"]
+    marker = story.cluster.audit_marker()
+    removal = story.start_removal(virtpools_remove_vms="wait")
+    while not story.writes(marker, "mutatingadmissionpolicies"):
+        assert not removal.ended(), removal.wait()
+        time.sleep(0.1)
+    time.sleep(5)
+    assert not removal.ended(), removal.wait()
+    assert story.owners()[node] == "gpu"
+    story.stop_vms()
+    removal.wait(200).succeeded()
+    story.wait_until_settled()
+    assert story.left_behind() == {}
+
+
 def test_a_degraded_kubevirt_keeps_only_the_exclusion(story: Story) -> None:
     story.site(POOLS).succeeded()
     story.patch("kubevirt/kubevirt", {"op": "add", "path": "/spec/customizeComponents/patches/-", "value": UNAPPLIABLE})

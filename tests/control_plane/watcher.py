@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -282,7 +283,8 @@ class Watcher:
             for name, count in self._counts.items():
                 self.nodes[name].intervals.append(Interval(count, self._since.get(name, now), now))
         for response in self._responses:
-            response.shutdown()  # close would wait for the thread that reads, until the next event or bookmark
+            with contextlib.suppress(OSError):  # the server has just ended it
+                response.shutdown()  # close would wait for the thread that reads, until the next event or bookmark
 
 
 def _lines(response: Any) -> Any:

@@ -96,21 +96,28 @@ class RunLease:
         give_up = self._clock() + wait_seconds
         watched, since = "", 0.0
         told = ""
+        lost = 0
         while True:
             asked = self._clock()
             live = self._read()
             now = self._clock()
-            if live is None or _holder(live) in ("", self._holder):
+            expires = now
+            if live is not None and _holder(live) not in ("", self._holder):
+                version = live["metadata"]["resourceVersion"]
+                if version != watched or now - asked > _LONG_ANSWER_SECONDS:
+                    watched, since = version, now
+                expires = since + self._duration_of(live)
+            if live is None or now >= expires:
                 if self._take(live):
                     return
-                continue
-            version = live["metadata"]["resourceVersion"]
-            if version != watched or now - asked > _LONG_ANSWER_SECONDS:
-                watched, since = version, now
-            expires = since + self._duration_of(live)
-            if now >= expires:
-                if self._take(live):
-                    return
+                lost += 1  # somebody was faster, or what we read was out of date
+                if lost >= _MOST_TRIES and now >= give_up:
+                    raise ClusterError(
+                        f"Could not take the Lease {self._where()}: whenever it is free, somebody else is faster, or reads of it are "
+                        "out of date; see by whom it is held, then run again."
+                    )
+                if lost > 1:
+                    self._sleep(_POLL_SECONDS)
                 continue
             if now >= give_up:
                 raise LeaseHeld(self._held_by(live))

@@ -25,7 +25,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot i
 Removed: t.TypeAlias = "tuple[str, ...] | t.Literal['all']"
 """Names of pools, or all pools that the cluster has."""
 
-Vms = t.Literal["refuse", "leave", "migrate"]
+Vms = t.Literal["refuse", "leave", "migrate", "wait"]
+VMS: tuple[Vms, ...] = t.get_args(Vms)
 
 ALL: t.Final = "all"
 
@@ -143,13 +144,18 @@ def _told(pool: str, found: t.Sequence[str], vms: Vms) -> Finding:
         return error(
             "vms_of_pool",
             f"{running}; stop them, or set virtpools_remove_vms: leave (they run on where they are, and start with "
-            "KubeVirt's own image next time) or migrate.",
+            "KubeVirt's own image next time), migrate, or wait (for them to end).",
         )
     if vms == "migrate":
         return note(
             "vms_migrated",
             f"{running}: those with its image that can be live-migrated go to KubeVirt's own image on other nodes first, "
             "the others run on where they are.",
+        )
+    if vms == "wait":
+        return note(
+            "vms_awaited",
+            f"{running}: they start with KubeVirt's own image next time, and each node goes back when those on it have ended.",
         )
     return note(
         "vms_left", f"{running}: they run on where they are, and start with KubeVirt's own launcher image next time."

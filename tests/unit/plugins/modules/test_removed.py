@@ -45,7 +45,7 @@ class TestPlan:
     def test_refuses_an_empty_one(self, run):
         assert "give the names of pools as a list, or all" in run.failure("plan_info", removed=[])
 
-    @pytest.mark.parametrize(("mode", "errors"), [("refuse", 1), ("leave", 0), ("migrate", 0)])
+    @pytest.mark.parametrize(("mode", "errors"), [("refuse", 1), ("leave", 0), ("migrate", 0), ("wait", 0)])
     def test_tells_of_vms(self, run, owned, mode, errors):
         owned.put(vms.launcher(on="n1", pool=None))
         found = run("plan_info", removed="all", vms=True, remove_vms=mode)

@@ -201,6 +201,17 @@ class TestAcquire:
         server.run("run-2").acquire(120)
         assert server.now == 35 + 30
 
+    @pytest.mark.parametrize("until", [1.5, 1000.0])
+    def test_reads_that_are_out_of_date_do_not_make_it_ask_without_a_pause(self, server, until):
+        server.run("run-1").acquire(0)
+        second = server.run("run-2")
+        read = second._read
+        second._read = lambda: None if server.now < until else read()
+        with pytest.raises(ClusterError, match="holds the Lease" if until < 10 else "reads of it are out of date"):
+            second.acquire(10)
+        assert server.methods.count("POST") < 10
+        assert server.holder == "run-1"
+
     def test_only_one_of_two_takes_over(self, server):
         server.run("run-1").acquire(0)
         third = server.run("run-3")

@@ -166,7 +166,7 @@ def test_nodes_go_back_when_their_vms_have_ended_when_asked(story: Story) -> Non
     node = story.start_vm("guest")["spec"]["nodeName"]
     marker = story.cluster.audit_marker()
     removal = story.start_removal(virtpools_remove_vms="wait")
-    while not story.writes(marker, "mutatingadmissionpolicies"):
+    while not any("virtpools-launcher" in write for write in story.writes(marker)):
         assert not removal.ended(), removal.wait()
         time.sleep(0.1)
     time.sleep(5)

@@ -174,10 +174,15 @@ class History:
         raise InputErrors([f"The run has no list to go back to should a wave fail, and would stop there: {told}."])
 
     def has(self, entry: Entry) -> bool:
-        """Whether a run of this list that has nothing to do can leave the history alone: another order of pools, or options
-        that change nothing, are not worth a write."""
-        unfinished = self.going_to is not None or self.waves
-        return not unfinished and bool(self.entries) and _set(self.entries[-1].pools) == _set(entry.pools)
+        """Whether a run of this list that has nothing to do can leave the history alone.
+
+        Another order of its pools, or another answer for nodes that several select, is not worth a write: it changes nothing then.
+        """
+        if self.going_to is not None or self.waves or not self.entries:
+            return False
+        newest = self.entries[-1]
+        same = all(newest.options[name] == entry.options[name] for name in OPTIONS if name != "overlap")
+        return same and _set(newest.pools) == _set(entry.pools)
 
     def completed(self, entry: Entry) -> History:
         """The history after a run: its list is the newest, and no wave is open."""

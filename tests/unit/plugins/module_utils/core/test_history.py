@@ -103,6 +103,7 @@ class TestHas:
     def test_the_newest_list_in_any_order(self):
         known = History((A, C))
         assert known.has(entry("b", "a", overlap="first_wins"))
+        assert not known.has(entry("a", "b", assign_new_nodes=True))
         assert not known.has(A)
         assert not History().has(A)
 

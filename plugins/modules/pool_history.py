@@ -13,6 +13,7 @@ version_added: 0.1.0
 description:
   - The ConfigMap C(virtpools-history) in KubeVirt's namespace holds the last ten pool lists that runs brought to their end, fewer when they are
     larger than 900 kB together. O(pools_from_history) takes one as the list of a run.
+  - It also holds the waves that runs began and whose gates have not passed since, with what was wrong before them.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt

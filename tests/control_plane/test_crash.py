@@ -220,8 +220,12 @@ class Story:
         """Disturb a run, repeat it if it failed, and look at what is left."""
         with Watcher(self.cluster) as watcher:
             disturbance, error = self.run(by, kind, number, fault)
-            assert len(disturbance.writes) >= number, f"it sent only {len(disturbance.writes)} writes"
-            if fault.startswith("killed"):
+            reached = len(disturbance.writes) >= number
+            assert reached or ALL, f"it sent only {len(disturbance.writes)} writes"
+            if not reached:
+                # It renewed its Lease less often, say: a run's last writes are not the same ones each time.
+                assert error is None, error
+            elif fault.startswith("killed"):
                 assert error == "killed"
             elif error is not None:
                 assert fault in ("409", "slow", "stale"), f"what passes by itself is to be waited for: {error}"

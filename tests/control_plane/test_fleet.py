@@ -23,7 +23,7 @@ from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import Account, run
 from watcher import PRIMARY, Watcher
 
-NODES = int(os.environ.get("VIRTPOOLS_TEST_NODES", "300"))
+NODES = int(os.environ.get("VIRTPOOLS_TEST_NODES", "150"))
 START_SECONDS = STOP_SECONDS = 0.3
 LABELS = {
     "zone": ("north", "south", "west"),

@@ -26,7 +26,8 @@ Pool = dict[str, Any]
 
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS"))
 QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
-SLOW_STOP_SECONDS = 6
+SLOW_STOP_SECONDS = 20
+QUICK_STOP_SECONDS = 0.3
 LEASE = "leases.coordination.k8s.io"
 
 
@@ -206,19 +207,20 @@ def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
     site: Site, undisturbed: dict[int, EndState]
 ) -> None:
     site.turn += 1
-    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
-        site.cluster.set_node_annotation(
-            node.metadata.name, "standin.virtpools.io/stop-seconds", str(SLOW_STOP_SECONDS)
-        )
+    _stop_seconds(site, SLOW_STOP_SECONDS)
     marker = site.cluster.audit_marker()
-    with Watcher(site.cluster) as watcher:
-        running = site.run_until(POINTS["first node in transit"])
-        running.kill()
-        assert running.orphans(), "the task in flight must outlive ansible-playbook for this test"
-        impatient = site.run(account=site.other, virtpools_lease_timeout=0).refused()
-        assert running.orphans(), "the task in flight must still have run when the second run was refused"
-        done = site.run(account=site.other).succeeded()
-        watcher.stop()
+    try:
+        with Watcher(site.cluster) as watcher:
+            running = site.run_until(POINTS["first node in transit"])
+            running.kill()
+            assert running.orphans(), "the task in flight must outlive ansible-playbook for this test"
+            impatient = site.run(account=site.other, virtpools_lease_timeout=0).refused()
+            assert running.orphans(), "the task in flight must still have run when the second run was refused"
+            _stop_seconds(site, QUICK_STOP_SECONDS)
+            done = site.run(account=site.other).succeeded()
+            watcher.stop()
+    finally:
+        _stop_seconds(site, QUICK_STOP_SECONDS)
     assert "Only one run may change the cluster at a time" in impatient
     assert running.orphans() == []
     writes = site.cluster.writes(marker)
@@ -228,8 +230,6 @@ def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
     assert _time(second[0]) > _time(orphaned[-1]), f"{second[0]} came before {orphaned[-1]}"
     assert watcher.crowded == []
     assert watcher.without == []
-    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
-        site.cluster.set_node_annotation(node.metadata.name, "standin.virtpools.io/stop-seconds", "0.3")
     _assert_like(site, undisturbed)
 
 
@@ -249,6 +249,11 @@ def test_of_two_runs_started_together_one_waits_and_finds_nothing_left_to_do(
     assert watcher.crowded == []
     assert watcher.without == []
     _assert_like(site, undisturbed)
+
+
+def _stop_seconds(site: Site, seconds: float) -> None:
+    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
+        site.cluster.set_node_annotation(node.metadata.name, "standin.virtpools.io/stop-seconds", str(seconds))
 
 
 def _time(write: Write) -> str:

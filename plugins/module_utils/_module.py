@@ -43,6 +43,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import NO_POOLS, Entry
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
@@ -165,8 +166,8 @@ class Task:
         given = pool_sources.read(self.params, lambda: self.cluster)
         return self.earlier.pools if self.earlier else given
 
-    def options(self) -> plan.Options:
-        options = plan.Options(
+    def options(self) -> Options:
+        options = Options(
             overlap=self.params["overlap"],
             prune=self.params["prune"],
             max_unavailable=self.params["max_unavailable"],

@@ -253,6 +253,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 
 ARGUMENTS = {
@@ -310,7 +311,7 @@ def body(task: _module.Task) -> dict:
     }
 
 
-def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: plan.Options) -> bool:
+def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: Options) -> bool:
     admission = made.snapshot.admission
     if made.undoing or admission is None:
         return True
@@ -318,7 +319,7 @@ def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: plan.Options) -
     return known.has(history.entry_of(pools, plan.recorded(made.snapshot), options, "", ""))
 
 
-def _plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> tuple[plan.Plan, tuple[Finding, ...]]:
+def _plan(task: _module.Task, pools: t.Sequence[Pool], options: Options) -> tuple[plan.Plan, tuple[Finding, ...]]:
     """The plan, and what it means for VMs."""
     if task.params["dump"]:
         objects = dump.read_objects(task.params["dump"])
@@ -355,7 +356,7 @@ def _canary_vms(task: _module.Task, made: plan.Plan) -> t.Iterator[Finding]:
     yield from canary.findings(drafts)
 
 
-def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: plan.Options) -> plan.Plan:
+def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
     found = task.snapshot()
     if task.params["for_run"]:
         first = plan.make(found, pools, options)

@@ -26,8 +26,8 @@ options:
   state:
     description:
       - V(present) creates and updates the DaemonSets of all pools.
-      - V(absent) deletes those of pools that exist and are not in the list, provided that O(prune=true). A DaemonSet whose pool still owns a
-        node is not deleted.
+      - V(absent) deletes those of pools that exist and are not in the list, provided that O(prune=true). It is refused while such a pool
+        owns a node that could be handed over, and leaves alone a pool with nodes that cannot leave it now.
     type: str
     default: present
     choices:
@@ -56,8 +56,12 @@ changes:
   sample: ["DaemonSet kubevirt/virt-handler-gpu: create"]
 """
 
+import typing as t
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange
 
 ARGUMENTS = {
@@ -73,8 +77,10 @@ def body(task: _module.Task) -> dict:
     task.refuse(made)
     changes = made.daemonsets
     if task.params["state"] == "absent":
+        changes = made.retired
         # In check mode nodes have not left their pool.
-        changes = made.retired if task.check_mode else made.removable
+        if made.holding and not task.check_mode:
+            raise ClusterError(" ".join(_held(pool, nodes) for pool, nodes in made.holding.items()))
     if task.check_mode:
         diffs = [_carry_out(task, change, dry_run=True) for change in changes]
     elif changes:
@@ -83,6 +89,13 @@ def body(task: _module.Task) -> dict:
     else:
         diffs = []
     return {"changed": bool(changes), "changes": [str(change) for change in changes], "diff": diffs}
+
+
+def _held(pool: str, nodes: t.Sequence[str]) -> str:
+    return (
+        f"Pool {pool} still has node(s) {listed(nodes)}, which would be left without a virt-handler; hand them over "
+        "first: run again."
+    )
 
 
 def _carry_out(task: _module.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:

@@ -96,6 +96,7 @@ def test_one_with_a_wrong_image_does_not_pass(scene: Scene) -> None:
     assert machines(scene) == []
 
 
+@pytest.mark.thorough
 def test_one_that_a_dead_run_leaves_goes_with_the_pools(scene: Scene) -> None:
     """Like all else that was made for them."""
     newest = {**NEWER, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newest"}

@@ -59,7 +59,7 @@ ROUND: dict[str, tuple[str, Object]] = {
 }
 """Each a playbook with its variables, on the cluster as the one before it left it."""
 KINDS = [*ROUND] if ALL else ["first site", "pools changed", "removed"]
-SAMPLE = [("first site", 12, "killed after"), ("pools changed", 9, "stale"), ("removed", 5, "lost after")]
+SAMPLE = [("first site", 12, "killed after"), ("removed", 5, "lost after")]
 """Runs through ansible-playbook, the write at which each is disturbed, and how."""
 ROLES = {"site": "handler_pools", "rollout": "rollout", "rollback": "rollback", "remove": "remove_pools"}
 COMMON = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_max_unavailable": "100%"}

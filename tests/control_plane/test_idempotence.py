@@ -178,6 +178,7 @@ def test_a_reader_can_plan_but_is_told_what_it_lacks_for_a_run(site: Site) -> No
         assert right in refused
 
 
+@pytest.mark.thorough
 def test_a_pool_list_in_another_order_changes_nothing_where_pools_do_not_overlap(site: Site) -> None:
     site.run(FIRST, virtpools_prune=True).succeeded()
     with site.nothing_written():

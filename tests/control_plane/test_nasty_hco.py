@@ -70,6 +70,7 @@ def test_the_exclusion_goes_beside_what_others_keep_in_the_annotation(scene: Sce
     scene.settled([GPU])
 
 
+@pytest.mark.thorough
 def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scene: Scene) -> None:
     scene.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/customizeComponents/patches"})
     scene.cluster.wait(lambda: any(OWNER in patch["patch"] for patch in _patches(scene)), 30, "HCO to revert that")
@@ -78,6 +79,7 @@ def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scene: 
     scene.settled([GPU])
 
 
+@pytest.mark.thorough
 def test_somebody_who_drops_our_operation_loses_it_until_the_next_run(scene: Scene) -> None:
     _annotate(scene, json.dumps(SOMEBODYS))
     scene.cluster.wait(lambda: not any(OWNER in patch["patch"] for patch in _patches(scene)), 30, "HCO to act")

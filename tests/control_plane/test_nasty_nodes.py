@@ -80,6 +80,7 @@ def test_a_node_that_never_gets_its_handler_returns_to_its_former_owner(scene: S
     scene.settled([GPU])
 
 
+@pytest.mark.thorough
 def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scene) -> None:
     tainted = pool("tainted", "tainted")
     said = pooled.site([GPU, tainted]).succeeded().stdout

@@ -82,6 +82,7 @@ def test_a_broken_canary_leaves_the_fleet_as_it_was(scene: Scene) -> None:
     assert differences(before, dump(scene.cluster)) == {}
 
 
+@pytest.mark.thorough
 def test_a_first_wave_that_goes_back_leaves_no_vm_waiting_for_the_pool(scene: Scene, tmp_path: Any) -> None:
     """The pool's only node is the primary's again, so VMs are not given to the pool any more; later runs go on."""
     error = rollout(scene, GPU, "rollback_wave", virtpools_gates=closed_at(tmp_path, 1)).refused()
@@ -96,6 +97,7 @@ def test_a_first_wave_that_goes_back_leaves_no_vm_waiting_for_the_pool(scene: Sc
 
 def test_a_wave_of_new_images_goes_back_alone(scene: Scene, tmp_path: Any) -> None:
     """Earlier waves keep the handlers that they got, later ones what they have; the same command goes on from there."""
+    scene.site([GPU]).succeeded()
     with Watcher(scene.cluster) as watcher:
         error = rollout(scene, NEWER, "rollback_wave", virtpools_gates=closed_at(tmp_path, 2)).refused()
         watcher.stop()
@@ -111,6 +113,7 @@ def test_a_wave_of_new_images_goes_back_alone(scene: Scene, tmp_path: Any) -> No
     scene.settled([NEWER], virtpools_waves=WAVES)
 
 
+@pytest.mark.thorough
 def test_a_later_wave_takes_the_whole_fleet_back(scene: Scene, tmp_path: Any) -> None:
     """To the list before, with the history none the wiser."""
     before, entries = EndState.of(scene.cluster), scene.module("pool_history")["entries"]

@@ -148,6 +148,7 @@ def test_all_goes_as_foretold_though_it_is_cut_and_vms_run_on(story: Story) -> N
     assert story.left_behind() == {}
 
 
+@pytest.mark.thorough
 def test_vms_are_migrated_first_when_asked(story: Story) -> None:
     story.site(POOLS).succeeded()
     story.start_vm("guest")
@@ -178,6 +179,7 @@ def test_nodes_go_back_when_their_vms_have_ended_when_asked(story: Story) -> Non
     assert story.left_behind() == {}
 
 
+@pytest.mark.thorough
 def test_a_degraded_kubevirt_keeps_only_the_exclusion(story: Story) -> None:
     story.site(POOLS).succeeded()
     story.patch("kubevirt/kubevirt", {"op": "add", "path": "/spec/customizeComponents/patches/-", "value": UNAPPLIABLE})

@@ -83,6 +83,7 @@ def test_the_list_before_is_brought_back_as_foretold(story: Story) -> None:
     story.settled(FORMER)
 
 
+@pytest.mark.thorough
 def test_a_rollback_of_a_rollback_returns(story: Story) -> None:
     story.rollback().succeeded()
     assert story.state() == story.edited
@@ -92,6 +93,7 @@ def test_a_rollback_of_a_rollback_returns(story: Story) -> None:
     assert story.state() == story.former
 
 
+@pytest.mark.thorough
 def test_a_run_that_failed_is_undone(story: Story) -> None:
     entries = story.history()["entries"]
     failed = story.site(BROKEN, virtpools_pull_timeout=3, virtpools_node_timeout=5)

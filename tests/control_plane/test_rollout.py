@@ -137,6 +137,7 @@ def test_a_gate_stops_a_new_image_and_what_was_not_reached_keeps_the_old(scene: 
     scene.settled([newer], virtpools_waves=WAVES)
 
 
+@pytest.mark.thorough
 def test_what_closes_our_own_gate_closes_it_again_until_somebody_accepts_it(scene: Scene, tmp_path: Path) -> None:
     """A handler that breaks while the first wave soaks: no other node is touched, nor by the next run."""
     breaks = tmp_path / "breaks.yml"

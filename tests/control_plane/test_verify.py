@@ -20,6 +20,7 @@ import pytest
 import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import verify
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Verifier
 from local_cluster import Fleet, Nodes
@@ -176,9 +177,9 @@ def messages(objects: list[Object], code: str, pools: list[Object] | None = None
     """Return what a verification of these objects says with this code, as an error."""
     found = snapshot.from_objects(objects)
     if pools is None:
-        made = plan.make(found, plan.recorded(found), plan.recorded_options(found, plan.Options()))
+        made = plan.make(found, plan.recorded(found), plan.recorded_options(found, Options()))
     else:
-        made = plan.make(found, parse_pools(pools), plan.Options())
+        made = plan.make(found, parse_pools(pools), Options())
     report = verify.of_dump(objects, Verifier(made))
     return [each.message for each in report.findings if (each.severity, each.code) == ("error", code)]
 

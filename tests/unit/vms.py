@@ -16,6 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     snapshot,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
 
 IMAGE, STOCK = builders.GPU_LAUNCHER_IMAGE, builders.LAUNCHER_IMAGE
@@ -76,7 +77,7 @@ def plan_of(pool=None, *, of_nodes=None, objects=None, **fields):
     found = builders.snapshot_of(
         nodes() if of_nodes is None else of_nodes, [pool], admission=admission(*live), **fields
     )
-    return plan.make(found, [pool], plan.Options())
+    return plan.make(found, [pool], Options())
 
 
 def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made_by=None, **fields):

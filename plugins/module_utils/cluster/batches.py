@@ -20,7 +20,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     preflight,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.drain import LEAVE, Drain
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Move, Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Move
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock, Persistence
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writes import write_owner
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Move
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import HandlerPod, Node
 
 Result = t.Literal["done", "returned", "stuck", "failed"]

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan, Wave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Wave
 
 _MOST_NAMED = 20
 

@@ -10,8 +10,9 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import capacity, names, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan, Wave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange, Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Due
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Wave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.state import State
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.upgrade import Upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import VERDICTS

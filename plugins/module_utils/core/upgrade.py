@@ -28,6 +28,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings i
     note,
     warning,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Verifier
@@ -78,7 +79,7 @@ class Upgrade:
         return f"{step} can go ahead."
 
 
-def check(snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, options: plan.Options) -> Upgrade:
+def check(snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, options: Options) -> Upgrade:
     """Whether this cluster is fit for the upgrade.
 
     :param target: KubeVirt's version after it.
@@ -112,7 +113,7 @@ def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
         )
 
 
-def _now(snapshot: Snapshot, options: plan.Options) -> t.Sequence[Finding]:
+def _now(snapshot: Snapshot, options: Options) -> t.Sequence[Finding]:
     """What is wrong already, compared with what the cluster records."""
     if not snapshot.pools or snapshot.primary is None:
         return preflight.fitness(snapshot)

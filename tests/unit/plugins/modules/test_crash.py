@@ -18,8 +18,9 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, kinds, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
 from ansible_collections.virtpools.kubevirt.plugins.modules import run_lease
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -60,7 +61,7 @@ class Run:
 
 
 FIRST = Run("handler_pools", {"virtpools_pools": [GPU, RT]})
-FIRST_DIGEST = history.entry_of(parse_pools([GPU, RT]), (), plan.Options(), "", "").digest
+FIRST_DIGEST = history.entry_of(parse_pools([GPU, RT]), (), Options(), "", "").digest
 NEWER = FIRST.then("handler_pools", virtpools_pools=[NEXT_GPU, RT])
 ASSIGNING = FIRST.then("handler_pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
 STOPPED = FIRST.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_stop_after_wave=1)

@@ -70,8 +70,16 @@ class TestAbsent:
         assert world.writes == []
 
     @pytest.mark.parametrize(("owner", "former"), [("gpu", None), (names.IN_TRANSIT, "gpu"), (None, "gpu")])
-    def test_not_what_still_has_a_node(self, run, world, owner, former):
+    def test_refuses_while_a_node_has_still_to_leave(self, run, world, owner, former):
+        """Passed over in silence, the run would end well with the pool still there."""
         world.put(builders.node("n2", owner, former))
+        text = run.failure("pool_daemonsets", pools=[OTHER], state="absent", prune=True)
+        assert "Pool gpu still has node(s) n2" in text
+        assert "run again" in text
+        assert world.writes == []
+
+    def test_leaves_alone_what_a_dead_node_cannot_leave(self, run, world):
+        world.put(builders.node("n2", "gpu", ready=False))
         assert self.absent(run)["changed"] is False
         assert live(world) is not None
 

@@ -12,6 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.batches import Timeouts
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, World
 
@@ -34,7 +35,7 @@ def make_world(*nodes, of_kubevirt=None, sets=None, pods=None):
 
 def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
     found = live.take_snapshot(world.client(), nodes=only or None)
-    made = plan.make(found, pools, plan.Options(**options))
+    made = plan.make(found, pools, Options(**options))
     outcomes = batches.carry_out(world.client(), made, made.moves, TIMEOUTS, world.clock(), prepull=prepull)
     assert world.doubled == []
     return {outcome.move.node: outcome.result for outcome in outcomes}

@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.batches import Timeouts
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.drain import LEAVE, VMS_ON_NODES, Drain
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
@@ -250,7 +251,7 @@ class TestBatch:
         for obj in vm("a", "n1", **(vm_fields or {})):
             world.put(obj)
         Kubevirt(world)
-        made = plan.make(live.take_snapshot(world.client()), [self.POOL], plan.Options(drain=vms))
+        made = plan.make(live.take_snapshot(world.client()), [self.POOL], Options(drain=vms))
         timeouts = Timeouts(handler=60, pull=30, migrations=30)
         try:
             found = batches.carry_out(world.client(), made, made.moves, timeouts, world.clock(), prepull=True, vms=vms)
@@ -282,7 +283,7 @@ class TestBatch:
 def test_the_digest_covers_what_becomes_of_vms():
     def digest(vms):
         return plan.make(
-            builders.snapshot_of([builders.node("n1"), builders.node("n2")]), [], plan.Options(drain=vms)
+            builders.snapshot_of([builders.node("n1"), builders.node("n2")]), [], Options(drain=vms)
         ).digest
 
     assert digest(LEAVE) != digest(MIGRATE) != digest(Drain("migrate", "wait"))
@@ -292,5 +293,5 @@ def test_the_digest_covers_what_becomes_of_vms():
 def test_where_vms_are_migrated_nodes_move_one_at_a_time(vms, batches):
     nodes = [*(builders.node(name, labels={"hw": "gpu"}) for name in NODES[:3]), builders.node("stays")]
     snapshot = builders.snapshot_of(nodes, [builders.pool("gpu")])
-    made = plan.make(snapshot, [builders.pool("gpu")], plan.Options(max_unavailable="100%", drain=vms))
+    made = plan.make(snapshot, [builders.pool("gpu")], Options(max_unavailable="100%", drain=vms))
     assert (len(made.moves), len(made.batches)) == (3, batches)

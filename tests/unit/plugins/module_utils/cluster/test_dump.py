@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, plan, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 yaml = pytest.importorskip("yaml")
@@ -37,9 +38,9 @@ def test_yaml_and_json_files_make_one_snapshot(tmp_path):
 def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(OBJECTS))
     pools = [builders.pool("gpu", selector={"deviceNames": ["example.com/gpu"]})]
-    offline = plan.make(dump.read(str(tmp_path)), pools, plan.Options())
+    offline = plan.make(dump.read(str(tmp_path)), pools, Options())
     served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], version="v1.36.3")
-    online = plan.make(builders.snapshot_of([OBJECTS[2]], admission=served), pools, plan.Options())
+    online = plan.make(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
     assert (offline.digest, offline.changes()) == (online.digest, online.changes())
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.handover import Batch, Outcome, Target
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Move
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, Behaviour, World
 

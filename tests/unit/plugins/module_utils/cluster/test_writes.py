@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError, Conflict
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, kinds, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -132,7 +133,7 @@ class TestOwner:
 
 
 def change_of(snapshot):
-    (change,) = plan.make(snapshot, [GPU], plan.Options()).daemonsets
+    (change,) = plan.make(snapshot, [GPU], Options()).daemonsets
     return change
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import activation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.activation import Progress
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.schedule import Move
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 NEW = "registry.example/launcher:new"

@@ -16,12 +16,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     plan,
     state,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 POLICY, BINDING = kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING
 GPU = builders.pool("gpu")
 BIG = builders.pool("big", nodeExpressions=[{"key": "cores", "operator": "Gt", "values": ["64"]}])
-GUARDED = plan.Options(guard=True)
+GUARDED = Options(guard=True)
 LINES = [f"{kind} {name}" for name in names.GUARDS for kind in (POLICY, BINDING)]
 
 
@@ -43,7 +44,7 @@ class TestPlan:
     def test_creates_updates_and_deletes(self):
         assert made().guard_changes == tuple(f"{line}: create" for line in LINES)
         assert made(live(BIG)).guard_changes == (f"{LINES[0]}: update",)
-        gone = made(live(), plan.Options())
+        gone = made(live(), Options())
         assert sorted(gone.guard_changes) == sorted(f"{line}: delete" for line in LINES)
         assert gone.guard_changes[0] == f"{BINDING} {names.OWNER_GUARD}: delete", "a policy without one does nothing"
         assert set(gone.guard_changes) <= set(gone.changes())
@@ -51,15 +52,15 @@ class TestPlan:
 
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
         assert not made(live()).changed
-        assert made(options=plan.Options()).guard_changes == ()
+        assert made(options=Options()).guard_changes == ()
 
     def test_lets_in_what_the_node_policy_gives(self):
-        found = made(options=plan.Options(guard=True, assign_new_nodes=True)).guard
+        found = made(options=Options(guard=True, assign_new_nodes=True)).guard
         assert found.assigned == (GPU,)
         assert guard.derive(builders.NAMESPACE, (GPU,))[0] != guard.derive(builders.NAMESPACE, ())[0]
 
     def test_is_approved_with_the_option(self):
-        with_it, without = made().digest, made(options=plan.Options()).digest
+        with_it, without = made().digest, made(options=Options()).digest
         assert with_it.objects != without.objects
         assert with_it.options != without.options
         assert with_it.owners == without.owners
@@ -74,17 +75,17 @@ class TestPlan:
         for obj in foreign:
             del obj["metadata"]["labels"]
         assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
-        assert made(foreign, plan.Options()).guard.to_delete == ()
+        assert made(foreign, Options()).guard.to_delete == ()
 
     def test_goes_with_the_last_pool(self):
         found = cluster(live(), [GPU, BIG])
-        assert plan.make(found, (), plan.Options(removed=("gpu",))).guard_changes == ()
-        assert len(plan.make(found, (), plan.Options(removed="all")).guard_changes) == len(LINES)
+        assert plan.make(found, (), Options(removed=("gpu",))).guard_changes == ()
+        assert len(plan.make(found, (), Options(removed="all")).guard_changes) == len(LINES)
 
     @pytest.mark.parametrize("objects", [[], live()])
     def test_is_in_force_as_soon_as_it_is_written_and_as_long_as_it_is_there(self, objects):
         assert made(objects).guard.in_force
-        assert made(objects, plan.Options()).guard.in_force == bool(objects)
+        assert made(objects, Options()).guard.in_force == bool(objects)
 
 
 class TestExclusionDropped:
@@ -124,7 +125,7 @@ class TestExamine:
 
 class TestProbes:
     def test_one_of_each_kind_to_refuse_and_one_to_let_pass(self):
-        found = made(options=plan.Options(guard=True, assign_new_nodes=True)).guard.probes()
+        found = made(options=Options(guard=True, assign_new_nodes=True)).guard.probes()
         judged = [(probe.kind, probe.refused_by) for probe in found]
         assert judged == [
             (kinds.NODE, None),
@@ -139,9 +140,7 @@ class TestProbes:
 
     def test_an_earlier_pool_may_take_it(self):
         everywhere = builders.pool("all", nodeSelector={"cores": "65", "hw": "big"})
-        found = made(
-            options=plan.Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG]
-        )
+        found = made(options=Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG])
         owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found.guard.probes()]
         assert owners[1:3] == ["all", "all"]
 

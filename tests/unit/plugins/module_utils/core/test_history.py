@@ -8,15 +8,16 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, history, names, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import dialects, history, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import History, OpenWave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 
 def entry(*pools, applied="2026-11-21T19:30:00Z", recorded=(), **options):
     made = [builders.pool(pool) if isinstance(pool, str) else pool for pool in pools]
-    return history.entry_of(made, recorded, plan.Options(**options), applied, "somebody on host")
+    return history.entry_of(made, recorded, Options(**options), applied, "somebody on host")
 
 
 def read_back(known):

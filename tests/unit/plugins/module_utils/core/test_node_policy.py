@@ -15,12 +15,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     state,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import snapshot as snapshots
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 KIND = kinds.MUTATING_ADMISSION_POLICIES[0]
 GPU = builders.pool("gpu")
 BIG = builders.pool("big", nodeExpressions=[{"key": "cores", "operator": "Gt", "values": ["64"]}])
-ASSIGNING = plan.Options(assign_new_nodes=True)
+ASSIGNING = Options(assign_new_nodes=True)
 
 
 def live(*pools, name=names.NODE_POLICY):
@@ -48,7 +49,7 @@ class TestPlan:
         ]
         assert made().node_policy_changes == tuple(f"{line}: create" for line in lines)
         assert made(live(BIG)).node_policy_changes == (f"{lines[0]}: update",)
-        gone = made(live(GPU), options=plan.Options())
+        gone = made(live(GPU), options=Options())
         assert gone.node_policy_changes == tuple(f"{line}: delete" for line in reversed(lines))
         assert set(gone.node_policy_changes) <= set(gone.changes())
         assert gone.changed
@@ -56,15 +57,15 @@ class TestPlan:
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
         assert made(live(GPU)).node_policy_changes == ()
         assert not made(live(GPU)).changed
-        assert made(options=plan.Options()).node_policy_changes == ()
+        assert made(options=Options()).node_policy_changes == ()
 
     def test_takes_a_candidate_away_that_a_killed_run_left(self):
         left = live(GPU, name=names.CANDIDATE_NODE_POLICY)
         assert len(made({**live(GPU), **left}).node_policy.to_delete) == 2
-        assert len(made({**live(GPU), **left}, options=plan.Options()).node_policy.to_delete) == 4
+        assert len(made({**live(GPU), **left}, options=Options()).node_policy.to_delete) == 4
 
     def test_is_approved_with_the_option(self):
-        with_it, without = made().digest, made(options=plan.Options()).digest
+        with_it, without = made().digest, made(options=Options()).digest
         assert with_it.objects != without.objects
         assert with_it.options != without.options
         assert with_it.owners == without.owners
@@ -83,16 +84,16 @@ class TestPlan:
         for obj in foreign.values():
             del obj["metadata"]["labels"]
         assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
-        assert made(foreign, options=plan.Options()).node_policy.to_delete == ()
+        assert made(foreign, options=Options()).node_policy.to_delete == ()
 
     def test_of_a_removal_keeps_the_pools_that_stay(self):
         found = cluster(live(GPU, BIG), [GPU, BIG])
-        part = plan.make(found, (), plan.Options(removed=("gpu",)))
+        part = plan.make(found, (), Options(removed=("gpu",)))
         assert [pool.name for pool in part.node_policy.pools] == ["big"]
         assert len(part.node_policy.to_write) == 1
-        everything = plan.make(found, (), plan.Options(removed="all"))
+        everything = plan.make(found, (), Options(removed="all"))
         assert len(everything.node_policy.to_delete) == 2
-        assert plan.make(cluster(), (), plan.Options(removed="all")).node_policy_changes == ()
+        assert plan.make(cluster(), (), Options(removed="all")).node_policy_changes == ()
 
 
 class TestExamine:

@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import outlook, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.outlook import Mapping, Subject
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
@@ -178,7 +179,7 @@ class TestMapping:
     def test_of_a_pool_list_is_the_one_after_the_run_with_the_nodes_as_they_are_then(self):
         pool = vms.gpu()
         bare = [node for node in nodes() if node["metadata"]["labels"].pop("virtpools.io/pool", None) or True]
-        found = plan.make(builders.snapshot_of(bare, admission=vms.admission()), [pool], plan.Options(overlap="error"))
+        found = plan.make(builders.snapshot_of(bare, admission=vms.admission()), [pool], Options(overlap="error"))
         after = Mapping.after(found, [pool])
         seen = outlook.look(subject(vm=vm()), after)
         assert whens(seen) == [("next start", "gpu")]
@@ -187,19 +188,19 @@ class TestMapping:
 
     def test_of_a_pool_list_that_is_refused_says_so_and_keeps_pools_that_are_not_listed(self):
         listed = vms.gpu("other", virtHandlerImage="registry.example/virt-handler:v0.1.0")
-        made = plan.make(vms.plan_of(of_nodes=nodes()).snapshot, [listed], plan.Options())
+        made = plan.make(vms.plan_of(of_nodes=nodes()).snapshot, [listed], Options())
         found = outlook.look(subject(vm=vm()), Mapping.after(made, [listed]))
         assert "skew" in builders.codes(found.findings, "error")
         assert {answer.pool for answer in found.cases[0].explained.answers} == {"other", "gpu"}
 
     def test_with_a_back_end_that_leaves_launcher_pods_alone_takes_no_vm(self):
-        made = plan.make(vms.plan_of(of_nodes=nodes()).snapshot, [vms.gpu()], plan.Options(launcher_backend="none"))
+        made = plan.make(vms.plan_of(of_nodes=nodes()).snapshot, [vms.gpu()], Options(launcher_backend="none"))
         assert whens(outlook.look(subject(vm=vm()), Mapping.after(made, [vms.gpu()]))) == [("next start", "primary")]
 
     def test_of_kubevirt_aie_webhook_leads_to_no_node(self):
         pool = vms.gpu(unmatched="allow")
         bare = builders.snapshot_of(nodes(), [pool], admission=vms.admission(aie=True))
-        made = plan.make(bare, [pool], plan.Options(launcher_backend="aie_webhook"))
+        made = plan.make(bare, [pool], Options(launcher_backend="aie_webhook"))
         (case,) = outlook.look(subject(vm=vm()), Mapping.after(made, [pool])).cases
         assert (case.explained.pool, case.explained.image, case.explained.requirement) == ("gpu", vms.IMAGE, None)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, names, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.waves import parse
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
 
@@ -310,11 +310,12 @@ class TestPrune:
     def test_gives_the_nodes_back_and_deletes_the_daemonset_last(self):
         found = made([hw("fpga", owner="fpga")], [GPU], existing=[GPU, FPGA], prune=True)
         assert found.changes() == ("Node n1: fpga -> primary", "DaemonSet kubevirt/virt-handler-fpga: delete")
-        assert found.removable == (), "it still has a node"
+        assert found.holding == {"fpga": ("n1",)}
 
     def test_a_pool_without_nodes_can_go_at_once(self):
         found = made([], [GPU], existing=[GPU, FPGA], prune=True)
-        assert [change.pool for change in found.removable] == ["fpga"]
+        assert [change.pool for change in found.retired] == ["fpga"]
+        assert found.holding == {}
 
     @pytest.mark.parametrize(
         ("owner", "former"), [("fpga", None), (names.IN_TRANSIT, "fpga"), (None, "fpga"), ("gpu", "fpga")]
@@ -322,7 +323,7 @@ class TestPrune:
     def test_a_pool_that_a_dead_node_cannot_leave_stays(self, owner, former):
         """Else the run would plan its deletion for ever and never do it."""
         found = made([builders.node("n1", owner, former, ready=False)], [GPU], existing=[GPU, FPGA], prune=True)
-        assert found.retired == found.removable == ()
+        assert (found.retired, found.holding) == ((), {})
         assert "n1 cannot leave it now" in builders.message(found.findings, "pool_not_removed")
         assert not found.pending
 
@@ -330,7 +331,7 @@ class TestPrune:
         found = made([builders.node("n1", None, "fpga")], [GPU], existing=[GPU, FPGA], prune=True)
         assert lines(found) == ["Node n1: finish the handover to primary"]
         assert [change.pool for change in found.retired] == ["fpga"]
-        assert found.removable == ()
+        assert found.holding == {"fpga": ("n1",)}
 
     def test_foreign_daemonsets_are_not_touched(self):
         foreign = builders.pool_daemonset(FPGA)
@@ -367,26 +368,6 @@ class TestBatches:
         nodes = [hw("gpu", f"node-{index}") for index in (10, 9, 100, 1)]
         random.Random(1).shuffle(nodes)
         assert [move.node for move in made(nodes).moves] == ["node-1", "node-9", "node-10", "node-100"]
-
-
-class TestOptions:
-    @pytest.mark.parametrize("value", [1, 5, "1", "17", "1%", "100%"])
-    def test_good_max_unavailable(self, value):
-        assert Options(max_unavailable=value).at_once(10) >= 1
-
-    def test_a_number_as_text_is_a_number(self):
-        assert Options(max_unavailable="3") == Options(max_unavailable=3)
-
-    @pytest.mark.parametrize(
-        "value", [0, -1, "0", "-1", "0%", "101%", "10 %", "", "ten", 1.5, True, None, [], "²", "9" * 5000]
-    )
-    def test_bad_max_unavailable(self, value):
-        with pytest.raises(InputErrors, match="max_unavailable is .*give a number from 1, or a percentage"):
-            Options(max_unavailable=value)
-
-    @pytest.mark.parametrize(("value", "nodes", "expected"), [("50%", 4, 2), ("50%", 1, 1), ("100%", 7, 7), (3, 1, 3)])
-    def test_at_once(self, value, nodes, expected):
-        assert Options(max_unavailable=value).at_once(nodes) == expected
 
 
 OBJECTS, OWNERS, OPTIONS = "the desired objects", "the owners of nodes", "the options"
@@ -458,10 +439,6 @@ class TestDigest:
     def test_that_is_none_is_refused(self, text):
         with pytest.raises(InputErrors, match="expected_plan is .*which is no plan digest; copy it"):
             made([]).digest.mismatch(text)
-
-
-def test_natural_order():
-    assert sorted(["n10", "n9", "a", "n9b2", "n9b10"], key=plan.natural) == ["a", "n9", "n9b2", "n9b10", "n10"]
 
 
 def test_a_replacement_that_no_run_has_proven_is_finished_unless_its_template_is_old_again():

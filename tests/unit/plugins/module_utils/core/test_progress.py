@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import plan, progress, report, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.progress import Due, Progress
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -27,7 +28,7 @@ def made():
         builders.node("stays"),
     ]
     pools = [builders.pool("gpu")]
-    return plan.make(builders.snapshot_of(nodes, pools), pools, plan.Options(waves=waves.parse(CANARY)))
+    return plan.make(builders.snapshot_of(nodes, pools), pools, Options(waves=waves.parse(CANARY)))
 
 
 def test_all_waves_unless_one_is_the_last(made):
@@ -64,7 +65,7 @@ def test_nothing_is_pending_where_all_before_the_stop_is_done(made):
         builders.node("n2", labels={"hw": "gpu"}),
     ]
     pools = [builders.pool("gpu")]
-    options = plan.Options(waves=waves.parse(CANARY))
+    options = Options(waves=waves.parse(CANARY))
     state = builders.snapshot_of([*moved, builders.node("stays")], pools)
     after = plan.make(state, pools, options)
     assert (Due.of(after, 1).pending, Due.of(after, None).pending) == (False, True)

@@ -25,7 +25,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
 
 GPU, RT = builders.pool("gpu"), builders.pool("rt")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, plan, report, state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 

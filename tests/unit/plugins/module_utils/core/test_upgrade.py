@@ -9,12 +9,12 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
     names,
     outdated_policy,
-    plan,
     report,
     upgrade,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 TARGET = "v1.9.1"
@@ -31,7 +31,7 @@ def cluster(nodes=None, *, policies=(), **fields):
 
 
 def check(snapshot=None, target=TARGET, pools=(NEXT,), **options):
-    return upgrade.check(snapshot or cluster(), target, pools, plan.Options(**options))
+    return upgrade.check(snapshot or cluster(), target, pools, Options(**options))
 
 
 def codes(found, *severities):

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, report
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verification import Verifier, read_fail_on
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
@@ -298,7 +299,7 @@ def test_pods_on_dead_nodes_are_excused():
 def test_a_pool_without_its_daemonset():
     pool = vms.gpu()
     made = vms.plan.make(
-        builders.snapshot_of([vms.node("rest")], admission=vms.admission(*vms.policy())), [pool], vms.plan.Options()
+        builders.snapshot_of([vms.node("rest")], admission=vms.admission(*vms.policy())), [pool], Options()
     )
     found = verified(made=made)
     assert found.problems["daemonset_missing"] == 1
@@ -308,11 +309,11 @@ def test_a_pool_without_its_daemonset():
 def test_a_daemonset_whose_pool_is_gone_from_the_list():
     pools = [vms.gpu(), builders.pool("former")]
     snapshot = builders.snapshot_of(vms.nodes(), pools, admission=vms.admission(*vms.policy()))
-    made = vms.plan.make(snapshot, pools[:1], vms.plan.Options(prune=True))
+    made = vms.plan.make(snapshot, pools[:1], Options(prune=True))
     found = verified(made=made)
     assert found.problems == {"daemonset_left": 1}
     assert "virt-handler-former" in message(found, "daemonset_left")
-    assert problems(made=vms.plan.make(snapshot, pools[:1], vms.plan.Options())).get("daemonset_left") is None
+    assert problems(made=vms.plan.make(snapshot, pools[:1], Options())).get("daemonset_left") is None
 
 
 @pytest.mark.parametrize("allow_skew", [False, True])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, plan, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.waves import Member
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -28,6 +29,10 @@ def problems(raw):
     with pytest.raises(InputErrors) as caught:
         waves.parse(raw)
     return list(caught.value.messages)
+
+
+def test_natural_order():
+    assert sorted(["n10", "n9", "a", "n9b2", "n9b10"], key=waves.natural) == ["a", "n9", "n9b2", "n9b10", "n10"]
 
 
 @pytest.mark.parametrize("raw", [None, [], ""])
@@ -164,7 +169,7 @@ class TestPlans:
 
     def plan_of(self, raw, nodes=NODES):
         pools = [builders.pool("gpu")]
-        return plan.make(builders.snapshot_of(list(nodes), pools), pools, plan.Options(waves=waves.parse(raw)))
+        return plan.make(builders.snapshot_of(list(nodes), pools), pools, Options(waves=waves.parse(raw)))
 
     def test_batches_follow_the_waves(self):
         found = self.plan_of([{"match": {"platform": "b"}, "count": 1}, {"per": "platform"}])

@@ -20,8 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from local_cluster import Fleet, LocalCluster, keep_logs
 from local_cluster import cluster as clusters
 from local_cluster import instance as instances
+from playbooks import RunningPlaybook
 
 StartCluster = Callable[..., LocalCluster]
+
+# Tests run beside others on few cores; that something never happens is told soon enough.
+LocalCluster.patience = 5
 
 _FLEETS = Path(__file__).parent / "fleets"
 _running: list[LocalCluster] = []
@@ -52,6 +56,12 @@ def _starting(session: pytest.Session) -> Iterator[StartCluster]:
 @pytest.fixture(scope="session", autouse=True)
 def _swept() -> None:
     _sweep()
+
+
+@pytest.fixture(autouse=True)
+def _runs_ended() -> Iterator[None]:
+    yield
+    RunningPlaybook.kill_leftovers()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from local_cluster import LocalCluster
 
@@ -137,8 +137,11 @@ def _status(event: str, result: Mapping[str, Any]) -> str:
 class RunningPlaybook:
     """A playbook run under way."""
 
+    _started_here: ClassVar[list[RunningPlaybook]] = []
+
     def __init__(self, process: subprocess.Popen[bytes], mark: str, folder: tempfile.TemporaryDirectory[str]) -> None:
         """Use start instead."""
+        self._started_here.append(self)
         self.process = process
         self._mark = mark
         self._folder = folder
@@ -176,6 +179,14 @@ class RunningPlaybook:
                     os.kill(pid, signal.SIGKILL)
             self.process.wait(30)
             time.sleep(0.01)
+
+    @classmethod
+    def kill_leftovers(cls) -> None:
+        """Kill the runs that a test left behind, as one does that fails: they would disturb the next."""
+        while cls._started_here:
+            left = cls._started_here.pop()
+            if not left.ended():
+                left.kill_all()
 
     def pids(self) -> list[int]:
         """Return the processes that belong to the run and still live."""

@@ -65,7 +65,7 @@ class Scene:
 
     def site(self, pools: Sequence[Mapping[str, Any]], *arguments: str, **variables: Any) -> Run:
         """Run the playbook site to its end, whatever that is."""
-        return self.start(pools, *arguments, **variables).wait(300)
+        return self.start(pools, *arguments, **variables).wait()
 
     def refused(self, pools: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """Return the error of a run that was refused before it wrote anything."""

@@ -61,7 +61,7 @@ def tried(scene: Scene, **arguments: Any) -> str:
 def test_one_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> None:
     """They run on the wave's nodes with their pool's launcher image."""
     marker = scene.cluster.audit_marker()
-    run = start(scene, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait(300).succeeded()
+    run = start(scene, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait().succeeded()
     first, second = (passed(task) for task in run.of("virtpools.kubevirt.canary_vm"))
     assert first == {TITLES["gpu"]: ("gpu-01", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
     assert second == {TITLES["gpu"]: ("gpu-00", IMAGE)}
@@ -74,7 +74,7 @@ def test_one_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> No
 def test_one_gets_a_new_launcher_image_before_other_vms_do(scene: Scene) -> None:
     """That is what it is for. A pool that the wave does not change has none."""
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
-    run = start(scene, "rollout", NEWER, PLAIN, **variables).wait(300).succeeded()
+    run = start(scene, "rollout", NEWER, PLAIN, **variables).wait().succeeded()
     (task,) = run.of("virtpools.kubevirt.canary_vm")
     assert passed(task) == {TITLES["gpu"]: ("gpu-01", NEWER["virtLauncherImage"])}
 
@@ -105,7 +105,7 @@ def test_one_that_a_dead_run_leaves_goes_with_the_pools(scene: Scene) -> None:
     scene.cluster.wait(lambda: machines(scene)[:2] == waiting, 200, "the canary VM", interval=0.5)
     run.kill_all()
     assert "canary_vms_left" in scene.findings()
-    removed = start(scene, "remove", virtpools_remove="all").wait(300).succeeded()
+    removed = start(scene, "remove", virtpools_remove="all").wait().succeeded()
     assert f"VirtualMachine {TITLES['gpu']}: delete" in removed.changes
     scene.cluster.wait(lambda: machines(scene) == [], 30, "all of it to go", interval=0.5)
     assert scene.owners() == {}

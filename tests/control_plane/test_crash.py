@@ -125,7 +125,7 @@ class Playbooks:
         """Run it until its end or its death, and return what it fails with."""
         self._dead = False
         self._running = playbooks.start(playbook, kubeconfig, None, **variables)
-        ended = self._running.wait(300)
+        ended = self._running.wait()
         if self._dead:
             return "killed"
         return str(ended) if ended.rc else None

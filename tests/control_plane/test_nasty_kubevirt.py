@@ -209,7 +209,7 @@ def test_an_upgrade_that_begins_half_way_stops_the_run_and_the_next_one_follows_
         "deploy/virt-operator",
         "virt-operator=stock.example/kubevirt/virt-operator:v1.9.1",
     )
-    said = running.wait(300).refused()
+    said = running.wait().refused()
     # Where KubeVirt is quicker than the run, the images are what stops it.
     upgrading = "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again."
     assert upgrading in said or "is of another version than KubeVirt v1.9.1" in said

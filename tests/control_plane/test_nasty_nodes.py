@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -134,11 +135,11 @@ def test_a_batch_waits_for_live_migrations_through_its_nodes(pooled: Scene) -> N
     running = pooled.start([changed], virtpools_migration_timeout=120)
     lease = ("lease", "virtpools", "--ignore-not-found")
     pooled.cluster.wait(lambda: pooled.cluster.kubectl("get", "-n", NAMESPACE, *lease), 30, "the run to begin")
-    with pytest.raises(Exception, match="in vain"):
-        pooled.cluster.wait(running.ended, 8, "its end")
+    time.sleep(8)
+    assert not running.ended(), running.wait()
     assert pooled.handlers()["gpu-00"] == [GPU["virtHandlerImage"]]
     pooled.cluster.kubectl("delete", "vmim,vmi", "--all")
-    run = running.wait(120).succeeded()
+    run = running.wait().succeeded()
     assert run.changes == [f"Node {name}: replace the handler of gpu" for name in GPU_NODES]
     assert {image for name in GPU_NODES for image in pooled.handlers()[name]} == {changed["virtHandlerImage"]}
 
@@ -181,7 +182,7 @@ def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scene) -> Non
         pooled.cluster.wait(lambda: "in_transit" in pooled.owners().values(), 60, "a node in transit", interval=0.05)
         watcher.stop()
         pooled.cluster.restart("kube-apiserver", kill=True)
-        run = running.wait(300).succeeded()
+        run = running.wait().succeeded()
     assert pooled.owners() == dict.fromkeys(GPU_NODES, "fresh")
     assert all(FORMER_OWNER not in pooled.node(name)["annotations"] for name in GPU_NODES)
     assert run.changes[-1] == "DaemonSet kubevirt/virt-handler-gpu: delete"

@@ -57,7 +57,7 @@ class Story(Scene):
         return playbooks.start("remove", self.writer.kubeconfig, None, *arguments, **given)
 
     def remove(self, removed: Any = "all", *arguments: str, **variables: Any) -> Run:
-        return self.start_removal(removed, *arguments, **variables).wait(200)
+        return self.start_removal(removed, *arguments, **variables).wait()
 
     def start_vm(self, name: str) -> Object:
         devices = {
@@ -174,7 +174,7 @@ def test_nodes_go_back_when_their_vms_have_ended_when_asked(story: Story) -> Non
     assert not removal.ended(), removal.wait()
     assert story.owners()[node] == "gpu"
     story.stop_vms()
-    removal.wait(200).succeeded()
+    removal.wait().succeeded()
     story.wait_until_settled()
     assert story.left_behind() == {}
 

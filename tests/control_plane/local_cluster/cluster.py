@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kubernetes import client, config, dynamic
 
@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 class LocalCluster:
     """A cluster that runs on this machine; also a context manager that stops it."""
+
+    patience: ClassVar[float] = 1
+    """How many times longer than on an idle machine things may take."""
 
     def __init__(self, instance: Instance) -> None:
         """Use start or attach instead."""
@@ -254,7 +257,8 @@ class LocalCluster:
         self.start_component(component)
 
     def wait(self, predicate: Callable[[], T], timeout: float = 60, what: str = "it", interval: float = 0.1) -> T:
-        """Return what the predicate says as soon as that is true."""
+        """Return what the predicate says as soon as that is true; timeout is in seconds of an idle machine."""
+        timeout *= self.patience
         deadline = time.monotonic() + timeout
         while not (result := predicate()):
             if time.monotonic() > deadline:

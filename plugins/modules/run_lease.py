@@ -27,20 +27,29 @@ attributes:
       - Taking the Lease again for the same run renews it.
 options:
   state:
-    description: Whether the run is to hold the Lease.
+    description:
+      - V(present) takes the Lease, V(absent) releases it.
+      - V(renewed) renews the Lease for O(duration), and fails when the run does not hold it, or no longer.
     type: str
     default: present
     choices:
       - present
+      - renewed
       - absent
   run_id:
     description:
-      - The run. Needed to release; when taking, a new id is made by default.
+      - The run. Needed to release and to renew; when taking, a new id is made by default.
     type: str
   timeout:
     description: How many seconds to wait for another run to end. V(0) does not wait.
     type: int
     default: 120
+  duration:
+    description:
+      - For O(state=renewed), for how many seconds no other run may take the Lease, though no module of this one works. For tasks of yours between
+        those of a run. It holds until the next module of the run renews the Lease, which is then as long as ever. Less than 30 is 30.
+    type: int
+    default: 30
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -53,6 +62,12 @@ EXAMPLES = r"""
 - name: Change something
   virtpools.kubevirt.primary_exclusion:
     run_id: "{{ run.run_id }}"
+
+- name: Keep other runs out while something else is done
+  virtpools.kubevirt.run_lease:
+    state: renewed
+    run_id: "{{ run.run_id }}"
+    duration: 600
 
 - name: End
   virtpools.kubevirt.run_lease:
@@ -75,25 +90,35 @@ namespace:
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import DURATION_SECONDS, RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
 
 ARGUMENTS: _module.Arguments = {
-    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "state": {"type": "str", "default": "present", "choices": ["present", "renewed", "absent"]},
     "run_id": {"type": "str"},
     "timeout": {"type": "int", "default": 120},
+    "duration": {"type": "int", "default": DURATION_SECONDS},
 }
 
 
 def body(task: _module.Task) -> dict:
-    release = task.params["state"] == "absent"
-    if release and not task.params["run_id"]:
-        raise InputErrors(["run_id is missing: to release the Lease, say which run holds it."])
+    state = task.params["state"]
+    if state != "present" and not task.params["run_id"]:
+        what = "release" if state == "absent" else "renew"
+        raise InputErrors([f"run_id is missing: to {what} the Lease, say which run holds it."])
     found = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     namespace = found["metadata"]["namespace"]
     run_id = task.params["run_id"] or _module.new_run_id()
-    lease = RunLease(task.cluster, namespace, run_id, description=_module.description())
+    duration = max(task.params["duration"], DURATION_SECONDS)
+    lease = RunLease(task.cluster, namespace, run_id, description=_module.description(), duration_seconds=duration)
     result = {"run_id": run_id, "namespace": namespace}
+    if state == "renewed":
+        if task.check_mode:
+            lease.check()
+        else:
+            lease.renew()
+        return {"changed": False, **result}
+    release = state == "absent"
     if task.check_mode:
         return {"changed": lease.held() is release, **result}
     if release:

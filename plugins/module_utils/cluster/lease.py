@@ -60,7 +60,7 @@ class RunLease:
 
     ``holder`` is the run's id, the same in all its processes. ``description`` tells people about the run (who, where,
     when); it is stored in the cluster, so it must hold no secret. Set ``cluster.before_write = lease.ensure_fresh`` to
-    have every write checked.
+    have every write checked. ``duration_seconds``, DURATION_SECONDS or more, is for how long the Lease outlasts its last renewal by this process.
 
     All methods raise ClusterError when the API server fails them.
     """
@@ -153,6 +153,10 @@ class RunLease:
             f"Could not renew the Lease {self._where()}: it keeps being changed; see by whom, then run again."
         )
 
+    def check(self) -> None:
+        """Renew nothing. Raises LeaseLost when the Lease is not ours (any more)."""
+        self._ours(self._read())
+
     def ensure_fresh(self) -> None:
         """Renew the Lease unless that was done less than RENEW_SECONDS ago. Call it before each write and in waits.
 
@@ -239,7 +243,7 @@ class RunLease:
 
     def _renewed(self, ours: Object) -> Object:
         lease = copy.deepcopy(ours)
-        lease["spec"]["renewTime"] = _timestamp()
+        lease["spec"].update({"renewTime": _timestamp(), "leaseDurationSeconds": self._duration})
         return lease
 
     def _ours(self, live: Object | None) -> Object:

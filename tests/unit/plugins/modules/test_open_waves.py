@@ -35,10 +35,10 @@ class Rollout:
     def begin(self, objects):
         self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)))
 
-    def run(self, pools=(GPU, RT), role="rollout", closed_at="", **variables):
-        """Run it; ``closed_at``: the wave after which the user's gate is closed."""
-        gate = self._folder / f"closed_at_{closed_at}.yml"
-        gate.write_text(CLOSED.format(name=closed_at), "utf-8")
+    def run(self, pools=(GPU, RT), role="rollout", closed_at="", tasks=CLOSED, **variables):
+        """Run it; ``closed_at``: the wave after which the user's gate is closed, which has these tasks."""
+        gate = self._folder / f"{len(list(self._folder.iterdir()))}.yml"
+        gate.write_text(tasks.format(name=closed_at), "utf-8")
         waves = {"virtpools_waves": WAVES} if role == "rollout" else {}
         given = {"virtpools_pools": list(pools), **waves, "virtpools_gates": [str(gate)], **variables}
         self._stage.run(role, given)
@@ -75,6 +75,14 @@ def test_a_closed_gate_is_asked_again_before_any_other_node_is_touched(rollout):
     rollout.world.writes.clear()
     rollout.run()
     assert rollout.world.writes == []
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, 90), ({"virtpools_gates_hold": 3600}, 3600)])
+def test_no_other_run_begins_while_the_users_gate_is_asked(rollout, given, seconds):
+    another_run = "- virtpools.kubevirt.run_lease: {{timeout: 0}}"
+    error = rollout.fails(tasks=another_run, **given)
+    assert "Only one run may change the cluster at a time" in error
+    assert f"delays the next one by {seconds} s at most" in error
 
 
 def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):

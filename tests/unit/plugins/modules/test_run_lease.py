@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -29,6 +31,31 @@ class TestTake:
         assert found["changed"]
         assert world.writes == []
         assert "has lost its Lease" in run.failure("pool_daemonsets", pools=[builders.RAW_POOL], run_id=found["run_id"])
+
+
+class TestRenew:
+    @pytest.mark.parametrize(("asked", "lasts"), [(600, 600), (5, 30)])
+    def test_for_as_long_as_something_else_takes(self, run, world, asked, lasts):
+        run_id = run("run_lease")["run_id"]
+        assert run("run_lease", state="renewed", run_id=run_id, duration=asked)["changed"] is False
+        (lease,) = world.all(kinds.LEASE)
+        assert lease["spec"]["leaseDurationSeconds"] == lasts
+
+    @pytest.mark.parametrize("check", [False, True])
+    def test_of_another_run_is_refused(self, run, world, check):
+        run("run_lease")
+        before = world.all(kinds.LEASE)
+        assert "has lost its Lease" in run.failure("run_lease", state="renewed", run_id="run-other", check=check)
+        assert world.all(kinds.LEASE) == before
+
+    def test_check_mode_renews_nothing(self, run, world):
+        run_id = run("run_lease")["run_id"]
+        before = world.all(kinds.LEASE)
+        assert run("run_lease", state="renewed", run_id=run_id, duration=600, check=True)["changed"] is False
+        assert world.all(kinds.LEASE) == before
+
+    def test_needs_to_know_which(self, run):
+        assert run.failure("run_lease", state="renewed").startswith("run_id is missing: to renew the Lease")
 
 
 class TestRelease:

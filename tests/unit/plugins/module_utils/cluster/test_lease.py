@@ -248,6 +248,15 @@ class TestRenew:
         assert server.lease["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
         assert server.methods == ["GET", "POST", "PUT"]
 
+    def test_for_longer_until_the_next_process_renews_it(self, server):
+        server.run("run-1").acquire(0)
+        server.run("run-1", duration_seconds=600).renew()
+        with pytest.raises(LeaseHeld, match="delays the next one by 600 s at most"):
+            server.run("run-2").acquire(599)
+        server.run("run-1").attach()
+        server.run("run-2").acquire(30)
+        assert server.holder == "run-2"
+
     def test_a_lost_lease_stays_lost(self, server):
         first = server.run("run-1")
         first.acquire(0)

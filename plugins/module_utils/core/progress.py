@@ -102,9 +102,9 @@ class Due:
 
     def progress(self, now: float) -> list[Progress]:
         """Where the rollout stands before every batch of the plan, when it begins ``now``."""
-        found = []
+        found: list[Progress] = []
         moved = 0
-        left = sum(wave.left for wave in self.waves)
+        batches = sum(len(wave.batches) for wave in self.waves)
         done = sum(wave.done for wave in self.plan.waves if not wave.again)
         for wave in self.plan.waves:
             of_wave = 0
@@ -118,8 +118,8 @@ class Due:
                         wave_nodes=len(wave.nodes),
                         done=done + moved,
                         nodes=sum(len(each.nodes) for each in self.plan.waves if not each.again),
-                        moved=moved,
-                        left=left - moved,
+                        batch=len(found) + 1,
+                        batches=batches,
                         since=now,
                     )
                 )
@@ -132,8 +132,8 @@ class Due:
 class Progress:
     """Where a rollout stands before a batch.
 
-    Nodes ``done`` of all ``nodes``, and of the wave's; this run has ``moved`` some since it began, and some are ``left``
-    to it. ``since`` is a time of the machine that runs it.
+    Nodes ``done`` of all ``nodes``, and of the wave's; ``batch`` is its place among the ``batches`` of the run, from 1.
+    ``since`` is a time of the machine that runs it.
     """
 
     wave: str
@@ -143,8 +143,8 @@ class Progress:
     wave_nodes: int
     done: int
     nodes: int
-    moved: int
-    left: int
+    batch: int
+    batches: int
     since: float
 
     @classmethod
@@ -153,7 +153,7 @@ class Progress:
 
         :raises InputErrors: for anything else.
         """
-        numbers = {"number", "waves", "wave_done", "wave_nodes", "done", "nodes", "moved", "left", "since"}
+        numbers = {"number", "waves", "wave_done", "wave_nodes", "done", "nodes", "batch", "batches", "since"}
         if not isinstance(given, dict) or set(given) != {*numbers, "wave"}:
             raise InputErrors(["progress is not what plan_info returned for a batch; give that, or leave it out."])
         try:
@@ -172,15 +172,15 @@ class Progress:
         :param without: how many nodes of the cluster have no Ready handler.
         """
         elapsed = max(0.0, now - self.since)
-        in_all, left = self.moved + moved, self.left - moved
         of_wave = f"{self.wave_done + moved} of {self.wave_nodes} in wave {self.number} of {self.waves} ({self.wave})"
         words = [
             f"Progress: {self.done + moved} of {_nodes(self.nodes)} done, {of_wave}",
             f"{_nodes(without)} without a Ready handler",
             f"{duration(elapsed)} elapsed",
         ]
-        if left > 0 and in_all > 0:
-            words.append(f"about {duration(elapsed / in_all * left)} to go")
+        # A batch takes about as long as another, however many nodes go side by side in it.
+        if moved and self.batch < self.batches:
+            words.append(f"about {duration(elapsed / self.batch * (self.batches - self.batch))} to go")
         return "; ".join(words)
 
 

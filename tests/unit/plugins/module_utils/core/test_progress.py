@@ -97,6 +97,17 @@ def test_progress_follows_the_batches(made):
     ]
 
 
+def test_the_time_to_go_is_that_of_batches_and_not_of_nodes():
+    """A canary alone, then nine nodes side by side: one batch as well."""
+    nodes = [builders.node(f"n{number}", labels={"hw": "gpu"}) for number in range(10)]
+    nodes[0] = builders.node("n0", labels={"hw": "gpu", "role": "canary"})
+    options = Options(waves=waves.parse(CANARY), max_unavailable=9)
+    made = plan.make(builders.snapshot_of([*nodes, builders.node("stays")]), [builders.pool("gpu")], options)
+    first, second = Due.of(made, None).progress(0)
+    assert first.line(1, 0, 60).endswith("60 s elapsed; about 60 s to go")
+    assert second.line(9, 0, 120).endswith("2 min elapsed")
+
+
 def test_what_is_left_is_counted_up_to_the_stop(made):
     line = Due.of(made, 1).progress(0)[0].line(1, 1, 10)
     assert line.endswith("; 1 node without a Ready handler; 10 s elapsed")

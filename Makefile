@@ -68,7 +68,7 @@ test: programs lint sanity test-unit units molecule test-control-plane ## Everyt
 test-unit: go ## The pure core, the modules and the KubeVirt stand-in, without a cluster
 	@mkdir -p .build
 	$(GO) test ./standin/...
-	pytest tests/unit | tee .build/test-unit.log
+	pytest --numprocesses 2 tests/unit | tee .build/test-unit.log
 
 .PHONY: test-control-plane
 test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with the KubeVirt stand-in

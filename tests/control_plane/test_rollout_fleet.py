@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 
 import playbooks
@@ -22,6 +23,7 @@ WAVES = [{"name": "canary", "match": {"role": "canary"}, "per": "platform"}]
 LONGEST_GAP = 10
 
 
+@pytest.mark.thorough
 def test_handlers_restart_in_the_order_that_the_plan_shows(start_cluster: Callable[..., LocalCluster]) -> None:
     """An independent witness sees the canaries of one platform after the other, then the rest, batch by batch."""
     scene = Scene(start_cluster(paths.FLEETS / "rollout.yaml"))

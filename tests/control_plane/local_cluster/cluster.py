@@ -256,7 +256,7 @@ class LocalCluster:
         self.stop_component(component, kill=kill)
         self.start_component(component)
 
-    def wait(self, predicate: Callable[[], T], timeout: float = 60, what: str = "it", interval: float = 0.1) -> T:
+    def wait(self, predicate: Callable[[], T], timeout: float = 60, what: str = "it", interval: float = 0.2) -> T:
         """Return what the predicate says as soon as that is true; timeout is in seconds of an idle machine."""
         timeout *= self.patience
         deadline = time.monotonic() + timeout

@@ -142,7 +142,7 @@ class TestPut:
     def test_again_writes_nothing(self, old):
         marker = old.kubernetes.audit_marker()
         assert old.put(OLD) == []
-        assert old.kubernetes.writes(marker) == []
+        assert old.kubernetes.writes(marker, user="admin") == []
 
     def test_replaces_the_former_one(self, old):
         assert [str(change) for change in old.put(NEW)] == ["MutatingAdmissionPolicy virtpools-launcher: update"]
@@ -191,7 +191,7 @@ class TestPreview:
         (change,) = policies.preview(old.cluster, old.desired(NEW))
         assert change.before == before[0]
         assert change.after["spec"] == old.desired(NEW)[0][1]["spec"]
-        assert old.kubernetes.writes(marker) == []
+        assert old.kubernetes.writes(marker, user="admin") == []
         assert version(old.live()) == version(before)
 
     def test_finds_what_the_server_refuses(self, old):

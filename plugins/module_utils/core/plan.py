@@ -127,7 +127,6 @@ class Plan:
     """The primary does not run what the KubeVirt object asks for yet; the run waits for it."""
     daemonsets: tuple[DaemonSetChange, ...]
     moves: tuple[Move, ...]
-    batches: tuple[tuple[Move, ...], ...]
     retired: tuple[DaemonSetChange, ...]
     wanted: t.Mapping[str, str]
     desired: t.Mapping[str, KubeObject]
@@ -142,11 +141,16 @@ class Plan:
     guard: Guard | None = None
     """None where the snapshot has not all that decides it."""
     waves: tuple[Wave, ...] = ()
-    """In order; ``batches`` are all of theirs."""
+    """In order."""
     undoing: bool = False
     """Pools are taken away, or nodes brought back: KubeVirt need not be well for it."""
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""
+
+    @property
+    def batches(self) -> tuple[tuple[Move, ...], ...]:
+        """Those of all waves, in order."""
+        return schedule.batches_of(self.waves)
 
     @property
     def changed(self) -> bool:
@@ -258,7 +262,7 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     retired, staying = _retired(snapshot, gone, moves)
     members = schedule.members(snapshot, assigned)
     in_waves = schedule.reopened(schedule.by_wave(moves, held, members, assigned, snapshot, options), snapshot, options)
-    batches = tuple(batch for wave in in_waves for batch in wave.batches)
+    batches = schedule.batches_of(in_waves)
     found = _launchers(snapshot, pools, kept, assigned, batches, options) if snapshot.admission else None
     of_nodes = _node_policy(snapshot, pools, options)
     guarded = _guard(snapshot, of_nodes, options)
@@ -284,7 +288,6 @@ def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
         settling=preflight.own_change_settling(snapshot) and not edit.changed,
         daemonsets=changes,
         moves=moves,
-        batches=batches,
         waves=in_waves,
         retired=retired,
         wanted=assigned.wanted,
@@ -320,7 +323,7 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
     retired, staying = _retired(snapshot, [pool for pool in snapshot.pools if pool in leaving], moves)
     members = schedule.members(snapshot, assigned)
     in_waves = schedule.by_wave(moves, held, members, assigned, snapshot, options)
-    batches = tuple(batch for wave in in_waves for batch in wave.batches)
+    batches = schedule.batches_of(in_waves)
     found = None
     if snapshot.admission:
         if launcher_backends.in_use(snapshot.admission) is None:
@@ -335,7 +338,6 @@ def _removal(snapshot: Snapshot, removed: removal.Removed, options: Options) -> 
         settling=last and preflight.own_change_settling(snapshot),
         daemonsets=(),
         moves=moves,
-        batches=batches,
         waves=in_waves,
         retired=retired,
         wanted=assigned.wanted,
@@ -383,7 +385,7 @@ def _return(snapshot: Snapshot, former: t.Sequence[Pool], nodes: t.Collection[st
     in_waves = schedule.by_wave(
         moves, held, schedule.members(there, assigned), assigned, snapshot, replace(options, waves=())
     )
-    batches = tuple(batch for wave in in_waves for batch in wave.batches)
+    batches = schedule.batches_of(in_waves)
     # VMs must not wait for a pool that loses its last node.
     emptied = {node.owner for node in snapshot.nodes.values()} - set(wanted.values())
     found = None
@@ -395,7 +397,6 @@ def _return(snapshot: Snapshot, former: t.Sequence[Pool], nodes: t.Collection[st
         settling=False,
         daemonsets=_daemonset_changes(snapshot, desired),
         moves=moves,
-        batches=batches,
         waves=in_waves,
         retired=(),
         wanted=wanted,
@@ -466,7 +467,6 @@ def _nothing(snapshot: Snapshot, edit: Edit, pools: t.Sequence[Pool], options: O
         settling=False,
         daemonsets=(),
         moves=(),
-        batches=(),
         retired=(),
         wanted={},
         desired={},

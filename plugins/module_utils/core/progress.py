@@ -105,7 +105,8 @@ class Due:
         found: list[Progress] = []
         moved = 0
         batches = sum(len(wave.batches) for wave in self.waves)
-        done = sum(wave.done for wave in self.plan.waves if not wave.again)
+        counted = [wave for wave in self.plan.waves if not wave.again]
+        done, nodes = sum(wave.done for wave in counted), sum(len(wave.nodes) for wave in counted)
         for wave in self.plan.waves:
             of_wave = 0
             for batch in wave.batches:
@@ -117,7 +118,7 @@ class Due:
                         wave_done=wave.done + of_wave,
                         wave_nodes=len(wave.nodes),
                         done=done + moved,
-                        nodes=sum(len(each.nodes) for each in self.plan.waves if not each.again),
+                        nodes=nodes,
                         batch=len(found) + 1,
                         batches=batches,
                         since=now,

@@ -69,13 +69,13 @@ def _step_lines(plan: Plan, due: Due) -> list[str]:
         lines.append("First:")
         lines += [f"  {line}" for line in first]
         lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
-    number = 0
+    number, batches = 0, len(plan.batches)
     for wave in plan.waves:
         if wave.name != waves.ALL or wave.open:
             lines.append(_wave_line(wave, len(plan.waves)))
         for batch in wave.batches:
             number += 1
-            lines.append(f"Batch {number} of {len(plan.batches)}:")
+            lines.append(f"Batch {number} of {batches}:")
             lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
         if due.stop and wave.number == due.last:
             lines.append(due.stop)

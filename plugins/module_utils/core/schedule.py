@@ -177,6 +177,11 @@ def by_wave(
     return tuple(found)
 
 
+def batches_of(in_waves: t.Iterable[Wave]) -> tuple[tuple[Move, ...], ...]:
+    """What is left to do in all these waves, in order."""
+    return tuple(batch for wave in in_waves for batch in wave.batches)
+
+
 def reopened(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Options) -> tuple[Wave, ...]:
     """The waves with those that an earlier run began and did not prove.
 

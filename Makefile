@@ -9,147 +9,250 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 PYTHON ?= python3
+# One .venv in two steps: what running the collection needs, and later the tools of tests and gates.
+RUN := .venv/.run
 VENV := .venv/.stamp
-BIN := $(CURDIR)/.venv/bin
 # Tools find their helpers here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# The helpers of the tests on the local control plane: local_cluster and others.
+CONTROL_PLANE := PYTHONPATH=$(CURDIR)/tests/control_plane
+KIND := PYTHONPATH=$(CURDIR)/tests/control_plane:$(CURDIR)/tests/kind python -m kind_cluster
+# With the flags of all other builds; where Go is missing or too old, it puts one into .venv.
+GO := $(CONTROL_PLANE) python -m local_cluster go
 
-# As the local control plane is built, or everything would be compiled twice.
-GO := cd tests/control_plane && CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -buildvcs=false -trimpath' go
 COLLECTIONS := .build/collection
 COPY := $(COLLECTIONS)/ansible_collections/virtpools/kubevirt
 
+define INTRODUCTION
+make TARGET. It needs Linux, git and Python 3.11 to 3.13; everything else comes from PyPI and the Go module proxy.
+
+  New here?          make demo shows the collection at work and says how to look around. make cluster-down ends it.
+  A change?          make test-unit and make lint while you work on it, make test before you hand it in.
+endef
+export INTRODUCTION
+
 .PHONY: help
-help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:
+	@echo "$$INTRODUCTION"
+	@awk -F ':.*## ' '/^##### / {printf "\n%s\n", substr($$0, 7)} /^[a-z-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' Makefile
 
 
-##### Tools
+##### See it work
+
+CLUSTER ?= demo
+FLEET ?= tests/control_plane/fleets/demo.yaml
+LOCAL_CLUSTER := $(CONTROL_PLANE) python -m local_cluster
+
+.PHONY: demo
+demo: $(RUN) ## Pools on a local Kubernetes with 15 nodes; builds it first, once, in some minutes. Again: no change
+	$(CONTROL_PLANE) python tests/control_plane/demo.py $(CLUSTER) $(FLEET)
+
+.PHONY: cluster
+cluster: $(RUN) ## Only start a local Kubernetes with KubeVirt: [CLUSTER=name] [FLEET=file of nodes] [KUBEVIRT=v1.8.2] [KUBERNETES=v1.37.0]
+	$(LOCAL_CLUSTER) up --name $(CLUSTER) --fleet $(FLEET) \
+	    $(addprefix --kubevirt ,$(KUBEVIRT)) $(addprefix --kubernetes ,$(KUBERNETES))
+
+.PHONY: kubeconfig
+kubeconfig: $(RUN) ## Print the path of its kubeconfig: [CLUSTER=name]
+	@$(LOCAL_CLUSTER) kubeconfig --name $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: $(RUN) ## Stop it and remove all it has: [CLUSTER=name]
+	$(LOCAL_CLUSTER) down --name $(CLUSTER)
+
+
+##### Develop
+
+$(RUN): requirements.txt requirements/run.txt requirements/constraints.txt ci/venv.sh
+	PYTHON=$(PYTHON) ci/venv.sh run
 
 .PHONY: venv
-venv: $(VENV) ## The tools, pinned, in .venv
+venv: $(VENV) ## The pinned tools, in .venv; all targets below see to it themselves: [PYTHON=python3.12]
 
-$(VENV): requirements.txt requirements/dev.txt requirements/constraints.txt ci/venv.sh
-	PYTHON=$(PYTHON) ci/venv.sh
-	@touch $@
+$(VENV): requirements.txt $(wildcard requirements/*.txt) ci/venv.sh
+	PYTHON=$(PYTHON) ci/venv.sh dev
 
-.PHONY: programs
-programs: $(VENV)
-	@# Minutes of compiling, while the gates leave a core idle; who needs the programs waits for them, and says what is wrong.
-	@mkdir -p .build
-	@cd tests/control_plane && { nohup python -m local_cluster build > ../../.build/programs.log 2>&1 < /dev/null & }
+.PHONY: docs
+docs: copy ## The HTML site of all pages, modules, roles and playbooks; a broken link fails it: 20 seconds
+	rm -rf .build/docs
+	python ci/docs/sources.py $(COPY) .build/docs/source
+	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) antsibull-docs collection --use-current --squash-hierarchy --fail-on-error \
+	    --dest-dir .build/docs/source/reference virtpools.kubevirt
+	sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --jobs auto --conf-dir $(COPY)/ci/docs \
+	    --doctree-dir .build/docs/doctrees .build/docs/source .build/docs/html
+	@echo "$(CURDIR)/.build/docs/html/index.html"
 
-.PHONY: go
-go: $(VENV)
-	@# Where Go is missing or too old, the build of the local control plane puts one into .venv.
-	@$(GO) list -m > /dev/null 2>&1 || { cd tests/control_plane && python -m local_cluster build; }
+.PHONY: options
+options: $(VENV) ## After a change of the option table: write roles' specs and defaults, documentation, docs/variables.md
+	python ci/options.py
 
 .PHONY: lock
-lock: ## After a change in requirements/dev.txt: resolve everything else anew
+lock: ## After a change in requirements/: resolve everything else anew
 	rm -rf .build/lock && $(PYTHON) -m venv .build/lock
 	.build/lock/bin/pip install --disable-pip-version-check --progress-bar off -r requirements.txt -r requirements/dev.txt
 	{ sed '/^$$/,$$d' requirements/dev.txt; printf '\n# Made by make lock.\n'; \
-	    .build/lock/bin/pip freeze -r requirements/dev.txt | sed '1,/added by pip freeze/d'; } > .build/constraints.txt
+	    .build/lock/bin/pip freeze $(foreach file,run test dev,-r requirements/$(file).txt) | sed '1,/added by pip freeze/d'; \
+	    } > .build/constraints.txt
 	mv .build/constraints.txt requirements/constraints.txt
+	{ sed '/^$$/,$$d' requirements/ee.txt; sed -n 's/^\([A-Za-z-]*\).*/\1/p' requirements.txt | while read -r name; do \
+	    grep -hio "^$$name==[^ ]*" requirements/run.txt requirements/constraints.txt; done; } > .build/ee.txt
+	mv .build/ee.txt requirements/ee.txt
 	rm -rf .build/lock
+
+.PHONY: ee
+ee: $(VENV) ## The execution environment: an image with podman or docker, BASE_IMAGE=...; without them a venv, .build/ee
+	PYTHON=$(PYTHON) BASE_IMAGE=$(BASE_IMAGE) $(CONTROL_PLANE) ci/ee.sh
 
 .PHONY: clean
 clean: ## Remove the tools and all that was built in this checkout
 	rm -rf .build .venv
 
 
-##### Tests
+##### Test
 
-.PHONY: test
-test: programs lint sanity test-unit units molecule test-control-plane ## Everything, from nothing
-	@echo; tail -qn 1 .build/test-unit.log .build/test-control-plane.log
+.PHONY: one
+one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/test_lease.py
+	pytest $(or $(T),$(error say which: make one T="tests/unit -k selectors"))
 
 .PHONY: test-unit
-test-unit: go ## The pure core, the modules and the KubeVirt stand-in, without a cluster
-	@mkdir -p .build
-	$(GO) test ./standin/...
-	pytest --numprocesses 2 tests/unit | tee .build/test-unit.log
+test-unit: test-agent ## The pure core, the modules and the agent of local clusters, without a cluster: 2 minutes
+	pytest --numprocesses 2 tests/unit
+
+.PHONY: test-agent
+test-agent: $(VENV)
+	$(GO) -C tests/control_plane test ./agent/...
+
+.PHONY: test-unit-crash
+test-unit-crash: $(VENV)
+	@# ansible-test leaves it out: each of its tests takes longer than all others of a file.
+	pytest --numprocesses 2 tests/unit/plugins/modules/test_crash.py
+
+.PHONY: test-unit-core
+test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
+	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
+	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
+
+# Three files at a time, each with clusters of its own, in the order of tests/control_plane/order.py: by default the long
+# ones, which have few tests, would come last.
+ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p order --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
+    tests/control_plane
 
 .PHONY: test-control-plane
-test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with the KubeVirt stand-in
+test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with KubeVirt's own programs
 	@mkdir -p .build
-	@# Three files at a time, each with clusters of its own, in the order of their names: by default the long ones, which have few
-	@# tests, would come last. A second try is named in the summary.
-	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --reruns 1 -r R --durations 25 \
-	    -m "not thorough" tests/control_plane | tee .build/test-control-plane.log
+	$(ON_CONTROL_PLANE) -m "not thorough" | tee .build/test-control-plane.log
+
+.PHONY: molecule
+molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
+	molecule test --scenario-name default
+
+.PHONY: kind-images
+# Node, Kubernetes, KubeVirt and a registry, from Debian's packages and Go modules; only when asked, never part of make test.
+kind-images: $(VENV) ## The images of make test-kind, made from packages: root, docker, debootstrap; long, once
+	$(KIND) images
+
+.PHONY: test-kind
+test-kind: $(VENV) ## Real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
+	@mkdir -p .build
+	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); \
+	    VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
+
+.PHONY: test
+# The unit tests once, by units: that is the stricter of both ways.
+test: programs lint sanity test-agent units test-unit-crash molecule test-control-plane ## Everything above and all gates, from nothing, as CI does
+	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
+
+.PHONY: programs
+programs: $(VENV)
+	@# Minutes of compiling, while the gates leave a core idle; who needs the programs waits for them, and says what is wrong.
+	@mkdir -p .build
+	@$(CONTROL_PLANE) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
+
+.PHONY: test-matrix
+test-matrix: $(VENV) ## The whole way of a user on each version of KubeVirt and Kubernetes, and with Kyverno: half an hour
+	@mkdir -p .build
+	VIRTPOOLS_TEST_MATRIX=1 $(CONTROL_PLANE) pytest -v --numprocesses 2 --durations 0 --durations-min 5 \
+	    $(wildcard tests/control_plane/test_main_story.py tests/control_plane/test_kyverno.py \
+	    tests/control_plane/test_no_admission_policies.py) | tee .build/test-matrix.log
+
+.PHONY: test-core
+test-core: $(VENV) ## The unit tests and the whole way of a user with another ansible-core: CORE=2.16 [PYTHON=python3.12]
+	$(MAKE) test-unit-core
+	$(CONTROL_PLANE) ci/story.sh .build/core-$(CORE)
 
 .PHONY: test-thorough
-test-thorough: $(VENV) ## The same with what make test leaves out for its time, and with a bigger random fleet: two hours
-	VIRTPOOLS_TEST_NODES=300 VIRTPOOLS_TEST_RUNS=4 pytest --numprocesses 3 --dist loadfile tests/control_plane
+test-thorough: $(VENV) ## The control-plane tests with what make test leaves out for its time, and a bigger random fleet: 2 hours
+	VIRTPOOLS_TEST_NODES=300 VIRTPOOLS_TEST_RUNS=4 $(ON_CONTROL_PLANE)
 
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/plugins/modules/test_crash.py
 	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/test_crash.py tests/control_plane/test_interruption.py
 
-.PHONY: molecule
-molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
-	molecule test --scenario-name default
-
 
 ##### Gates
 
 .PHONY: lint
-lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-ansible lint-galaxy ## All gates but sanity
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs docs lint-ansible lint-workflows lint-galaxy ## All of these but sanity, and make docs
 
 .PHONY: copy
 copy: $(VENV)
 	@ci/copy.sh
 
 .PHONY: lint-headers
-lint-headers: copy
+lint-headers: copy ## Every file says whose it is and under which license
 	python ci/check_headers.py $(COPY)
 
 .PHONY: lint-python
-lint-python: $(VENV)
+lint-python: $(VENV) ## ruff: mistakes and format of Python
 	ruff check
 	ruff format --check
 
 .PHONY: lint-types
-lint-types: copy
+lint-types: copy ## mypy, strict on the core
 	cd $(COLLECTIONS) && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir ../mypy \
 	    $(addprefix ansible_collections/virtpools/kubevirt/,plugins)
 	cd $(COPY)/tests/control_plane && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy local_cluster
+	cd $(COPY)/tests/kind && MYPYPATH=../control_plane mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy kind_cluster
 
 .PHONY: lint-yaml
-lint-yaml: copy
+lint-yaml: copy ## yamllint
 	cd $(COPY) && yamllint --strict .
 
 .PHONY: lint-shell
-lint-shell: copy
+lint-shell: copy ## shellcheck
 	cd $(COPY) && grep -rlE --exclude-dir=.git '^#!.*\b(ba)?sh$$' . | xargs shellcheck
 
 .PHONY: lint-go
-lint-go: go
-	@unformatted=$$(cd tests/control_plane && gofmt -l standin) && \
+lint-go: $(VENV) ## gofmt and go vet
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l tests/control_plane) && \
 	    if [[ -n $$unformatted ]]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
-	$(GO) vet ./standin/...
+	$(GO) -C tests/control_plane vet ./agent/... ./stub/...
 
 .PHONY: lint-meta
-lint-meta: copy
+lint-meta: copy ## meta/ agrees with the modules and requirements
 	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) python ci/check_meta.py $(COPY)
 
 .PHONY: lint-changelog
-lint-changelog: copy
+lint-changelog: copy ## changelog fragments
 	cd $(COPY) && antsibull-changelog lint
 
 .PHONY: lint-docs
-lint-docs: copy
+lint-docs: copy ## Documentation of modules and roles: markup and links
 	@# It copies kubernetes.core out of .venv, and only what git tracks if it finds our repository above.
 	GIT_CEILING_DIRECTORIES=$(CURDIR)/.venv antsibull-docs lint-collection-docs --plugin-docs \
 	    --validate-collection-refs dependent $(COPY)
 
 .PHONY: lint-ansible
-lint-ansible: copy
+lint-ansible: copy ## ansible-lint, production profile
 	cd $(COPY) && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/$(COLLECTIONS) ansible-lint
 
+.PHONY: lint-workflows
+lint-workflows: $(VENV) ## actionlint: the workflows of GitHub
+	$(GO) -C ci/tools tool actionlint $(wildcard $(CURDIR)/.github/workflows/*.yml)
+
 .PHONY: lint-galaxy
-lint-galaxy: copy
+lint-galaxy: copy ## Build the collection and import it as Galaxy does
 	ci/import_as_galaxy.sh
 
 .PHONY: sanity
@@ -157,10 +260,30 @@ sanity: copy ## ansible-test sanity over what we ship, with its own tools from P
 	ci/ansible_test.sh sanity $(foreach folder,ci tests/control_plane tests/unit,--exclude $(folder)/)
 
 .PHONY: units
-units: copy ## The unit tests once more as ansible-test runs them: modules without the controller's code
-	ci/ansible_test.sh units
+units: copy ## The unit tests as ansible-test runs them: modules without the controller's code
+	ci/ansible_test.sh units | tee .build/units.log
 
 
-##### The local cluster: cluster, cluster-down, kubeconfig, demo; and bench, on such clusters
+##### Measure
 
--include tests/control_plane/*.mk benchmarks/*.mk
+BENCH := $(CONTROL_PLANE) python
+NODES ?= 1000
+
+.PHONY: bench
+bench: bench-planning bench-admission bench-verify ## What benchmarks/README.md reports, on a local Kubernetes: 8 minutes
+
+.PHONY: bench-planning
+bench-planning: $(VENV) ## How a plan grows with nodes and pools, and matching with VMs: half a minute, no cluster
+	$(BENCH) benchmarks/planning.py
+
+.PHONY: bench-admission
+bench-admission: $(VENV) ## What the launcher policy adds to the creation of a launcher pod: a minute
+	$(BENCH) benchmarks/admission.py
+
+.PHONY: bench-verify
+bench-verify: $(VENV) ## Verify thousands of VMs, against listing them and against k8s_info: 6 minutes
+	$(BENCH) benchmarks/verify.py
+
+.PHONY: bench-rollout
+bench-rollout: $(VENV) ## Roll out pools on NODES nodes in waves: the order, the gaps, the requests, the engine's own work
+	$(BENCH) benchmarks/rollout.py $(NODES)

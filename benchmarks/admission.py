@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What the launcher policy adds to the creation of a launcher pod.
+"""Measures what the launcher policy adds to the time in which a launcher pod is created.
 
-The same pod is created on one API server under policies of several sizes and under none, in turns and each time in another
-order, so that whatever else the machine does meets all alike. Creations are dry runs: admitted like any other, but not
-written to etcd, which leaves the policy more of the time than it has in reality.
+The same pod is created on one API server under policies of several sizes and under none, in turns and in random
+order, so that other load on the machine affects all of them alike. Creations are dry runs: the server admits them like
+any other, but writes nothing to etcd, so that the policy's share of the time is larger than in reality.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from endpoint import Endpoint
 from local_cluster import LocalCluster
 from local_cluster.fleet import Fleet
 from policy_server import PolicyServer, derived, digest, in_arena
-from way import Way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def main() -> int:
         server = PolicyServer(cluster)
         digests = {"": None}
         for size in SIZES:
-            objects = derived(Table.of(parse_pools(_pools(size))))
+            objects = derived(Table.of(read_dialect(OWN, _pools(size))))
             server.install(objects, f"pools-{size}")
             digests[f"pools-{size}"] = digest(objects)
         server.settle()
@@ -54,21 +54,21 @@ def main() -> int:
 
 
 class Creator:
-    """Creates pods as virt-controller, over one connection: what a client library does with an answer is not measured."""
+    """Creates pods as virt-controller over one HTTP connection; without a client library, whose time would count."""
 
     def __init__(self, cluster: LocalCluster) -> None:
-        """Connect to the API server as its administrator, who may act for others."""
-        way = Way.of(cluster.kubeconfig)
-        self._connection = way.connect()
+        """Connect to the API server as its administrator, who may impersonate virt-controller."""
+        endpoint = Endpoint.of(cluster.kubeconfig)
+        self._connection = endpoint.connect()
         self._headers = {
-            **way.headers,
+            **endpoint.headers,
             "Content-Type": "application/json",
             "Impersonate-User": cases.CONTROLLER,
             "Impersonate-Group": "system:masters",
         }
 
     def create(self, pod: dict[str, Any]) -> tuple[float, bytes]:
-        """Create the pod as a dry run; the seconds it took, and the answer."""
+        """Create the pod as a dry run; return how many seconds that took, and the answer."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
         body = json.dumps(pod).encode()
         start = time.perf_counter()
@@ -82,8 +82,8 @@ class Creator:
 
 
 def _pools(count: int) -> list[dict[str, Any]]:
-    """Pools of which the last is the one that the pod matches, so that all are looked at."""
-    made = [
+    """Pools of which only the last matches the pod, so that the policy examines all of them."""
+    pools = [
         {
             "name": f"pool-{number}",
             "nodeSelector": {"accelerator": f"type-{number}"},
@@ -95,15 +95,15 @@ def _pools(count: int) -> list[dict[str, Any]]:
         }
         for number in range(count)
     ]
-    made[-1]["selector"]["deviceNames"].append(cases.A100)
-    return made
+    pools[-1]["selector"]["deviceNames"].append(cases.A100)
+    return pools
 
 
 def _check(answer: bytes, expected: str | None) -> None:
-    """Measure no policy that does not act."""
-    found = json.loads(answer)["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION)
-    if found != expected:
-        raise RuntimeError(f"The pod came through policy {found}, not {expected}.")
+    """Fail unless the expected policy (or none) acted on the pod: else the figures would mean nothing."""
+    actual = json.loads(answer)["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION)
+    if actual != expected:
+        raise RuntimeError(f"The pod came through policy {actual}, not {expected}.")
 
 
 def _measure(creator: Creator, pods: dict[str, dict[str, Any]]) -> dict[str, list[float]]:

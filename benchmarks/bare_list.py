@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The least that a check of all VMs can do: list VMIs and launcher pods in pages, and parse them.
+"""The least that a check of all VMs must do: list VMIs and launcher pods in pages, and parse them.
 
 Usage: bare_list.py KUBECONFIG
 """
@@ -12,18 +12,18 @@ import json
 import sys
 from pathlib import Path
 
-from way import LISTS, Way
+from endpoint import LISTS, Endpoint
 
 
 def main() -> int:
     """Print how many objects there are."""
-    way = Way.of(Path(sys.argv[1]))
-    connection = way.connect()
+    endpoint = Endpoint.of(Path(sys.argv[1]))
+    connection = endpoint.connect()
     counts = []
     for path in LISTS.values():
         count, token = 0, ""
         while token is not None:
-            connection.request("GET", f"{path}&continue={token}" if token else path, headers=way.headers)
+            connection.request("GET", f"{path}&continue={token}" if token else path, headers=endpoint.headers)
             page = json.loads(connection.getresponse().read())
             count += len(page["items"])
             token = page["metadata"].get("continue")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a process takes."""
+"""Measures the processor time and memory of a command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEASURED = Path(__file__).with_name("measured.py")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took, with its children: seconds of the processor, and the peak of the largest of them."""
+    """What a process and its children took: processor time, and the peak memory of the largest of them."""
 
     seconds: float
     megabytes: float
@@ -30,8 +30,8 @@ class Cost:
 
 
 def measured(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
-    """Run a process that must succeed."""
-    ours = {
+    """Run a command, which must succeed, and return its cost and output."""
+    merged = {
         **os.environ,
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
@@ -39,10 +39,10 @@ def measured(command: Sequence[str], environment: Mapping[str, str] | None = Non
         **(environment or {}),
     }
     with tempfile.NamedTemporaryFile("r") as file:
-        watched = [sys.executable, "-S", str(MEASURED), file.name, *command]
-        ended = subprocess.run(
-            watched, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=ours
+        wrapped = [sys.executable, "-S", str(MEASURED), file.name, *command]
+        result = subprocess.run(
+            wrapped, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=merged
         )
-        if ended.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout[-4000:]}")
-        return Cost(**json.load(file), output=ended.stdout)
+        if result.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout[-4000:]}")
+        return Cost(**json.load(file), output=result.stdout)

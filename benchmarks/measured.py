@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Run a command, and write down what it took.
+"""Run a command, and write its processor time and peak memory to FILE.
 
 Usage: measured.py FILE COMMAND...
 
-A process of its own, since Linux counts the memory of the process that starts a command as the command's: this one is small.
+This is a process of its own, and a small one, because Linux counts the memory of the starting process as the command's.
 """
 
 from __future__ import annotations

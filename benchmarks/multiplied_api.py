@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A local cluster with many times its VMs, for clients that list them.
+"""Multiplies the VMs of a local cluster for clients that list them.
 
-A server in front of the API server answers lists of VMIs and of launcher pods with copies of those that the cluster has,
-under other names and UIDs, in pages as the API server makes them; all else it passes on. So ten thousand VMs are as real
-as those that they are copies of, and neither etcd nor controllers take their part of the machine.
+A server in front of the API server answers lists of VMIs and launcher pods with copies of the cluster's own, under
+other names and UIDs and in pages like the API server's. It passes all other requests on. So a client sees ten thousand
+realistic VMs, while etcd and the controllers have no more work than with the few real ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from way import LAUNCHERS, LISTS, PODS, VMIS, Way
+from endpoint import LAUNCHERS, LISTS, PODS, VMIS, Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,14 +27,14 @@ Object = dict[str, Any]
 
 
 class MultipliedApi(ThreadingHTTPServer):
-    """The server, until it is closed. ``kubeconfig`` leads to it, with the rights of the one given."""
+    """The server; close it after use. Its ``kubeconfig`` leads to it, with the same rights as the original one."""
 
     daemon_threads = True
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        """Serve from now on, at first each VM once."""
+        """Start to serve, at first each VM once."""
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.way = Way.of(kubeconfig)
+        self.endpoint = Endpoint.of(kubeconfig)
         self._originals = {path: self._read(query) for path, query in LISTS.items()}
         self.lists: dict[str, tuple[Object, list[bytes]]] = {}
         self.multiply(len(self._originals[VMIS]["items"]))
@@ -46,7 +46,7 @@ class MultipliedApi(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def multiply(self, count: int) -> int:
-        """Serve so many VMs from now on; return how many bytes the two lists have."""
+        """Serve this many VMs from now on; return the size of the two lists in bytes."""
         vmis = self._originals[VMIS]["items"]
         known = [(vmi["metadata"]["name"], vmi["metadata"]["uid"]) for vmi in vmis]
         for path, answer in self._originals.items():
@@ -57,23 +57,23 @@ class MultipliedApi(ThreadingHTTPServer):
         return sum(len(item) for _head, items in self.lists.values() for item in items)
 
     def _read(self, path: str) -> Object:
-        connection = self.way.connect()
-        connection.request("GET", path, headers=self.way.headers)
+        connection = self.endpoint.connect()
+        connection.request("GET", path, headers=self.endpoint.headers)
         response = connection.getresponse()
         answer = response.read()
         connection.close()
         if response.status != 200:
             raise RuntimeError(f"{path}: {response.status} {answer.decode(errors='replace')}")
-        found: Object = json.loads(answer)
-        return found
+        page: Object = json.loads(answer)
+        return page
 
 
 def _copy(name: str, uid: str, text: str, number: int) -> bytes:
-    """An object of a VM, as one of another VM: wherever its name and UID are, in names, labels, owners and variables."""
+    """Copy an object of a VM for another VM: replace the VM's name and UID everywhere, and the object's own UID."""
     other = str(uuid.uuid5(uuid.UUID(uid), str(number)))
-    made = text.replace(name, f"{name}-{number:06}").replace(uid, other)
+    copied = text.replace(name, f"{name}-{number:06}").replace(uid, other)
     own = json.loads(text)["metadata"]["uid"]
-    return made.replace(own, str(uuid.uuid5(uuid.UUID(own), str(number)))).encode()
+    return copied.replace(own, str(uuid.uuid5(uuid.UUID(own), str(number)))).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: MultipliedApi
 
     def do_GET(self) -> None:
-        """Answer a list from memory, and pass on what is none."""
+        """Answer lists of VMIs and launcher pods from memory, and pass on all other requests."""
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if url.path == VMIS or (url.path == PODS and query.get("labelSelector") == LAUNCHERS):
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._pass_on()
 
     def do_POST(self) -> None:
-        """Pass on a question about rights, or a dry run."""
+        """Pass on an access review or a dry run."""
         self._pass_on()
 
     def _page(self, path: str, query: dict[str, str]) -> Sequence[bytes]:
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         skipped = ("host", "connection", "content-length", "accept-encoding")
         headers = {key: value for key, value in self.headers.items() if key.lower() not in skipped}
-        connection = self.server.way.connect()
+        connection = self.server.endpoint.connect()
         connection.request(self.command, self.path, self.rfile.read(length) if length else None, headers)
         response = connection.getresponse()
         self._answer(response.status, response.headers.get("Content-Type", ""), [response.read()])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a rollout in waves takes, and whether it keeps its promises, on a local cluster with as many nodes as asked for.
+"""Measures a rollout in waves on a local cluster with NODES nodes, and checks that it keeps its promises.
 
-An independent witness checks that handlers restart in the order of the plan, and that no node has two at any time. Times without a
-handler are compared with what a single pod takes to stop and start, in the same run. The engine's own work is what its
-processes take of the processor, and what the API server takes for their requests; all else is waiting for the cluster.
+An independent witness checks that handlers restart in the order of the plan, and that no node ever has two handlers.
+Times without a handler are compared with the stop and start of a single pod in the same run. The engine's own work is
+the processor time of its processes and the time that the API server spends on their requests; the rest is waiting.
 
 Usage: rollout.py NODES
 """
@@ -32,14 +32,14 @@ from scene import Scene
 from watcher import Watcher
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# Seconds that a handler takes to stop, and another to start.
-STANDIN = "--stop-seconds 5 --start-seconds 5"
+# How long handlers take to stop and to start.
+AGENT = "--stop-seconds 5 --start-seconds 5"
 
 
 def main() -> int:
     """Measure, and print tables for the README."""
     fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), int(sys.argv[1]))
-    with LocalCluster.start("bench-rollout", fleet, standin=STANDIN, log=_note) as cluster:
+    with LocalCluster.start("bench-rollout", fleet, agent=AGENT, log=_note) as cluster:
         scene = Scene(cluster)
         plain = fleet.groups[-1].names()[:3]  # no pool takes them
         singles = [scene.restart_seconds(node) for node in plain]
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _scaled(fleet: Fleet, nodes: int) -> Fleet:
-    """The same kinds of nodes in the same shares, as many as asked for."""
+    """A fleet with this many nodes, of the same kinds in the same proportions."""
     now = sum(group.count for group in fleet.groups)
     groups = [replace(group, count=max(1, group.count * nodes // now)) for group in fleet.groups]
     *others, last = groups
@@ -71,7 +71,7 @@ def _scaled(fleet: Fleet, nodes: int) -> Fleet:
 
 
 def _options() -> dict[str, Any]:
-    """The example's pools and waves, in fewer batches; a soak would be time without work."""
+    """The pools and waves of the examples, in fewer batches, and without a soak, which is time without work."""
     given = [yaml.safe_load((EXAMPLES / name).read_text("utf-8")) for name in ("pools.yml", "waves.yml")]
     return {**given[0], **given[1], "virtpools_max_unavailable": "10%", "virtpools_soak_seconds": 0}
 
@@ -87,11 +87,11 @@ def _report(
     batches = [sorted(move["node"] for move in batch) for batch in plan["batches"]]
     assert watcher.started(map(len, batches)) == batches, "handlers were restarted in another order than the plan's"
     assert watcher.crowded == [], "nodes had two handlers"
-    assert watcher.without == [], "nodes have no Ready handler"
+    assert watcher.without_ready_handler == [], "nodes have no Ready handler"
     moved = sum(map(len, batches))
     handovers = [seen.unready[-1] for seen in watcher.nodes.values() if len(seen.owners) > 1]
-    asked = sum(map(_seconds, requests))
-    work = cost.seconds + asked
+    server_seconds = sum(map(_seconds, requests))
+    work = cost.seconds + server_seconds
     verbs = Counter(entry["verb"] for entry in requests)
     print(
         "| nodes | moved | waves | batches | longest gap | median gap | own work per 1,000 | of the whole time | memory |"
@@ -99,24 +99,24 @@ def _report(
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     print(
         f"| {len(watcher.nodes):,} | {moved:,} | {len(plan['waves'])} | {len(batches)} | {max(watcher.gaps().values()) / single:.2f} "
-        f"| {statistics.median(handovers) / single:.2f} | {work / moved * 1000:.0f} s ({asked / moved * 1000:.0f} s the API server) "
+        f"| {statistics.median(handovers) / single:.2f} | {work / moved * 1000:.0f} s ({server_seconds / moved * 1000:.0f} s the API server) "
         f"| {work / seconds:.0%} | {cost.megabytes:.0f} MB |\n"
     )
     print(f"| requests per moved node | {' | '.join(verbs)} |\n|---:|{'---:|' * len(verbs)}")
     counts = " | ".join(f"{count / moved:.1f}" for count in verbs.values())
     print(f"| {len(requests) / moved:.1f} | {counts} |\n", flush=True)
     _note(f"{seconds:.0f} s in all; a single restart took {single:.1f} s; {cost.seconds:.0f} s of the processor.")
-    for what, count in Counter(map(_what, requests)).most_common(30):
-        _note(f"{count:8} {what}")
+    for kind, count in Counter(map(_kind, requests)).most_common(30):
+        _note(f"{count:8} {kind}")
 
 
 def _seconds(entry: dict[str, Any]) -> float:
-    """How long the API server took for a request."""
+    """How many seconds the API server took for a request."""
     begin, end = (datetime.fromisoformat(entry[when]) for when in ("requestReceivedTimestamp", "stageTimestamp"))
     return (end - begin).total_seconds()
 
 
-def _what(entry: dict[str, Any]) -> str:
+def _kind(entry: dict[str, Any]) -> str:
     target = entry.get("objectRef", {})
     return f"{entry['verb']} {target.get('resource', '')} {target.get('subresource', '')}{'?' if '?' in entry['requestURI'] else ''}"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What it takes to verify thousands of VMs: against merely listing them, and against k8s_info and Jinja.
+"""Measures the verification of thousands of VMs, compared with merely listing them, and with k8s_info and Jinja.
 
-The VMs are copies of those that run on a local cluster with the example pools. Each program is a process of its own; those
-that are compared take turns. Times are those of the processor: nothing here waits for others, and machines are shared.
+The VMs are copies of those that run on a local cluster with the example pools. Each program is a process of its own;
+compared programs take turns. Times are processor time: the machine is shared, and none of the programs has to wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULE = "ansible_collections.virtpools.kubevirt.plugins.modules.launcher_images
 COUNTS = (1_000, 10_000)
 TURNS = 3
 PLAYBOOK_COUNT = 1_000
-"""So many that the playbook with k8s_info ends within minutes."""
+"""Few enough for the playbook with k8s_info to end within minutes."""
 PLAYBOOK_TURNS = 2
 
 
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _prepare(cluster: LocalCluster) -> None:
-    """Make the example pools, and start the example VMs under names that are found nowhere else in their objects."""
+    """Make the example pools, and start the example VMs under names that no other text in their objects contains."""
     pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
     writer = Account.make(cluster, "writer")
     playbooks.run("site", writer.kubeconfig, pools, virtpools_max_unavailable="100%").succeeded()
@@ -115,7 +115,7 @@ def _compare_playbooks(api: MultipliedApi) -> None:
 
 
 def _in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
-    """Run programs one after the other, several times, so that whatever else the machine does meets all of them."""
+    """Run the programs in turns, so that other load on the machine affects all of them alike."""
     rounds = [[program() for program in programs] for _turn in range(turns)]
     return [list(costs) for costs in zip(*rounds, strict=True)]
 

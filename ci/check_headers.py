@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every source file says whose it is and under which license. Usage: check_headers.py REPOSITORY"""
+"""Every source file says whose it is and under which license, and a module util that it is private.
+
+Usage: check_headers.py REPOSITORY
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ COPYRIGHT = "Copyright (c) 2026, the virtpools.kubevirt authors"
 LICENSE = "SPDX-License-Identifier: GPL-3.0-or-later"
 WITHIN_LINES = 10
 
+# What the users' Ansible would let anybody import.
+PRIVATE_FOLDER = "plugins/module_utils/"
+PRIVATE = "# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time."
+
 # Prose, data without comments, and what tools write: galaxy.yml's license holds for them.
 EXEMPT_SUFFIXES = {".json", ".jsonl", ".md", ".sum"}
 EXEMPT_FILES = {"LICENSE", "changelogs/changelog.yaml"}
@@ -23,6 +30,13 @@ def lacks_header(file: Path) -> bool:
     lines = file.read_text("utf-8").splitlines()
     head = "\n".join(lines[:WITHIN_LINES])
     return bool(lines) and not (COPYRIGHT in head and LICENSE in head)
+
+
+def lacks_private_note(file: Path) -> bool:
+    """Tell whether a file that is not empty does not say, right after its header, that it is only ours to import."""
+    lines = [line for line in file.read_text("utf-8").splitlines() if line]
+    header = [number for number, line in enumerate(lines[:WITHIN_LINES]) if COPYRIGHT in line or LICENSE in line]
+    return bool(lines) and (not header or lines[header[-1] + 1 : header[-1] + 2] != [PRIVATE])
 
 
 def files_in(repository: Path) -> list[str]:
@@ -38,9 +52,12 @@ def main() -> int:
     wrong = [file for file in files if lacks_header(root / file)]
     for file in wrong:
         print(f"{file}: no '{COPYRIGHT}' and '{LICENSE}' in its first {WITHIN_LINES} lines")
+    public = [file for file in files if file.startswith(PRIVATE_FOLDER) and lacks_private_note(root / file)]
+    for file in public:
+        print(f"{file}: no '{PRIVATE}' after its header")
     if not files:
         print(f"{root} has no source files")
-    return 1 if wrong or not files else 0
+    return 1 if wrong or public or not files else 0
 
 
 if __name__ == "__main__":

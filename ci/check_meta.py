@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What meta/ says agrees with the collection. Usage: check_meta.py FOLDER
 
-The action group names all modules, and their documentation says so: module_defaults would silently miss one. The
-requirements of an execution environment are everybody's.
+The action group names all modules, and their documentation says so: module_defaults would silently miss one. Every
+module has its action, without which it is slow. The requirements of an execution environment are everybody's.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ import yaml
 COLLECTION = "virtpools.kubevirt"
 GROUP = "all"
 OWN_GROUP = "kubevirt"
+OPTION = "kubevirt_namespace"
+"""What our own group sets."""
 
 
-def documented_members(modules: set[str]) -> set[str]:
-    """Return the modules whose documentation says that they are members of the group."""
+def documentation_of(modules: set[str]) -> dict[str, t.Any]:
+    """Return the documentation of modules by their names."""
     if not modules:
-        return set()
+        return {}
     command = ["ansible-doc", "--json", "--type", "module", *(f"{COLLECTION}.{module}" for module in sorted(modules))]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    documentation: dict[str, t.Any] = json.loads(output)
-    members = set()
-    for name, content in documentation.items():
-        attribute = content["doc"].get("attributes", {}).get("action_group", {})
-        if f"{COLLECTION}.{GROUP}" in attribute.get("membership", []):
-            members.add(name.removeprefix(f"{COLLECTION}."))
-    return members
+    return {name.removeprefix(f"{COLLECTION}."): each["doc"] for name, each in json.loads(output).items()}
+
+
+def documented_members(documentation: dict[str, t.Any]) -> set[str]:
+    """Return the modules whose documentation says that they are members of the group."""
+    attributes = {name: each.get("attributes", {}).get("action_group", {}) for name, each in documentation.items()}
+    return {name for name, each in attributes.items() if f"{COLLECTION}.{GROUP}" in each.get("membership", [])}
 
 
 def differences(what: str, are: set[str], should_be: set[str]) -> list[str]:
@@ -52,11 +54,15 @@ def requirements(file: Path) -> set[str]:
 def main() -> int:
     root = Path(sys.argv[1])
     modules = {file.stem for file in (root / "plugins/modules").glob("*.py") if file.stem != "__init__"}
+    actions = {file.stem for file in (root / "plugins/action").glob("*.py") if "in_worker" in file.read_text("utf-8")}
     groups = yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))["action_groups"]
+    documentation = documentation_of(modules)
+    of_kubevirt = {name for name, each in documentation.items() if OPTION in each["options"]}
     problems = [
         *differences(f"meta/runtime.yml: action group {GROUP}", set(groups[GROUP]), modules),
-        *differences(f"meta/runtime.yml: action group {OWN_GROUP}", set(groups[OWN_GROUP]), modules),
-        *differences(f"documentation of action group {GROUP}", documented_members(modules), modules),
+        *differences(f"meta/runtime.yml: action group {OWN_GROUP}", set(groups[OWN_GROUP]), of_kubevirt),
+        *differences(f"documentation of action group {GROUP}", documented_members(documentation), modules),
+        *differences("plugins/action: those that run a module in the worker", actions, modules),
         *differences(
             "meta/ee-requirements.txt",
             requirements(root / "meta/ee-requirements.txt"),

@@ -3,35 +3,80 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Build or update .venv: the pinned tools, and the collection itself, linked into site-packages so that Ansible and
-# pytest find it from any folder. Called by make, which knows when.
+# Build or update a venv, with the collection itself linked into it, so that Ansible and pytest find it from any folder.
+# make knows when to call it:
+#   venv.sh run             what running the collection needs, in .venv
+#   venv.sh dev             that and the tools of tests and gates, in .venv
+#   venv.sh core VERSION    what the unit tests need, with another ansible-core (as in 2.18), in .build/core-VERSION
+#   venv.sh ee              what the image of execution-environment.yml has, in .build/ee
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+kind=$1
 venv=$PWD/.venv
+# Where the tools are installed already, they are updated together.
+if [[ $kind == run && -e .venv/.stamp ]]; then kind=dev; fi
 
 die() {
-    printf 'make venv: %s\n' "$1" >&2
+    printf 'venv.sh: %s\n' "$1" >&2
     exit 1
 }
 
-command -v "$python" >/dev/null || die "$python not found: install Python 3.11, 3.12 or 3.13, or name one: make venv PYTHON=..."
+case $kind in
+run | dev)
+    requirements=(-r requirements.txt -r "requirements/$kind.txt" -c requirements/constraints.txt)
+    ;;
+core)
+    # Without constraints.txt: its versions fit the ansible-core of run.txt, and another one needs others.
+    core=${2:?which ansible-core, as in 2.18}
+    venv=$PWD/.build/core-$core
+    mkdir -p .build
+    grep -hv '^ansible-core==' requirements.txt requirements/run.txt requirements/test.txt > .build/core.txt
+    requirements=("ansible-core==$core.*" -r .build/core.txt)
+    ;;
+ee)
+    venv=$PWD/.build/ee
+    mapfile -t ansible < <(sed -n 's/^ *package_pip: //p' execution-environment.yml)
+    requirements=("${ansible[@]}" -r requirements/ee.txt -c requirements/constraints.txt)
+    ;;
+*) die "expected run, dev, core VERSION, or ee" ;;
+esac
+
+command -v "$python" >/dev/null || die "$python not found: install Python, or name one: make PYTHON=python3.12 ..."
 "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' ||
-    die "ansible-core 2.19 runs on Python 3.11 to 3.13, $python is $("$python" --version): make venv PYTHON=python3.12"
+    die "Python 3.11 to 3.13 is needed, $python is $("$python" --version): make PYTHON=python3.12 ..."
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)."
 
 # A venv whose interpreter went away (an upgraded system, a moved checkout) is made anew.
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || ! "$venv/bin/pip" --version >/dev/null 2>&1; then
-    echo "Creating .venv with $("$python" --version)"
+    echo "Creating ${venv#"$PWD/"} with $("$python" --version)"
     "$python" -m venv --clear "$venv"
 fi
 
-"$venv/bin/pip" install --disable-pip-version-check --progress-bar off \
-    -r requirements.txt -r requirements/dev.txt -c requirements/constraints.txt |
-    sed -u '/^Requirement already satisfied/d'
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+echo "Installing requirements into ${venv#"$PWD/"} ($kind)"
+"${pip[@]}" install --progress-bar off "${requirements[@]}" |
+    sed -Eu '/^(Requirement already satisfied|Looking in|Collecting|  Downloading|  Using cached|Installing collected)/d'
+collections=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections
 
-site_packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-mkdir -p "$site_packages/ansible_collections/virtpools"
-ln -sfn "$PWD" "$site_packages/ansible_collections/virtpools/kubevirt"
+# The ansible package is half a gigabyte of collections, and we need one of them.
+if [[ $kind != dev ]]; then
+    wheel=$(mktemp -d)
+    trap 'rm -rf "$wheel"' EXIT
+    "${pip[@]}" download --quiet --no-deps --dest "$wheel" "$(sed -n 's/^\(ansible==[0-9.]*\).*/\1/p' requirements/dev.txt)"
+    "$venv/bin/python" - "$wheel"/ansible-*.whl "${collections%/*}" <<'EOF'
+import sys
+import zipfile
+
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if name.startswith("ansible_collections/kubernetes/core/")])
+EOF
+fi
+
+mkdir -p "$collections/virtpools"
+ln -sfn "$PWD" "$collections/virtpools/kubevirt"
+# make compares these with the requirements.
+touch "$venv/.run"
+if [[ $kind == dev ]]; then touch "$venv/.stamp"; fi

@@ -12,11 +12,15 @@ options:
   kubevirt_namespace:
     description:
       - Namespace of the KubeVirt object.
-      - Without it, the only KubeVirt object of the cluster is taken, in whatever namespace; several are an error.
+      - Without it, the only KubeVirt object of the cluster is taken, in whatever namespace. Several are an error.
     type: str
   kubevirt_name:
+    description: Name of the KubeVirt object, where its namespace holds several.
+    type: str
+  run_by:
     description:
-      - Name of the KubeVirt object, where its namespace holds several.
+      - Who runs this, for people who read the Lease, the history, or the API server's audit log. There it is a part of the user agent.
+      - By default the job, the template and the user of AWX, or else the user and the machine.
     type: str
 requirements:
   - python >= 3.10

@@ -9,15 +9,14 @@ from __future__ import annotations
 class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
-  run_id:
-    description:
-      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). The task fails, and changes nothing, when that run
-        does not hold the Lease (any more).
-      - Without it the module takes the Lease for itself while it writes.
-    type: str
   lease_timeout:
-    description:
-      - Without O(run_id), how many seconds to wait for another run to end.
+    description: Without O(run_id), how many seconds to wait for another run to end.
     type: int
     default: 120
+  run_id:
+    description:
+      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). When that run does not hold the Lease, or
+        no longer, the task fails and changes nothing.
+      - Without it, the module takes the Lease for itself while it writes.
+    type: str
 """

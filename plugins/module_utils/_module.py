@@ -1,9 +1,8 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""What all our modules share: options, the way to the cluster, the Lease around writes, errors and results."""
+"""What all modules share: reading their options, access to the cluster, the Lease around writes, errors and results."""
 
 from __future__ import annotations
 
@@ -18,111 +17,98 @@ from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import (
-    history,
-    live,
-    pool_sources,
-    settle,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
-    AUTH_ARGUMENTS,
-    Cluster,
-    ClusterError,
-    Forbidden,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
-    dialects,
-    drain,
-    objects,
-    permissions,
-    plan,
-    removal,
-    waves,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import NO_POOLS, Entry
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import Plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+from . import _options
+from ._options import Arguments
+from .cluster.api._client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
+from .cluster.api.lease import RunLease
+from .cluster.api.waiting import Clock
+from .cluster.reading import live, pool_sources
+from .cluster.writing import history, settle
+from .core.base import objects, permissions
+from .core.base.findings import InputErrors
+from .core.base.permissions import Permission
+from .core.kubevirt import preflight
+from .core.kubevirt.snapshot import Snapshot
+from .core.monitoring import alerts
+from .core.native import forms, mode, view
+from .core.native import plan as native_plan
+from .core.native.builds import Build
+from .core.native.plan import NativePlan
+from .core.planning import goals, plan, removal, waves
+from .core.planning.history import NO_POOLS, Entry
+from .core.planning.options import Drain, Options
+from .core.planning.plan import Plan
+from .core.pools import dialects
+from .core.pools.model import Pool
 
-Arguments = dict[str, dict[str, t.Any]]
 
-KUBEVIRT_ARGUMENTS: Arguments = {
-    "kubevirt_namespace": {"type": "str"},
-    "kubevirt_name": {"type": "str"},
-}
+class Module(AnsibleModule):
+    """An AnsibleModule to which an option that is empty or null was not given, whatever its type."""
 
-POOL_ARGUMENTS: Arguments = {
-    "pools": {"type": "raw"},
-    "pools_dialect": {"type": "str", "default": "virtpools", "choices": list(dialects.DIALECTS)},
-    "pools_manifest": {"type": "path"},
-    "pools_from_cluster": {"type": "bool", "default": False},
-    "pools_from_history": {"type": "str"},
-    "overlap": {"type": "str", "default": "error", "choices": ["error", "first_wins"]},
-    "prune": {"type": "bool", "default": False},
-    "max_unavailable": {"type": "raw", "default": 1},
-    "allow_skew": {"type": "bool", "default": False},
-    "prepull": {"type": "bool", "default": True},
-    "launcher_backend": {
-        "type": "str",
-        "default": "auto",
-        "choices": ["auto", "admission_policy", "kyverno", "aie_webhook", "none"],
-    },
-    "outdated": {"type": "str", "default": "refuse", "choices": ["refuse", "correct"]},
-    "assign_new_nodes": {"type": "bool", "default": False},
-    "guard": {"type": "bool", "default": False},
-    "waves": {"type": "raw"},
-    "removed": {"type": "raw"},
-    "only": {"type": "list", "elements": "str"},
-    "accept_closed_gates": {"type": "bool", "default": False},
-    "vms_on_nodes": {"type": "str", "default": "leave", "choices": list(drain.VMS_ON_NODES)},
-    "unmovable": {"type": "str", "default": "leave", "choices": list(drain.UNMOVABLE)},
-}
+    params: dict[str, t.Any]
 
-RUN_ARGUMENTS: Arguments = {
-    "run_id": {"type": "str"},
-    "lease_timeout": {"type": "int", "default": 120},
-}
+    def _load_params(self) -> None:
+        super()._load_params()
+        internal = {name: value for name, value in self.params.items() if name.startswith("_ansible_")}
+        self.params = {**_options.given(self.params, self.argument_spec), **internal}
+
+
+_SETTLE_SECONDS = 300
+"""How long a run waits for a KubeVirt that is Degraded; one that stays so ends the wait earlier."""
 
 
 class Task:
-    """One run of one of our modules."""
+    """One execution of a module."""
 
-    def __init__(self, arguments: Arguments) -> None:
-        self.module = AnsibleModule(
-            argument_spec={**AUTH_ARGUMENTS, **KUBEVIRT_ARGUMENTS, **arguments}, supports_check_mode=True
-        )
+    def __init__(self, arguments: Arguments, *, of_kubevirt: bool = True) -> None:
+        spec = {**AUTH_ARGUMENTS, **(_options.arguments("kubevirt") if of_kubevirt else {}), **arguments}
+        self.module = Module(argument_spec=spec, supports_check_mode=True)
         self.params: dict[str, t.Any] = self.module.params
         self.check_mode: bool = self.module.check_mode
         self.clock = Clock()
         self._cluster: Cluster | None = None
+        self._dialect = dialects.OWN
+
+    @property
+    def run_by(self) -> str:
+        """Who runs this, for people who read the Lease and the history."""
+        return self.params.get("run_by") or _user_and_host()
 
     @property
     def cluster(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster.connect(self.params)
+            self._cluster = Cluster.connect({**self.params, "run_by": self.run_by})
         return self._cluster
 
     def snapshot(self, nodes: t.Collection[str] | None = None) -> Snapshot:
-        """The cluster's state; when a right to read it is missing, the error names all that are."""
+        """The state of the cluster, or of some of its nodes.
+
+        :raises Forbidden: when a right to read it is missing. The message names all missing rights.
+        """
         try:
             return live.take_snapshot(
-                self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"], nodes
+                self.cluster,
+                self.params["kubevirt_namespace"],
+                self.params["kubevirt_name"],
+                nodes,
+                self._alerts_namespace(),
+                schema=self.params.get("mode") == "native",
             )
         except Forbidden:
             self.require(permissions.READER)
             raise
 
-    def require(self, rights: t.Iterable[Permission]) -> None:
-        """Refuse to go on without these rights.
+    def _alerts_namespace(self) -> str | None:
+        """Where the alerts are to be, for modules that plan; None for KubeVirt's namespace."""
+        settings = self.options().alerts if "alerts" in self.params else None
+        return settings.namespace if settings else None
 
-        :raises ClusterError: naming all missing ones together.
+    def require(self, rights: t.Iterable[Permission]) -> None:
+        """Check that the user has these rights.
+
+        :raises ClusterError: when some are missing. The message names all of these.
         """
-        missing = self.cluster.can(rights)
+        missing = self.cluster.missing_permissions(rights)
         if missing:
             raise ClusterError(
                 f"The user {self.cluster.user()} lacks {len(missing)} permission(s) on {self.cluster.server}: "
@@ -132,7 +118,7 @@ class Task:
 
     @property
     def pools_given(self) -> bool:
-        """Whether the options name a pool list, good or bad."""
+        """Whether the options name a pool list, valid or not."""
         return any(self.params[source] is not None for source in ("pools", "pools_manifest")) or bool(
             self.params["pools_from_cluster"] or self.params["pools_from_history"]
         )
@@ -144,7 +130,7 @@ class Task:
 
     @functools.cached_property
     def earlier(self) -> Entry | None:
-        """The list of the history that the options name; None when they name none.
+        """The list of the history that ``pools_from_history`` names; None without that option.
 
         :raises InputErrors: when the history does not have it.
         """
@@ -152,82 +138,128 @@ class Task:
         return history.read(self.cluster, self.namespace()).find(digest) if digest else None
 
     def pools(self) -> tuple[Pool, ...]:
-        """The pools that the options name, validated; none where some are removed. Needs no cluster unless they are
-        read from one.
+        """The pools that the options name; none with ``remove_pools``. Reads the cluster only when the pools are there.
 
-        :raises InputErrors: for a bad list, and for a list beside pools to remove.
+        :raises InputErrors: for a wrong list, and for a list beside ``remove_pools``.
         """
-        if self.params["removed"] is not None:
+        if self.params["remove_pools"] is not None:
             if self.pools_given:
                 raise InputErrors(
-                    ["A pool list is given beside removed, where the pools of the cluster count; drop it."]
+                    ["A pool list is given beside remove_pools, where the pools of the cluster count; drop it."]
                 )
             return ()
-        given = pool_sources.read(self.params, lambda: self.cluster)
+        self._dialect, given = pool_sources.read(self.params, lambda: self.cluster)
         return self.earlier.pools if self.earlier else given
 
     def options(self) -> Options:
+        """The options of the run, those of an earlier list included.
+
+        :raises InputErrors: when one is wrong.
+        """
+        params = self.params
+        read: dict[str, t.Any] = {
+            "waves": waves.parse(params["waves"]),
+            "remove_pools": removal.parse(params["remove_pools"]),
+            "restore_nodes": frozenset(params["restore_nodes"]) if params["restore_nodes"] else None,
+            "drain": Drain(params["drain"], params["on_non_migratable"]),
+            "alerts": alerts.parse(
+                params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
+            ),
+            "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
+        }
         options = Options(
-            overlap=self.params["overlap"],
-            prune=self.params["prune"],
-            max_unavailable=self.params["max_unavailable"],
-            allow_skew=self.params["allow_skew"],
-            prepull=self.params["prepull"],
-            launcher_backend=self.params["launcher_backend"],
-            outdated=self.params["outdated"],
-            assign_new_nodes=self.params["assign_new_nodes"],
-            guard=self.params["guard"],
-            waves=waves.parse(self.params["waves"]),
-            removed=removal.parse(self.params["removed"]),
-            only=frozenset(self.params["only"]) if self.params["only"] else None,
-            drain=drain.Drain(self.params["vms_on_nodes"], self.params["unmovable"]),
-            back_to=self.params["pools_from_history"] or (NO_POOLS if self.params["removed"] else None),
-            accept_closed_gates=self.params["accept_closed_gates"],
+            **{name: read[name] if name in read else params[name] for name in Options.__dataclass_fields__}
         )
-        # Going back means that the cluster has these pools and no other.
-        return replace(options, **self.earlier.options, prune=True) if self.earlier else options
+        # A run that goes back leaves the cluster with the pools of the earlier list and no others.
+        return replace(options, **self.earlier.run_options, prune=True) if self.earlier else options
+
+    def build(self, found: Snapshot) -> Build | None:
+        """The build of KubeVirt by which a run on this cluster works natively; None for composed pools.
+
+        :raises InputErrors: when ``mode`` is not possible here, or both modes are in use.
+        """
+        return mode.choose(self.params.get("mode") or "auto", found)
+
+    def native_pools(self) -> tuple[Pool, ...]:
+        """The pools that the options name, for a native run; see ``pools``."""
+        return forms.without_unmatched(self.pools(), self._dialect)
+
+    def native_plan(self, build: Build, found: Snapshot) -> NativePlan:
+        """The native plan for the pools and options given."""
+        options = self.options()
+        return native_plan.make(build, found, self.native_pools(), options)
+
+    def native_view(self, build: Build, found: Snapshot) -> view.View:
+        """The view of a cluster with pools of KubeVirt's own, compared with the pools given, if any.
+
+        :raises InputErrors: when none are given and the cluster has none.
+        """
+        given = self.native_pools() if self.pools_given else None
+        seen = view.of(build, found, given, self.options())
+        if given is None and not seen.pools:
+            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
+        return seen
+
+    def recorded(self, found: Snapshot) -> tuple[Pool, ...]:
+        """The pools that the cluster has, composed or of KubeVirt's own."""
+        build = mode.in_use(found)
+        return goals.recorded(found) if found.pools or build is None else view.recorded_pools(build, found)
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
-        """The plan for the pools and options given, on the cluster as it is (or on some of its nodes)."""
+        """The plan for the pools and options given, on the present cluster or on some of its nodes."""
         options = self.options()
         pools = self.pools()
         return plan.make(self.snapshot(nodes), pools, options)
 
     def plan_or_recorded(self, found: Snapshot) -> Plan:
-        """The plan for the pools given or, without any, for those that the cluster records, on this snapshot.
+        """The plan on this snapshot, for the pools given or, without any, for those that the cluster records.
 
         :raises InputErrors: when none are given and the cluster has none.
         """
         if self.pools_given:
             return plan.make(found, self.pools(), self.options())
-        pools = plan.recorded(found)
+        pools = goals.recorded(found)
         if not pools:
             raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
-        return plan.make(found, pools, plan.recorded_options(found, self.options()))
+        return plan.make(found, pools, goals.recorded_options(found, self.options()))
 
     def settle(self, timeout: float) -> None:
-        """Wait until KubeVirt is fit to be changed.
+        """Wait until KubeVirt is healthy and has rolled out its last change.
 
-        :raises ClusterError: when it is not within ``timeout`` seconds, or is being upgraded.
+        :raises ClusterError: when that takes longer than ``timeout`` seconds, or KubeVirt is being upgraded.
         """
         namespace, name = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
         found = live.find_kubevirt(self.cluster, namespace, name)["metadata"]
-        settle.fit(self.cluster, found["namespace"], found["name"], timeout, self.clock)
+        settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
 
     def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
-        """Go no further with a plan that has errors, other than those with the codes ``but``.
+        """Refuse a plan that has errors. Errors with the codes ``but`` do not count.
 
-        :raises InputErrors: with all of them.
+        :raises InputErrors: with all errors.
         """
         errors = [finding.message for finding in made.errors if finding.code not in but]
         if errors:
             raise InputErrors(errors)
 
+    def refuse_inside(self, made: Plan) -> None:
+        """Refuse a plan that has errors. Inside a run, what passes by itself does not count: the run's plan has waited for
+        it, and each batch makes KubeVirt unavailable anew for some seconds. A KubeVirt that stays Degraded counts.
+
+        :raises InputErrors: with all errors.
+        :raises ClusterError: when KubeVirt stays Degraded, or does not settle.
+        """
+        if not self.params["run_id"] or self.check_mode:
+            self.refuse(made)
+            return
+        self.refuse(made, but=preflight.PASSING)
+        if preflight.DEGRADED in {finding.code for finding in made.errors}:
+            self.settle(_SETTLE_SECONDS)
+
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:
-        """Hold the Lease: join the run that ``run_id`` names or, without one, take it for this module alone."""
+        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone."""
         run_id = self.params["run_id"]
-        lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=description())
+        lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=self.run_by)
         if run_id:
             lease.attach()
         else:
@@ -243,7 +275,7 @@ class Task:
                 self._release(lease)
 
     def _release(self, lease: RunLease) -> None:
-        """What the module did, or why it failed, matters more than a Lease that expires by itself."""
+        """Release the Lease. A failure is only a warning: the Lease expires by itself, and the module's result matters more."""
         try:
             lease.release()
         except ClusterError as error:
@@ -254,8 +286,7 @@ def new_run_id() -> str:
     return f"run-{uuid.uuid4().hex[:12]}"
 
 
-def description() -> str:
-    """Who runs this, for people who find the Lease."""
+def _user_and_host() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -265,7 +296,7 @@ def description() -> str:
 
 
 def object_diff(before: t.Mapping[str, t.Any] | None, after: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
-    """One entry of an Ansible diff: only what differs between two objects, under the object's name."""
+    """One entry of an Ansible diff: the fields that differ between two objects, under the object's name."""
     present = after or before or {}
     metadata = present.get("metadata") or {}
     title = "/".join(
@@ -275,9 +306,12 @@ def object_diff(before: t.Mapping[str, t.Any] | None, after: t.Mapping[str, t.An
     return {"before_header": title, "after_header": title, **shown}
 
 
-def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments) -> None:
-    """Run a module: ``body`` returns the result; what went wrong becomes one clear message."""
-    task = Task(arguments)
+def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_kubevirt: bool = True) -> None:
+    """Run a module. ``body`` returns its result; an exception becomes the message of a failure.
+
+    :param of_kubevirt: whether the module has the options that name a KubeVirt object.
+    """
+    task = Task(arguments, of_kubevirt=of_kubevirt)
     try:
         result = body(task)
     except InputErrors as error:
@@ -287,16 +321,25 @@ def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments) -> Non
     except ClusterError as error:
         task.module.fail_json(msg=str(error))
     except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
-        task.module.fail_json(
-            msg=f"An error that this collection does not expect: {type(error).__name__}: {error}. Please report it.",
-            exception=traceback.format_exc(),
-        )
+        task.module.fail_json(msg=_unexpected(task, error), exception=traceback.format_exc())
     else:
         task.module.exit_json(**result)
 
 
+def _unexpected(task: Task, error: Exception) -> str:
+    """A sentence on an error that no code expects. An API server validates objects, and nobody validates files."""
+    what = f"{type(error).__name__}: {error}"
+    files = [str(task.params[name]) for name in ("manifest", "dump") if task.params.get(name)]
+    if files and isinstance(error, (AttributeError, LookupError, TypeError, ValueError)):
+        return (
+            f"An object in {' or '.join(files)} has a field that is not as Kubernetes serves it ({what}); compare it with the output "
+            "of kubectl get -o yaml, or check it with kubectl apply --dry-run=server."
+        )
+    return f"An error that this collection does not expect: {what}. Please report it."
+
+
 class TaskFailed(Exception):
-    """The module did its work in part: the message says what failed, ``result`` what was done."""
+    """The module did only a part of its work. The message says what failed, ``result`` what was done."""
 
     def __init__(self, message: str, result: dict[str, t.Any]) -> None:
         super().__init__(message)

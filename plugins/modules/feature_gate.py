@@ -12,9 +12,9 @@ short_description: Turn feature gates of KubeVirt on or off
 version_added: 0.1.0
 description:
   - Adds gates to, or removes them from, the lists of the KubeVirt object, and keeps all others. On a cluster that the HyperConverged Cluster
-    Operator manages, the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object is used, since direct edits are reverted.
-  - KubeVirt accepts any name without a word, so that a gate that is on proves nothing. The module warns about names that mean nothing to the
-    version that is deployed, as far as it knows them.
+    Operator manages, it edits the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object, since direct edits are reverted.
+  - KubeVirt accepts any name of a gate silently, so a gate that is on proves nothing. The module warns about gates that the deployed version does not
+    have, as far as it knows them.
   - Pools on stock KubeVirt need no gate at all.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -53,26 +53,27 @@ object:
   type: str
   sample: KubeVirt kubevirt/kubevirt
 findings:
-  description: Names that mean nothing to this KubeVirt, as far as known. They are given as warnings, too.
+  description: Gates that this version of KubeVirt does not have, as far as known. They are also returned as warnings.
   returned: success
   type: list
   elements: dict
 native_pool_fields:
   description:
-    - Which fields for pools of its own this build of KubeVirt has. Empty for stock KubeVirt, whatever gates are on.
+    - The fields for pools that this build of KubeVirt itself has. Empty for stock KubeVirt, whatever gates are on.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live, writes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import feature_gates, health
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import feature_gates, health
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 
 ARGUMENTS = {
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("run"),
     "present": {"type": "list", "elements": "str", "default": []},
     "absent": {"type": "list", "elements": "str", "default": []},
 }
@@ -86,14 +87,20 @@ def body(task: _module.Task) -> dict:
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     hyperconverged = live.find_hyperconverged(task.cluster, kubevirt)
     edit = feature_gates.set_gates(kubevirt, hyperconverged, present, absent)
-    unknown = feature_gates.unknown_gates([*present, *absent], health.version_of(kubevirt))
+    native = live.native_api(task.cluster, kubevirt, schema=True)
+    unknown = feature_gates.unknown_gates(
+        [*present, *absent],
+        health.version_of(kubevirt),
+        native.fields,
+        worker_pools=native.worker_pools_served,
+    )
     for finding in unknown:
         task.module.warn(finding.message)
     result = {
         "changed": edit.changed,
         "object": title(edit.after),
         "findings": [finding.to_dict() for finding in unknown],
-        "native_pool_fields": live.native_pool_fields(task.cluster),
+        "native_pool_fields": list(native.fields),
     }
     if not edit.changed:
         return result

@@ -11,11 +11,11 @@ module: guard_policies
 short_description: Keep others from changing the owners of nodes or dropping the exclusion
 version_added: 0.1.0
 description:
-  - With O(guard=true) writes two policies. One refuses requests that change, add or remove the owner label of a node, by kubelets as by people, unless
-    they have the right to C(assign nodeowners.virtpools.io), which the ClusterRole C(virtpools-writer) has. The other refuses a virt-handler DaemonSet
-    that would run on pool nodes. Without it deletes these policies.
-  - With O(assign_new_nodes=true) a node may be created with the very owner that these policies give it.
-  - Whether the policies do so is proven by creating nodes and DaemonSets as server-side dry runs, which stores none.
+  - With O(guard=true), writes two policies. One refuses requests that change, add or remove the owner label of a node, from kubelets as from people, unless
+    the user may C(assign nodeowners.virtpools.io), as the ClusterRole C(virtpools-writer) may. The other refuses a virt-handler DaemonSet that would run
+    on pool nodes. Without it, deletes these policies.
+  - With O(assign_new_nodes=true), a node may be created with exactly the owner that the policy of M(virtpools.kubevirt.node_policies) gives it.
+  - The module proves that the policies work by creating nodes and DaemonSets as server-side dry runs, which stores none.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -25,7 +25,7 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes.writes
 options:
   timeout:
-    description: How many seconds API servers may take to act by a policy.
+    description: Seconds that the API servers may take to apply a new policy.
     type: int
     default: 60
 seealso:
@@ -53,34 +53,33 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import guard, policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.guard import Guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import guard, policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.guard import Guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("pools", "run"),
     "timeout": {"type": "int", "default": 60},
 }
 
 
 def body(task: _module.Task) -> dict:
     plan = task.plan()
-    task.refuse(plan)
-    made = t.cast(Guard, plan.guard)  # the snapshot is complete
-    changes, done = made.changes, []
+    task.refuse_inside(plan)
+    target = t.cast(Guard, plan.guard)  # the snapshot is complete
+    changes, done = target.changes, []
     if changes and task.check_mode:
-        done = policies.preview(task.cluster, made.desired, made.to_delete)
+        done = policies.preview(task.cluster, target.desired, target.to_delete)
     elif changes:
-        if made.to_write and not exclusion.exclusion_in(plan.snapshot.primary or {}):
+        if target.to_write and not exclusion.has_exclusion(plan.snapshot.primary or {}):
             raise ClusterError(
                 "The primary virt-handler does not keep off pool nodes yet, and the guard would keep KubeVirt from changing "
                 "it; install the exclusion first."
             )
         with task.writing(plan.snapshot.namespace):
-            done = guard.put(task.cluster, made, task.params["timeout"], task.clock)
+            done = guard.put(task.cluster, target, task.params["timeout"], task.clock)
     return {
         "changed": bool(changes),
         "changes": list(changes),

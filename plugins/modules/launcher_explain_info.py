@@ -11,17 +11,18 @@ module: launcher_explain_info
 short_description: Explain which launcher image and nodes a VM gets, and why
 version_added: 0.1.0
 description:
-  - Says for one VM, pool by pool and criterion by criterion, which pools match it and which do not, which one wins, and the image and nodes that
-    follow. For a running VM also what its launcher pod has now, and what its next start and a live migration would give it.
-  - A VM that does not run, or is not in the cluster yet, is expanded first, so that a device counts that comes from an instancetype.
-  - Without a pool list, the mapping is explained that is in effect in the cluster. With one, that which a run of the playbook
-    C(virtpools.kubevirt.site) would bring about.
-  - What decides is the launcher pod. The one of a VM that does not run is predicted, without the node labels that follow from its machine type,
-    Hyper-V, TSC and confidential computing.
+  - Shows for one VM, pool by pool and criterion by criterion, which pools match it and which do not, which pool wins, and the image and nodes that
+    follow. For a running VM, also shows what its launcher pod has now, and what its next start and a live migration would give it.
+  - A VM that does not run, or is not in the cluster yet, is expanded first, so that devices of its instancetype count.
+  - Without a pool list, explains the mapping that is in effect in the cluster. With a pool list, explains the mapping after a run of the playbook
+    C(virtpools.kubevirt.site) with that list.
+  - The launcher pod decides. For a VM that does not run, the module predicts the launcher pod, without the node labels that follow from its machine
+    type, Hyper-V, TSC and confidential computing.
   - Needs only the rights of the ClusterRole C(virtpools-reader).
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
   - virtpools.kubevirt.pools
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.reads
@@ -35,16 +36,16 @@ options:
     description: A VirtualMachineInstance, as V(namespace/name), with or without a VirtualMachine.
     type: str
   manifest:
-    description:
-      - A YAML or JSON file with one VirtualMachine, VirtualMachineInstance, or template of one, which is not in the cluster yet. Its instancetype and
-        preference are looked for in the file, then in the cluster (or in O(dump)).
+    description: A YAML or JSON file with one VirtualMachine, VirtualMachineInstance, or template of one, which is not in the cluster
+      yet. Its instancetype and preference are looked for in the file, then in the cluster (or in O(dump)).
     type: path
   dump:
     description:
-      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of a cluster.
-      - Needed are KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with its VirtualMachineInstance, launcher pod,
-        instancetype, ControllerRevisions and NetworkAttachmentDefinitions, as far as there are any; its namespace where pools select
-        namespaces by labels.
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of
+        a cluster.
+      - It must hold KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with its VirtualMachineInstance,
+        launcher pod, instancetype, ControllerRevisions and NetworkAttachmentDefinitions, as far as there are any; its namespace where
+        pools select namespaces by labels.
     type: path
 seealso:
   - module: virtpools.kubevirt.launcher_images_info
@@ -68,6 +69,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+mode:
+  description: V(composed), or V(native) where KubeVirt's own operator makes the pools.
+  returned: success
+  type: str
+build:
+  description: The build of KubeVirt that makes the pools, as in O(pools_dialect). Empty for composed pools.
+  returned: success
+  type: str
 vm:
   description: The VM, with its kind.
   returned: success
@@ -91,7 +100,7 @@ image:
   returned: success
   type: str
 pods:
-  description: The launcher pods there are, first the one that has the guest.
+  description: The launcher pods of the VM, first the one with the guest.
   returned: success
   type: list
   elements: dict
@@ -112,10 +121,10 @@ pods:
       description: The launcher images that it has, by place.
       type: dict
     stock_image:
-      description: The launcher image it came with, as the launcher policy noted it.
+      description: The launcher image before the launcher policy changed it, as the policy recorded it.
       type: str
     pool:
-      description: The pool that the launcher policy took it for.
+      description: The pool that the launcher policy gave it.
       type: str
     policy:
       description: Digest of that policy.
@@ -124,16 +133,16 @@ pods:
       description: Whether it is the target of a live migration that has not ended.
       type: bool
     verdict:
-      description: The verdict of M(virtpools.kubevirt.launcher_images_info) on it.
+      description: The verdict of M(virtpools.kubevirt.launcher_images_info) on the pod.
       type: str
     reason:
-      description: What the verdict rests on.
+      description: The facts behind the verdict.
       type: str
     remedy:
       description: What would help.
       type: str
 cases:
-  description: What a launcher pod gets, each with all pools and the reasons. The first is the one of RV(pool).
+  description: What a launcher pod of the VM gets in each case, with all pools and the reasons. The first case is that of RV(pool).
   returned: success
   type: list
   elements: dict
@@ -142,7 +151,7 @@ cases:
       description: V(now), V(next start) or V(live migration).
       type: str
     source:
-      description: Which object says what the pod asks for.
+      description: The object that determines what the pod asks for.
       type: str
     asked:
       description: What the pod asks for, with V(namespace), V(devices), V(labels) and V(node_selector).
@@ -160,13 +169,13 @@ cases:
       description: The launcher image that follows.
       type: str
     requirement:
-      description: What the pod then asks of a node's owner label.
+      description: What the pod then requires of a node's owner label.
       type: str
     nodes:
-      description: How many nodes fit, names, and why not the others.
+      description: How many nodes fit, their names, and why the others do not.
       type: dict
 notes:
-  description: Why there is no next start or live migration to explain.
+  description: Why a next start or a live migration is not explained.
   returned: success
   type: dict
 findings:
@@ -175,27 +184,26 @@ findings:
   type: list
   elements: dict
 text:
-  description: All of it for a person, as lines.
+  description: The whole explanation for people, as lines.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, explain
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Forbidden
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import outlook, permissions, plan, snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from dataclasses import replace
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Forbidden
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, vm_lookup
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import outlook
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 
 _SUBJECTS = ("vm", "vmi", "manifest")
 
-ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    "vm": {"type": "str"},
-    "vmi": {"type": "str"},
-    "manifest": {"type": "path"},
-    "dump": {"type": "path"},
-}
+ARGUMENTS = _options.arguments("mode", "pools", "launcher_explain_info")
 
 
 def body(task: _module.Task) -> dict:
@@ -203,35 +211,43 @@ def body(task: _module.Task) -> dict:
     if len(given) != 1:
         said = f"{' and '.join(given)} are given" if given else "none is given"
         raise InputErrors([f"Exactly one of vm, vmi and manifest says which VM to explain; {said}."])
-    found, source = _read(task)
+    cluster_state, source = _read(task)
+    build = task.build(cluster_state)
     subject = _subject(task, source)
-    seen = outlook.look(subject, _mapping(task, task.plan_or_recorded(found)))
-    return {"changed": False, **seen.to_dict(), "text": seen.lines()}
+    if build is None:
+        context = _mapping(task, task.plan_or_recorded(cluster_state))
+    else:
+        native = task.native_view(build, cluster_state)
+        context = native.explain_context()
+        subject = replace(subject, pods=tuple(map(native.launcher_pod, subject.pods)))
+    seen = outlook.explain_vm(subject, context)
+    how = {"mode": "composed" if build is None else "native", "build": "" if build is None else build.name}
+    return {"changed": False, **how, **seen.to_dict(), "text": seen.lines()}
 
 
-def _mapping(task: _module.Task, made: plan.Plan) -> outlook.Mapping:
+def _mapping(task: _module.Task, planned: plan.Plan) -> outlook.ExplainContext:
     if task.pools_given:
-        return outlook.Mapping.after(made, task.pools())
-    return outlook.Mapping.in_effect(made)
+        return outlook.ExplainContext.after(planned, task.pools())
+    return outlook.ExplainContext.in_effect(planned)
 
 
-def _read(task: _module.Task) -> tuple[snapshot.Snapshot, explain.Source]:
+def _read(task: _module.Task) -> tuple[snapshot.Snapshot, vm_lookup.Source]:
     path = task.params["dump"]
     if not path:
-        return task.snapshot(), explain.Live(task.cluster)
+        return task.snapshot(), vm_lookup.ClusterSource(task.cluster)
     objects = dump.read_objects(path)
-    found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    return found, explain.Files(objects, f"the dump {path}")
+    cluster_state = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    return cluster_state, vm_lookup.FileSource(objects, f"the dump {path}")
 
 
-def _subject(task: _module.Task, source: explain.Source) -> outlook.Subject:
+def _subject(task: _module.Task, source: vm_lookup.Source) -> outlook.Subject:
     try:
         if task.params["vm"]:
-            return explain.find_vm(source, task.params["vm"])
+            return vm_lookup.find_vm(source, task.params["vm"])
         if task.params["vmi"]:
-            return explain.find_vmi(source, task.params["vmi"])
+            return vm_lookup.find_vmi(source, task.params["vmi"])
         path = task.params["manifest"]
-        return explain.find_in_manifest(dump.read_file(path), f"The manifest {path}", source)
+        return vm_lookup.find_in_manifest(dump.read_file(path), f"The manifest {path}", source)
     except Forbidden:
         task.require((*permissions.READER, *permissions.EXPLAIN))
         raise

@@ -11,11 +11,11 @@ module: launcher_policy
 short_description: Give VMs the launcher image and the nodes of their pool
 version_added: 0.1.0
 description:
-  - Makes the launcher policy what the pools ask for now. It gives a VM that starts (or is migrated) the launcher image of the first pool that
-    selects it, on the nodes of that pool, and keeps other VMs off the nodes of pools that say so. VMs that run are not touched.
-  - A pool takes VMs once it is active, which depends on the nodes that it has by now. The field C(activation) of a pool says when.
-  - A new policy is tried before it counts, as one that acts on dry runs of the module alone, and again once it is live. If it fails there, the
-    former one is put back and the module fails.
+  - Brings the launcher policy to what the pools ask for now. The policy gives a VM that starts or is migrated the launcher image of the first pool
+    that selects it, on the nodes of that pool. It keeps other VMs off the nodes of pools that ask for that. Running VMs are not changed.
+  - A pool takes VMs once it is active, which depends on the nodes that it owns by now. The field C(activation) of a pool says when.
+  - The module tries out a new policy twice. First as a copy that acts only on the module's own dry runs, then when the policy is live. When it fails
+    there, the module puts the previous policy back and fails.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -26,8 +26,8 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - V(present) creates and updates the policy, and deletes one that no pool needs or that belongs to another O(launcher_backend).
-      - V(absent) deletes it, of whichever back end. VMs then start with KubeVirt's own launcher image, on any node. No pools are needed for that.
+      - V(present) creates and updates the policy. It deletes a policy that no pool needs, or that belongs to another O(launcher_backend).
+      - V(absent) deletes the policy of every back end. VMs then start with KubeVirt's own launcher image, on any node. This needs no pool list.
     type: str
     default: present
     choices:
@@ -35,11 +35,11 @@ options:
       - absent
   stage:
     description:
-      - In check mode, after how many of the plan's batches of nodes the policy is meant. Otherwise nodes are where they are.
+      - In check mode, the number of batches of the plan after which the policy is shown. Outside check mode, the nodes' present owners decide.
     type: int
     default: 0
   timeout:
-    description: How many seconds API servers may take to act by a policy.
+    description: Seconds that the API servers may take to apply a new policy.
     type: int
     default: 60
 author:
@@ -79,15 +79,17 @@ digest:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import launchers, names, probes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launchers import Launchers
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_rollout, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_rollout import (
+    LauncherPolicyRollout,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("pools", "run"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "stage": {"type": "int", "default": 0},
     "timeout": {"type": "int", "default": 60},
@@ -100,52 +102,52 @@ def body(task: _module.Task) -> dict:
 
 def _present(task: _module.Task) -> dict:
     plan = task.plan()
-    task.refuse(plan)
-    made = t.cast(Launchers, plan.launchers)  # the snapshot is complete
-    stage = _stage(task, made)
-    policy, changes, done = made.policy(stage), made.changes(stage) if stage in made.steps else (), []
+    task.refuse_inside(plan)
+    rollout = t.cast(LauncherPolicyRollout, plan.launcher_rollout)  # the snapshot is complete
+    stage = _stage(task, rollout)
+    policy, changes, done = rollout.policy(stage), rollout.changes(stage) if stage in rollout.steps else (), []
     if changes and task.check_mode:
-        done = policies.preview(task.cluster, [*made.correction(stage), *policy], made.to_delete(stage))
+        done = policies.preview(task.cluster, [*rollout.correction(stage), *policy], rollout.to_delete(stage))
     elif changes:
-        with task.writing(made.snapshot.namespace):
-            done = _put(task, made, policy)
+        with task.writing(rollout.snapshot.namespace):
+            done = _put(task, rollout, policy)
     digests = (obj["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION) for _kind, obj in policy)
     return {
         "changed": bool(changes),
         "changes": list(changes),
-        "backend": made.choice.backend if policy else "none",
+        "backend": rollout.choice.backend if policy else "none",
         "digest": next(filter(None, digests), None),
         "diff": _diffs(done),
     }
 
 
-def _stage(task: _module.Task, made: Launchers) -> int:
+def _stage(task: _module.Task, rollout: LauncherPolicyRollout) -> int:
     """What is due: a run has moved its nodes by then, in check mode they are where they were."""
     stage = task.params["stage"] if task.check_mode else 0
-    if not 0 <= stage < len(made.stages):
-        raise InputErrors([f"stage is {stage}; give a number from 0 to {len(made.stages) - 1}, the plan's batches."])
+    if not 0 <= stage < len(rollout.stages):
+        raise InputErrors([f"stage is {stage}; give a number from 0 to {len(rollout.stages) - 1}, the plan's batches."])
     return stage
 
 
-def _put(task: _module.Task, made: Launchers, policy: policies.Desired) -> list[policies.Change]:
-    timeout, where = task.params["timeout"], policies.site(task.cluster, made.snapshot)
-    done = policies.put(task.cluster, made.correction(0), None, timeout, task.clock)
-    done += policies.put(task.cluster, policy, policies.trial(made, 0, where), timeout, task.clock)
-    leaving = policies.removal(made.to_delete(0))
+def _put(task: _module.Task, rollout: LauncherPolicyRollout, policy: policies.Desired) -> list[policies.Change]:
+    timeout, where = task.params["timeout"], policies.probe_site(task.cluster, rollout.snapshot)
+    done = policies.put(task.cluster, rollout.correction(0), None, timeout, task.clock)
+    done += policies.put(task.cluster, policy, policies.trial_of(rollout, 0, where), timeout, task.clock)
+    deletions = policies.removal_changes(rollout.to_delete(0))
     # What another policy says of a probe is not to be waited for.
-    probe = None if policy else probes.plain(where)
-    return [*done, *policies.remove(task.cluster, leaving, probe, timeout, task.clock)]
+    probe = None if policy else probes.plain_pod(where)
+    return [*done, *policies.remove(task.cluster, deletions, probe, timeout, task.clock)]
 
 
 def _absent(task: _module.Task) -> dict:
-    found = task.snapshot()
-    leaving = policies.removal(launchers.live(found.admission))
-    lines = [str(change) for change in leaving]
-    if leaving and not task.check_mode:
-        probe = probes.plain(policies.site(task.cluster, found)) if found.primary else None
-        with task.writing(found.namespace):
-            leaving = policies.remove(task.cluster, leaving, probe, task.params["timeout"], task.clock)
-    return {"changed": bool(leaving), "changes": lines, "backend": "none", "digest": None, "diff": _diffs(leaving)}
+    snapshot = task.snapshot()
+    deletions = policies.removal_changes(launcher_rollout.live_objects(snapshot.admission))
+    lines = [str(change) for change in deletions]
+    if deletions and not task.check_mode:
+        probe = probes.plain_pod(policies.probe_site(task.cluster, snapshot)) if snapshot.primary else None
+        with task.writing(snapshot.namespace):
+            deletions = policies.remove(task.cluster, deletions, probe, task.params["timeout"], task.clock)
+    return {"changed": bool(deletions), "changes": lines, "backend": "none", "digest": None, "diff": _diffs(deletions)}
 
 
 def _diffs(changes: list[policies.Change]) -> list[dict]:

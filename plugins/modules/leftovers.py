@@ -8,13 +8,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: leftovers
-short_description: Delete what is left when no pool, or no KubeVirt, is there any more
+short_description: Delete what remains after the last pool, or after KubeVirt itself, was removed
 version_added: 0.1.0
 description:
-  - Once no pool is left, deletes what only runs needed, which is the ConfigMap with their history.
-  - Where KubeVirt itself is gone, pools can no longer be taken down in good order, and no node can be handed over. Then it deletes all that this
-    collection made, which KubeVirt's own removal leaves behind. These are the admission policies, DaemonSets in all namespaces with their pods, image pull
-    pods, the history and the Lease; and from nodes the owner label and the annotation about a former owner.
+  - When no pool is left, deletes the ConfigMap with the history of runs, which nothing else needs.
+  - When KubeVirt itself is gone, pools can no longer be removed in the normal way, and no node can be handed over. Then the module deletes everything
+    that this collection created, which the removal of KubeVirt leaves behind. These are the admission policies, the alerts, DaemonSets in all namespaces with
+    their pods, image pull pods, the history and the Lease. From nodes it removes the owner label and the annotation about a former owner.
   - Changes nothing while there are pools.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -26,19 +26,20 @@ options:
   kubevirt_namespace:
     description:
       - Namespace of the KubeVirt object, or where it was.
-      - Without it, the only KubeVirt object of the cluster is taken. Where none is left, the namespace of our DaemonSets, or C(kubevirt).
+      - Without it, the only KubeVirt object of the cluster is taken. Where none is left, it is the namespace of the pools' DaemonSets,
+        or C(kubevirt).
     type: str
   only_without_kubevirt:
-    description: Change nothing where there is a KubeVirt.
+    description: Change nothing when the cluster has a KubeVirt object.
     type: bool
     default: false
-  removed:
-    description:
-      - The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone, only V(all) can be.
+  remove_pools:
+    description: The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone, only V(all) can
+      be removed.
     type: raw
     default: all
   timeout:
-    description: How many seconds a deleted DaemonSet and its pods may take to go.
+    description: Seconds that a deleted DaemonSet and its pods may take to disappear.
     type: int
     default: 300
 author:
@@ -63,33 +64,28 @@ changes:
   elements: str
   sample: ["DaemonSet kubevirt/virt-handler-gpu: delete", "Node gpu-0: forget its owner gpu"]
 text:
-  description: The same for a person, as lines, with what it means.
+  description: The same for people, as lines, with what it means.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import leftovers
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
-    kinds,
-    launchers,
-    names,
-    permissions,
-    removal,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import leftovers
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
 
 ARGUMENTS = {
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("run", "leftovers"),
     "only_without_kubevirt": {"type": "bool", "default": False},
-    "removed": {"type": "raw", "default": removal.ALL},
     "timeout": {"type": "int", "default": 300},
 }
 
 
 def body(task: _module.Task) -> dict:
-    removed = removal.parse(task.params["removed"])
+    removed = removal.parse(task.params["remove_pools"])
     if leftovers.has_kubevirt(task.cluster):
         result = _unneeded(task)
         return {"kubevirt": True, **result, "text": result["changes"]}
@@ -101,17 +97,17 @@ def body(task: _module.Task) -> dict:
 def _unneeded(task: _module.Task) -> dict:
     if task.params["only_without_kubevirt"]:
         return {"changed": False, "changes": [], "diff": []}
-    found = task.snapshot()
-    needed = bool(found.pools) or any(node.owner != names.PRIMARY for node in found.nodes.values())
+    snapshot = task.snapshot()
+    needed = bool(snapshot.pools) or any(node.owner != names.PRIMARY for node in snapshot.nodes.values())
     # In check mode the pools have not been taken down.
-    objects = () if needed and not task.check_mode else removal.history(found)
+    objects = () if needed and not task.check_mode else removal.history(snapshot)
     if objects and not task.check_mode:
-        with task.writing(found.namespace):
+        with task.writing(snapshot.namespace):
             for obj in objects:
                 leftovers.delete_object(task.cluster, kinds.CONFIG_MAP, obj)
     return {
         "changed": bool(objects),
-        "changes": [launchers.line(obj, "delete") for obj in objects],
+        "changes": [policy_objects.change_line(obj, "delete") for obj in objects],
         "diff": [_module.object_diff(obj, None) for obj in objects],
     }
 

@@ -11,11 +11,11 @@ module: node_policies
 short_description: Give nodes that join the cluster later their owner at once
 version_added: 0.1.0
 description:
-  - With O(assign_new_nodes=true) writes a policy that sets the owner label of a node while it is created, to the first pool that selects it. So the
-    node runs its pool's virt-handler and no other from the beginning. Without it deletes that policy.
-  - The policy sees the labels that the node is created with. A node that brings an owner label along keeps it, and nodes that are there already are
-    not touched. Should the policy fail, the node joins without an owner, which is drift.
-  - The policy is tried out first, by creating nodes as server-side dry runs, which stores none.
+  - With O(assign_new_nodes=true), writes a policy that sets the owner label of a node while the node is created, to the first pool that selects it. So
+    the node runs its pool's virt-handler, and no other, from the beginning. Without it, deletes that policy.
+  - The policy sees the labels that the node is created with. A node that is created with an owner label keeps it. Nodes that exist already are not
+    changed. When the policy fails, the node joins without an owner, which is drift.
+  - The module first tries out the policy by creating nodes as server-side dry runs, which stores none.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -25,7 +25,7 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes.writes
 options:
   timeout:
-    description: How many seconds API servers may take to act by a policy.
+    description: Seconds that the API servers may take to apply a new policy.
     type: int
     default: 60
 seealso:
@@ -52,29 +52,29 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names, node_policy
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.node_policy import NodePolicy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.node_policy import NodePolicy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import Kind
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("pools", "run"),
     "timeout": {"type": "int", "default": 60},
 }
 
 
 def body(task: _module.Task) -> dict:
     plan = task.plan()
-    task.refuse(plan)
-    made = t.cast(NodePolicy, plan.node_policy)  # the snapshot is complete
-    changes, done = made.changes, []
+    task.refuse_inside(plan)
+    policy = t.cast(NodePolicy, plan.node_policy)  # the snapshot is complete
+    changes, done = policy.changes, []
     if changes and task.check_mode:
-        done = policies.preview(task.cluster, made.desired, made.to_delete)
+        done = policies.preview(task.cluster, policy.desired, policy.to_delete)
     elif changes:
         with task.writing(plan.snapshot.namespace):
-            done = _put(task, made)
+            done = _put(task, policy)
     return {
         "changed": bool(changes),
         "changes": list(changes),
@@ -82,16 +82,19 @@ def body(task: _module.Task) -> dict:
     }
 
 
-def _put(task: _module.Task, made: NodePolicy) -> list[policies.Change]:
+def _put(task: _module.Task, policy: NodePolicy) -> list[policies.Change]:
     timeout, done = task.params["timeout"], []
-    probe = None if made.desired else node_policy.plain()
-    if made.desired:
+    probe = None if policy.desired else node_policy.plain()
+    if policy.desired:
         candidate = node_policy.derive(
-            made.pools, t.cast(Kind, made.admission.policy_kind), names.CANDIDATE_NODE_POLICY
+            policy.pools, t.cast(Kind, policy.admission.policy_kind), names.CANDIDATE_NODE_POLICY
         )
-        tried = [node_policy.probes(made.pools, name) for name in (names.CANDIDATE_NODE_POLICY, names.NODE_POLICY)]
-        done = policies.put(task.cluster, made.desired, policies.Trial(candidate, *tried), timeout, task.clock)
-    return [*done, *policies.remove(task.cluster, policies.removal(made.to_delete), probe, timeout, task.clock)]
+        tried = [node_policy.probes(policy.pools, name) for name in (names.CANDIDATE_NODE_POLICY, names.NODE_POLICY)]
+        done = policies.put(task.cluster, policy.desired, policies.Trial(candidate, *tried), timeout, task.clock)
+    return [
+        *done,
+        *policies.remove(task.cluster, policies.removal_changes(policy.to_delete), probe, timeout, task.clock),
+    ]
 
 
 def main() -> None:

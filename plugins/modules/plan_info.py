@@ -11,64 +11,86 @@ module: plan_info
 short_description: Plan virt-handler pools on a cluster, without changing anything
 version_added: 0.1.0
 description:
-  - Compares a list of pools with a cluster and returns everything that a run of the playbook C(virtpools.kubevirt.site) would do, in order, and
-    everything its user should know first.
+  - Compares a pool list with a cluster. Returns everything that a run of the playbook C(virtpools.kubevirt.site) would do, in order, and what its user
+    should know first.
   - Needs only the rights of the ClusterRole C(virtpools-reader).
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
   - virtpools.kubevirt.pools
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.reads
 options:
   expected_plan:
     description:
-      - Digest of the plan that was approved. The module fails, and says what changed since, when the plan is no longer that one.
+      - Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what changed since, and changes
+        nothing.
       - An approved plan still holds after an interruption, since the digest does not cover what is left to do.
     type: str
   for_run:
     description:
-      - Whether a run follows. Then the rights that it needs are checked, too, and missing ones reported together; and the module waits up to
-        O(settle_timeout) seconds for a KubeVirt that an interrupted run of ours left unsettled.
+      - Whether a run follows. Then the module also checks the rights that the run needs, and reports all missing ones together. It waits up to
+        O(settle_timeout) seconds for a KubeVirt that an interrupted run left unsettled.
     type: bool
     default: false
   settle_timeout:
-    description: How many seconds to wait with O(for_run).
+    description: Seconds to wait with O(for_run).
     type: int
     default: 1800
+  cluster_name:
+    description: The cluster's name in the inventory, under which its plan is published and approved.
+    type: str
+    default: localhost
   dump:
     description:
-      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a cluster.
-      - Needed are KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one; for O(vms) the
-        launcher pods, and the namespaces where pools select them; for what the launcher policy does now the policies.
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a
+        cluster.
+      - It must hold KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one; for O(vms)
+        the launcher pods, and the namespaces where pools select them; the policies, to see what the launcher policy does now; with
+        O(alerts) the PrometheusRules.
     type: path
   stop_after_wave:
     description:
-      - The name or number of the last wave that the run carries out. The digest of the plan does not depend on it.
+      - The name or number of the last wave that the run carries out. The run then ends well. To go on, run it again without this option
+        or with a later wave.
+      - The digest of the plan does not depend on it, so an approved plan stays approved.
     type: raw
   canary_vm:
     description:
-      - The VM that M(virtpools.kubevirt.canary_vm) starts after each wave, as that module takes it. A finding tells for which pools. With
-        O(for_run) the API server checks each one in a dry run.
+      - The VM that M(virtpools.kubevirt.canary_vm) starts after each wave, in the form that module takes. A finding says for which pools. With
+        O(for_run), the API server checks each VM in a dry run.
     type: raw
   vms:
     description:
-      - Whether to read the launcher pods of all namespaces, to name the running VMs that the mapping keeps off the nodes they run on, or
-        off all nodes that they could run on.
+      - Whether to read the launcher pods of all namespaces, to name the running VMs that the mapping keeps off the nodes they run on, or off all nodes that
+        they could run on.
     type: bool
     default: false
   remove_vms:
     description:
-      - With O(removed), what becomes of the VMs that run with the launcher image of a pool that goes, or on its nodes. Needs O(vms).
-      - V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in its launcher pod; they start with KubeVirt's own
-        image next time. V(migrate) says that they are live-migrated first, V(wait) that their nodes go back when they have ended.
+      - With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or on its nodes. Needs O(vms).
+      - V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in its launcher pod. They start
+        with KubeVirt's own image next time. V(migrate) says that they are live-migrated first, V(wait) that their nodes go back when
+        they have ended.
     type: str
-    default: refuse
     choices:
       - refuse
       - leave
       - migrate
       - wait
+    default: refuse
+  published_plan:
+    description:
+      - What an earlier job of a workflow has published of its plan, which is the approved one. AWX passes it on. It counts where O(expected_plan)
+        is not given.
+      - The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of run. With several
+        clusters there is one plan for each.
+    type: raw
+  require_approval:
+    description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
+    type: bool
+    default: false
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -89,12 +111,20 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+mode:
+  description: V(composed) or V(native). In a native plan, what only composed pools have is empty.
+  returned: success
+  type: str
+build:
+  description: The build of KubeVirt by whose pools a native run works, as in O(pools_dialect). Empty for composed pools.
+  returned: success
+  type: str
 pending:
   description: Whether a run has anything to do, as far as O(stop_after_wave) lets it.
   returned: success
   type: bool
 recorded:
-  description: Whether the newest list in the history has these pools. It has not where a run was killed between its last change and its record.
+  description: Whether the newest list in the history has these pools. It does not when a run was killed between its last change and its record.
   returned: success
   type: bool
 settling:
@@ -102,7 +132,7 @@ settling:
   returned: success
   type: bool
 digest:
-  description: What the plan is approved by. It covers desired objects, the owner of every node and options that change writes.
+  description: Approve the plan by this digest. It covers the desired objects, the owner of every node, and the options that change what is written.
   returned: success
   type: str
   sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
@@ -113,7 +143,7 @@ changes:
   elements: str
   sample: ["DaemonSet kubevirt/virt-handler-gpu: create", "Node gpu-0: primary -> gpu"]
 batches:
-  description: The moves of nodes, in groups that run side by side.
+  description: The moves of nodes, in groups that are handed over side by side.
   returned: success
   type: list
   elements: list
@@ -124,13 +154,13 @@ waves:
   elements: dict
   contains:
     number:
-      description: Its place, from 1.
+      description: Its position, from 1.
       type: int
     name:
       description: Its name.
       type: str
     nodes:
-      description: All its nodes, those that are done included.
+      description: All its nodes, including those that are done.
       type: list
       elements: str
     pools:
@@ -138,46 +168,54 @@ waves:
       type: list
       elements: str
     done:
-      description: How many are as they should be.
+      description: How many nodes are as they should be.
       type: int
     left:
-      description: How many are to be touched.
+      description: How many nodes are still to be changed.
       type: int
     batches:
-      description: Which of RV(batches) are its own, as indices.
+      description: The indices of its batches in RV(batches).
       type: list
       elements: int
     due:
-      description: Whether it has something to do, if only to pass its gate, and O(stop_after_wave) does not come before it.
+      description: Whether the run carries it out, if only to check its gate. Not when it has nothing to do, or comes after O(stop_after_wave).
       type: bool
     open:
-      description: What the history calls it, if an earlier run began it and its gate has not passed since. Empty for any other.
+      description: Its identifier in the history, when an earlier run began it and its gate has not passed since. Otherwise empty.
       type: str
 stop:
-  description: Where the run stops before its end, and how to go on; empty when it does not.
+  description: Where the run stops early, and how to go on. Empty when it does not stop.
   returned: success
   type: str
 progress:
-  description: For every one of RV(batches), where the rollout stands before it; for M(virtpools.kubevirt.pool_nodes).
+  description: How far the rollout is before each of RV(batches), for M(virtpools.kubevirt.pool_nodes).
   returned: success
   type: list
   elements: dict
 launcher_steps:
-  description: After how many batches the launcher policy changes; 0 is before the first.
+  description: The numbers of batches after which the launcher policy changes. 0 is before the first batch.
   returned: success
   type: list
   elements: int
   sample: [0, 1, 4]
 node_policy:
-  description: Whether the run changes what gives new nodes their owner.
+  description: Whether the run changes the policy that gives new nodes their owner.
   returned: success
   type: bool
 guard:
-  description: Whether the run changes what keeps others from changing owners of nodes and the exclusion.
+  description: Whether the run changes the guard.
+  returned: success
+  type: bool
+alerts:
+  description: Whether the run changes the alerts before it hands nodes over.
+  returned: success
+  type: bool
+last_alerts:
+  description: Whether the run changes the alerts once the DaemonSets of pools that go are deleted.
   returned: success
   type: bool
 leftovers:
-  description: What an interrupted run left behind, pods that pull images and canary VMs; the run deletes it.
+  description: Image pull pods and canary VMs that an interrupted run left behind. The run deletes them.
   returned: success
   type: list
   elements: str
@@ -188,11 +226,11 @@ retire:
   type: list
   elements: str
 exclusion:
-  description: Whether the run changes what keeps the primary off pool nodes. With O(removed) that comes last.
+  description: Whether the run changes the exclusion, which keeps the primary off pool nodes. With O(remove_pools), that comes last.
   returned: success
   type: bool
 cleared:
-  description: What else is deleted at the very end, when no pool stays.
+  description: What else the run deletes at the very end, when no pool stays.
   returned: success
   type: list
   elements: str
@@ -213,16 +251,23 @@ findings:
       description: One sentence.
       type: str
 errors:
-  description: The messages of those findings that forbid a run.
+  description: The messages of the findings that forbid a run.
   returned: success
   type: list
   elements: str
 owners:
-  description: How many nodes every owner has now, and will have.
+  description:
+    - How many nodes every owner has now, and how many it will have.
+    - Nodes where the primary runs no handler, such as most of a control plane, are not the primary's.
   returned: success
   type: dict
+published:
+  description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
+  returned: success
+  type: dict
+  sample: {"west": {"site": {"digest": "4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
 text:
-  description: The plan for a person, as lines.
+  description: The plan for people, as lines.
   returned: success
   type: list
   elements: str
@@ -231,41 +276,43 @@ text:
 import contextlib
 import time
 import typing as t
+from dataclasses import replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import canary as canary_vms
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump, live, settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
-    canary,
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary as canary_vms
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import plan as native_plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import view
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.builds import Build
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.plan import NativePlan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import (
+    approval,
+    goals,
     history,
-    kept_off,
-    kinds,
-    launchers,
-    names,
-    permissions,
     plan,
-    preflight,
     progress,
     removal,
-    report,
-    snapshot,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import Finding, InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import node_fit
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    "expected_plan": {"type": "str"},
+    **_options.arguments("mode", "pools", "plan_info"),
     "for_run": {"type": "bool", "default": False},
-    "settle_timeout": {"type": "int", "default": 1800},
-    "dump": {"type": "path"},
-    "stop_after_wave": {"type": "raw"},
     "canary_vm": {"type": "raw"},
+    "cluster_name": {"type": "str", "default": "localhost"},
     "vms": {"type": "bool", "default": False},
-    "remove_vms": {"type": "str", "default": "refuse", "choices": list(removal.VMS)},
 }
 
 _TRANSIENT_SECONDS = 60
@@ -273,113 +320,223 @@ _TRANSIENT_SECONDS = 60
 
 def body(task: _module.Task) -> dict:
     options, pools = task.options(), task.pools()
-    made, more = _plan(task, pools, options)
-    expected = task.params["expected_plan"]
-    if expected:
-        changed = made.digest.mismatch(expected)
-        if changed:
-            raise InputErrors(
-                [
-                    f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {made.digest}."
-                ]
-            )
-    made = made.noting(more)
+    run = _run(task)
+    expected = _expected(task, run)
+    objects = dump.read_objects(task.params["dump"]) if task.params["dump"] else None
+    cluster_state = _read(task, objects)
+    build = task.build(cluster_state)
+    if build is not None:
+        return _native(task, build, cluster_state, objects, expected)
+    planned, more = _plan(task, cluster_state, objects, pools, options)
+    _refuse_mismatch(planned.digest, expected)
+    planned = planned.noting(more)
     # Where a plan has errors they are what counts, and it may have no waves at all.
-    due = progress.Due.of(made, None if made.errors else task.params["stop_after_wave"])
+    scope = progress.RolloutScope.of(planned, None if planned.errors else task.params["stop_after_wave"])
+    server, uid = _cluster_of(task)
+    cluster = {"server": server, "uid": uid or ""}
     return {
         "changed": False,
-        "pending": due.pending,
-        "recorded": _recorded(made, pools, options),
-        "settling": made.settling,
-        "digest": str(made.digest),
-        "changes": list(made.changes()),
-        "batches": [[move.to_dict() for move in batch] for batch in made.batches],
-        "waves": due.to_list(),
-        "stop": due.stop or "",
-        "progress": [each.to_dict() for each in due.progress(time.time())],
-        "launcher_steps": list(made.launcher_steps),
-        "node_policy": bool(made.node_policy_changes),
-        "guard": bool(made.guard_changes),
-        "leftovers": list(made.leftovers),
-        "retire": [change.pool for change in made.retired],
-        "exclusion": made.exclusion.changed,
-        "cleared": [launchers.line(obj, "delete") for obj in made.cleared],
-        "findings": [finding.to_dict() for finding in made.findings],
-        "errors": [finding.message for finding in made.errors],
-        "owners": report.owners(made),
-        "text": report.plan_lines(made, due),
+        "mode": "composed",
+        "build": "",
+        "pending": scope.pending,
+        "recorded": _recorded(planned, pools, options),
+        "settling": planned.settling,
+        "digest": str(planned.digest),
+        "changes": list(planned.changes()),
+        "batches": [[move.to_dict() for move in batch] for batch in planned.batches],
+        "waves": scope.to_list(),
+        "stop": scope.stop or "",
+        "progress": [each.to_dict() for each in scope.progress(time.time())],
+        "launcher_steps": list(planned.launcher_steps),
+        "node_policy": bool(planned.node_policy_changes),
+        "guard": bool(planned.guard_changes),
+        "alerts": bool(planned.alert_changes),
+        "last_alerts": bool(planned.last_alert_changes),
+        "leftovers": list(planned.leftovers),
+        "retire": [change.pool for change in planned.retired],
+        "exclusion": planned.exclusion.changed,
+        "cleared": [policy_objects.change_line(obj, "delete") for obj in planned.cleared],
+        "findings": [finding.to_dict() for finding in planned.findings],
+        "errors": [finding.message for finding in planned.errors],
+        "owners": terminal.owners(planned),
+        "published": approval.publish(task.params["cluster_name"], run, planned, scope, cluster),
+        "text": [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.plan_lines(planned, scope)],
     }
 
 
-def _recorded(made: plan.Plan, pools: t.Sequence[Pool], options: Options) -> bool:
-    admission = made.snapshot.admission
-    if made.undoing or admission is None:
+def _read(task: _module.Task, objects: list[dict] | None) -> Snapshot:
+    if objects is None:
+        return task.snapshot()
+    return snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+
+
+def _cluster_of(task: _module.Task) -> tuple[str, str | None]:
+    return (task.cluster.server, live.uid(task.cluster)) if not task.params["dump"] else ("", "")
+
+
+def _refuse_mismatch(digest: plan.Digest, expected: str | None) -> None:
+    changed = digest.mismatch(expected) if expected else None
+    if changed:
+        raise InputErrors(
+            [f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {digest}."]
+        )
+
+
+def _run(task: _module.Task) -> approval.Run:
+    if task.params["remove_pools"] is not None:
+        return "remove"
+    return "rollback" if task.params["pools_from_history"] else "site"
+
+
+def _expected(task: _module.Task, run: approval.Run) -> str | None:
+    """The digest of the approved plan, if there is one."""
+    name = task.params["cluster_name"]
+    expected = task.params["expected_plan"] or approval.digest_of(task.params["published_plan"] or {}, name, run)
+    if task.params["require_approval"] and task.params["for_run"] and not expected:
+        raise InputErrors([approval.missing(name, run)])
+    return expected
+
+
+def _recorded(planned: plan.Plan, pools: t.Sequence[Pool], options: Options) -> bool:
+    admission = planned.snapshot.admission
+    if planned.undoing or admission is None:
         return True
-    known = history.of(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
-    return known.has(history.entry_of(pools, plan.recorded(made.snapshot), options, "", ""))
+    known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
+    return known.is_current(history.entry_of(pools, goals.recorded(planned.snapshot), options, "", ""))
 
 
-def _plan(task: _module.Task, pools: t.Sequence[Pool], options: Options) -> tuple[plan.Plan, tuple[Finding, ...]]:
-    """The plan, and what it means for VMs."""
-    if task.params["dump"]:
-        objects = dump.read_objects(task.params["dump"])
-        found = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-        made = plan.make(found, pools, options)
-        return made, _of_vms(task, made, dump.launcher_pods(objects))
-    made = _live_plan(task, pools, options)
-    return made, (*_of_vms(task, made, live.launcher_pods(task.cluster)), *_canary_vms(task, made))
+def _native(
+    task: _module.Task, build: Build, cluster_state: Snapshot, objects: list[dict] | None, expected: str | None
+) -> dict:
+    """The result where KubeVirt's own operator makes the pools."""
+    planned = task.native_plan(build, cluster_state)
+    if task.params["for_run"]:
+        task.require(
+            permissions.for_native_run(hco=cluster_state.hyperconverged is not None, objects=build.kind is not None)
+        )
+        if preflight.TRANSIENT & {finding.code for finding in planned.errors}:
+            with contextlib.suppress(ClusterError):
+                task.settle(_TRANSIENT_SECONDS)
+            planned = task.native_plan(build, task.snapshot())
+    _refuse_mismatch(planned.digest, expected)
+    pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
+    planned = planned.noting((*_of_native_vms(task, planned, pods), *_refused(task)))
+    server, uid = _cluster_of(task)
+    run, name = _run(task), task.params["cluster_name"]
+    return {
+        "changed": False,
+        "mode": "native",
+        "build": build.name,
+        "pending": planned.pending,
+        "recorded": planned.removing or planned.is_recorded(task.options()),
+        "settling": planned.settling,
+        "digest": str(planned.digest),
+        "changes": list(planned.changes()),
+        **{key: [] for key in ("batches", "waves", "progress", "launcher_steps", "leftovers", "cleared")},
+        **dict.fromkeys(("node_policy", "guard", "alerts", "last_alerts", "exclusion"), False),
+        "stop": "",
+        "retire": sorted({pool.name for pool in planned.before} - {pool.name for pool in planned.pools}),
+        "findings": [finding.to_dict() for finding in planned.findings],
+        "errors": [finding.message for finding in planned.errors],
+        "owners": planned.owners(),
+        "published": planned.publish(name, run, {"server": server, "uid": uid or ""}),
+        "text": [
+            *([terminal.cluster_line(server, uid)] if server else ()),
+            *terminal.native_plan_lines(planned),
+        ],
+    }
 
 
-def _of_vms(task: _module.Task, made: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
-    # Canary VMs go before any node does.
-    pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in made.snapshot.leftover_canaries)
-    if task.params["vms"] and made.undoing:
-        removed = task.options().removed
-        owners = removal.leaving(removed, made.snapshot) if removed else ()
-        recorded = plan.recorded(made.snapshot)
-        return tuple(removal.of_vms(pods, made.snapshot.nodes, recorded, owners, task.params["remove_vms"]))
-    if not task.params["vms"] or made.launchers is None or not made.launchers.full.needed:
+def _refused(task: _module.Task) -> t.Iterator[Finding]:
+    """Options of this module that native mode cannot keep."""
+    if canary.parse(task.params["canary_vm"]) is not None:
+        yield native_plan.refused("virtpools_canary_vm", "there are no waves after which to start one")
+    if task.params["stop_after_wave"]:
+        yield native_plan.refused("virtpools_stop_after_wave", "there are no waves")
+    if task.params["remove_vms"] not in ("refuse", "leave"):
+        yield native_plan.refused(
+            f"virtpools_remove_vms: {task.params['remove_vms']}",
+            "virt-operator does not wait for VMs, and KubeVirt's own updates know the pools' images",
+        )
+
+
+def _of_native_vms(task: _module.Task, planned: NativePlan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    """What the removal of pools means for VMs."""
+    if not (task.params["vms"] and planned.removing and planned.before):
         return ()
-    return kept_off.kept_off(made.launchers.full, made.nodes_after(), pods)
+    leaving = {pool.name for pool in planned.before} - {pool.name for pool in planned.pools}
+    seen = view.of(planned.build, planned.snapshot, None, task.options())
+    noted = (replace(pod, pool_env=pod.native_pool) for pod in pods)
+    return tuple(removal.vm_findings(noted, seen.snapshot.nodes, planned.before, leaving, task.params["remove_vms"]))
 
 
-def _canary_vms(task: _module.Task, made: plan.Plan) -> t.Iterator[Finding]:
+def _plan(
+    task: _module.Task,
+    cluster_state: Snapshot,
+    objects: list[dict] | None,
+    pools: t.Sequence[Pool],
+    options: Options,
+) -> tuple[plan.Plan, tuple[Finding, ...]]:
+    """The plan, and what it means for VMs."""
+    if objects is not None:
+        planned = plan.make(cluster_state, pools, options)
+        return planned, _of_vms(task, planned, dump.launcher_pods(objects))
+    planned = _live_plan(task, cluster_state, pools, options)
+    return planned, (*_of_vms(task, planned, live.launcher_pods(task.cluster)), *_canary_vms(task, planned))
+
+
+def _of_vms(task: _module.Task, planned: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    # Canary VMs go before any node does.
+    pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in planned.snapshot.leftover_canaries)
+    if task.params["vms"] and planned.undoing:
+        removed = task.options().remove_pools
+        owners = removal.leaving(removed, planned.snapshot) if removed else ()
+        recorded = goals.recorded(planned.snapshot)
+        return tuple(removal.vm_findings(pods, planned.snapshot.nodes, recorded, owners, task.params["remove_vms"]))
+    if not task.params["vms"] or planned.launcher_rollout is None or not planned.launcher_rollout.full.needed:
+        return ()
+    return node_fit.restart_findings(planned.launcher_rollout.full, planned.nodes_after(), pods)
+
+
+def _canary_vms(task: _module.Task, planned: plan.Plan) -> t.Iterator[Finding]:
     wanted = canary.parse(task.params["canary_vm"])
-    if wanted is None or made.launchers is None or made.errors or not made.batches:
+    if wanted is None or planned.launcher_rollout is None or planned.errors or not planned.batches:
         return
-    pools = {move.target for move in made.moves}
-    nodes = [node for node in made.nodes_after().values() if node.owner in pools]
-    drafts = canary_vms.drafts(task.cluster, wanted, made.launchers.stages[-1], nodes, made.snapshot.kubevirt)
+    pools = {move.target for move in planned.moves}
+    nodes = [node for node in planned.nodes_after().values() if node.owner in pools]
+    drafts = canary_vms.draft_vms(
+        task.cluster, wanted, planned.launcher_rollout.stages[-1], nodes, planned.snapshot.kubevirt
+    )
     for draft in drafts if task.params["for_run"] else ():
-        if isinstance(draft, canary.Draft) and draft.title not in made.snapshot.leftover_canaries:
-            canary_vms.rehearse(task.cluster, draft)
+        if isinstance(draft, canary.Draft) and draft.title not in planned.snapshot.leftover_canaries:
+            canary_vms.dry_run(task.cluster, draft)
     yield from canary.findings(drafts)
 
 
-def _live_plan(task: _module.Task, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
-    found = task.snapshot()
+def _live_plan(task: _module.Task, cluster_state: Snapshot, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
     if task.params["for_run"]:
-        first = plan.make(found, pools, options)
-        backend = first.launchers.choice.backend if first.launchers else "none"
+        first = plan.make(cluster_state, pools, options)
+        backend = first.launcher_rollout.choice.backend if first.launcher_rollout else "none"
         rights = permissions.for_run(
-            hco=found.hyperconverged is not None,
+            hco=cluster_state.hyperconverged is not None,
             backend=backend,
             node_policy=bool(first.node_policy_changes),
             guard=first.guard is not None and first.guard.in_force,
+            alerts=bool(first.alert_changes or first.last_alert_changes),
             migrates=options.drain.vms == "migrate",
-            canary_vms=bool(canary.parse(task.params["canary_vm"]) or found.leftover_canaries),
+            canary_vms=bool(canary.parse(task.params["canary_vm"]) or cluster_state.leftover_canaries),
         )
         task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
         if first.settling:
-            settle.own_change(task.cluster, found, task.params["settle_timeout"], task.clock)
+            settle.await_own_change(task.cluster, cluster_state, task.params["settle_timeout"], task.clock)
         elif preflight.TRANSIENT & {finding.code for finding in first.errors}:
             # So it is for some seconds when nodes were handed over. What lasts is refused.
             with contextlib.suppress(ClusterError):
                 task.settle(_TRANSIENT_SECONDS)
         else:
             return first
-        found = task.snapshot()
-    return plan.make(found, pools, options)
+        cluster_state = task.snapshot()
+    return plan.make(cluster_state, pools, options)
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ short_description: Create, update and delete the virt-handler DaemonSets of pool
 version_added: 0.1.0
 description:
   - Gives every pool its DaemonSet C(virt-handler-<pool>), derived from the live virt-handler DaemonSet of KubeVirt with the pool's images,
-    nodes, tolerations and pull secrets. Pools that exist but are not in the list follow KubeVirt as well.
-  - The DaemonSets use the update strategy C(OnDelete). No handler restarts because of this module, M(virtpools.kubevirt.pool_nodes) replaces
-    them node by node.
+    nodes, tolerations and pull secrets. DaemonSets of pools that exist but are not in the list are derived anew as well.
+  - The DaemonSets have the update strategy C(OnDelete), so no handler restarts because of this module. M(virtpools.kubevirt.pool_nodes) replaces
+    handlers node by node.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -26,15 +26,15 @@ options:
   state:
     description:
       - V(present) creates and updates the DaemonSets of all pools.
-      - V(absent) deletes those of pools that exist and are not in the list, provided that O(prune=true). It is refused while such a pool
-        owns a node that could be handed over, and leaves alone a pool with nodes that cannot leave it now.
+      - V(absent), with O(prune=true), deletes those of pools that exist and are not in the list. It is refused while such a pool owns a node that could
+        be handed over. It keeps the DaemonSet of a pool with nodes that cannot leave it now.
     type: str
     default: present
     choices:
       - present
       - absent
   timeout:
-    description: How many seconds a deleted DaemonSet and its pods may take to go.
+    description: Seconds that a deleted DaemonSet and its pods may take to disappear.
     type: int
     default: 300
 author:
@@ -58,34 +58,38 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.plan import DaemonSetChange
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("pools", "run"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "timeout": {"type": "int", "default": 300},
 }
 
 
 def body(task: _module.Task) -> dict:
-    made = task.plan()
-    task.refuse(made)
-    changes = made.daemonsets
+    plan = task.plan()
+    task.refuse_inside(plan)
+    changes = plan.daemonsets
     if task.params["state"] == "absent":
-        changes = made.retired
+        changes = plan.retired
         # In check mode nodes have not left their pool.
-        if made.holding and not task.check_mode:
-            raise ClusterError(" ".join(_held(pool, nodes) for pool, nodes in made.holding.items()))
+        if plan.still_owning and not task.check_mode:
+            raise ClusterError(" ".join(_held(pool, nodes) for pool, nodes in plan.still_owning.items()))
     if task.check_mode:
         diffs = [_carry_out(task, change, dry_run=True) for change in changes]
     elif changes:
-        with task.writing(made.snapshot.namespace):
+        with task.writing(plan.snapshot.namespace):
             diffs = [_carry_out(task, change, dry_run=False) for change in changes]
+            # They disappear side by side.
+            for change in (change for change in changes if change.action == "delete"):
+                settle.await_daemonset_gone(
+                    task.cluster, change.namespace, change.name, task.params["timeout"], task.clock
+                )
     else:
         diffs = []
     return {"changed": bool(changes), "changes": [str(change) for change in changes], "diff": diffs}
@@ -101,8 +105,6 @@ def _held(pool: str, nodes: t.Sequence[str]) -> str:
 def _carry_out(task: _module.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:
     if change.action == "delete":
         writes.delete_daemonset(task.cluster, change, dry_run=dry_run)
-        if not dry_run:
-            settle.daemonset_gone(task.cluster, change.namespace, change.name, task.params["timeout"], task.clock)
         return _module.object_diff(change.live, None)
     return _module.object_diff(change.live, writes.apply_daemonset(task.cluster, change, dry_run=dry_run))
 

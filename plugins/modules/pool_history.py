@@ -11,9 +11,9 @@ module: pool_history
 short_description: Record the pool lists that a cluster had, and look them up
 version_added: 0.1.0
 description:
-  - The ConfigMap C(virtpools-history) in KubeVirt's namespace holds the last ten pool lists that runs brought to their end, fewer when they are
-    larger than 900 kB together. O(pools_from_history) takes one as the list of a run.
-  - It also holds the waves that runs began and whose gates have not passed since, with what was wrong before them.
+  - The ConfigMap C(virtpools-history) in KubeVirt's namespace holds the last ten pool lists of runs that completed, or fewer when they are larger than
+    900 kB together. O(pools_from_history) uses one of them as the list of a run.
+  - It also holds the waves that runs began and whose gates have not passed since, with what was wrong before each wave.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -24,14 +24,14 @@ extends_documentation_fragment:
 options:
   record:
     description:
-      - What to write down; by default nothing, the module only reads.
-      - V(completed) appends the pools given, then the pools that the cluster keeps besides, unless they are the newest list already. For the end of a
-        run that completed. No wave is open then.
-      - V(begun) notes that a run begins. One that is going back to the list that O(pools_from_history) names keeps it as the target if it is
-        interrupted. Any other notes that the cluster had no pools before, where it had none. Open waves of runs that went elsewhere are
-        forgotten, and with O(accept_closed_gates) all are.
-      - V(wave_begun) notes O(wave) as open, with what was wrong before it. One that is open already keeps what was wrong then.
-      - V(wave_done) forgets O(wave), whose gate has passed.
+      - What to record. By default the module only reads.
+      - V(completed) is for the end of a run that completed. It appends a list of the pools given, then of the pools that the cluster keeps besides, unless
+        that is the newest list already. No wave stays open.
+      - V(begun) records that a run begins. A run that goes back to the list of O(pools_from_history) records this target, in case it is interrupted. Any
+        other run records, on a cluster without pools, that it had none before. Open waves of runs with another target are forgotten, and with
+        O(skip_pending_gates) all open waves.
+      - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
+      - V(wave_done) removes O(wave), whose gate has passed.
     type: str
     choices:
       - completed
@@ -39,11 +39,11 @@ options:
       - wave_begun
       - wave_done
   wave:
-    description: The wave to note or forget, needed with O(record=wave_begun) and O(record=wave_done).
+    description: The wave to record or to remove. Needed with O(record=wave_begun) and O(record=wave_done).
     type: dict
     suboptions:
       open:
-        description: What the history calls it, for one that is open already; as RV(open_wave) or M(virtpools.kubevirt.plan_info) say.
+        description: The identifier of a wave that is open already, as RV(open_wave) or M(virtpools.kubevirt.plan_info) return it.
         type: str
       name:
         description: Its name, for people.
@@ -80,11 +80,11 @@ entries:
   elements: dict
   contains:
     digest:
-      description: What the list is called.
+      description: The digest by which the list is named.
       type: str
       sample: 3f6d1c0a9b42
     applied:
-      description: When a run that brought it completed, as RFC 3339.
+      description: When a run with this list completed, as RFC 3339.
       type: str
       sample: "2026-11-21T19:30:00Z"
     by:
@@ -92,7 +92,7 @@ entries:
       type: str
       sample: admin on bastion
     options:
-      description: The options that decide what the list makes of a cluster.
+      description: The options that decide what the list does to a cluster.
       type: dict
     pools:
       description: The pools, in this collection's own form.
@@ -100,8 +100,8 @@ entries:
       elements: dict
 target:
   description:
-    - Digest of the list that a rollback goes back to when nothing else is said. The one that an interrupted rollback was going to. Else the newest one,
-      when the cluster has other pools than it says because a run since then did not complete. Else the one before it. Empty when there is none.
+    - Digest of the list that a rollback goes back to by default. That is the target of an interrupted rollback. Otherwise the newest list, when the
+      cluster's pools differ from it because a run since then did not complete. Otherwise the list before the newest. Empty when there is none.
   returned: when O(record) is not given
   type: str
 no_target:
@@ -110,8 +110,8 @@ no_target:
   type: str
 before:
   description:
-    - What a run of the list given goes back to when it fails. Digest of the newest list, or V(no pools) for a first run. Empty when there is nothing to go
-      back to.
+    - What a run with the given list goes back to when it fails. Digest of the newest list, or V(no pools) for a first run. Empty when there is nothing to
+      go back to.
   returned: when O(record) is not given, and a list is
   type: str
 no_before:
@@ -119,7 +119,7 @@ no_before:
   returned: when O(record) is not given, and a list is
   type: str
 open_wave:
-  description: The wave as it is noted now.
+  description: The wave as it is recorded now.
   returned: with O(record=wave_begun)
   type: dict
   contains:
@@ -128,7 +128,7 @@ open_wave:
       type: str
       sample: 0a1b2c3d4e5f
     baseline:
-      description: What was wrong before it, when it was begun first.
+      description: What was wrong before it when it first began.
       type: list
       elements: str
 open_waves:
@@ -154,7 +154,7 @@ changes:
   elements: str
   sample: ["ConfigMap kubevirt/virtpools-history: update"]
 text:
-  description: The lists for a person, one line each, the newest last, then open waves.
+  description: The lists for people, one line each, the newest last, then the open waves.
   returned: success
   type: list
   elements: str
@@ -163,17 +163,17 @@ text:
 import typing as t
 from datetime import datetime, timezone
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import history as live_history
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import history, names, plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.history import Entry, History, OpenWave
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import Pool
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 
-ARGUMENTS: _module.Arguments = {
-    **_module.POOL_ARGUMENTS,
-    **_module.RUN_ARGUMENTS,
+ARGUMENTS: _options.Arguments = {
+    **_options.arguments("pools", "run"),
     "record": {"type": "str", "choices": ["completed", "begun", "wave_begun", "wave_done"]},
     "wave": {
         "type": "dict",
@@ -189,22 +189,22 @@ ARGUMENTS: _module.Arguments = {
 
 def body(task: _module.Task) -> dict:
     if task.params["record"] is None:
-        found = task.snapshot()
-        known = live_history.read(task.cluster, found.namespace)
-        recorded = plan.recorded(found)
+        snapshot = task.snapshot()
+        known = live_history.read(task.cluster, snapshot.namespace)
+        recorded = task.recorded(snapshot)
         kept = () if task.options().prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
         return {"changed": False, "changes": [], **_shown(known), **_target(known, recorded), **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
     if task.params["record"] == "begun":
-        found = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
-        recorded, digest = plan.recorded(found), task.params["pools_from_history"] or None
-        afresh = task.params["accept_closed_gates"]
-        return _write(task, found.namespace, lambda known: known.begun(digest, recorded, afresh=afresh))
-    found = task.snapshot()
-    entry = _entry(task, plan.recorded(found))
-    return _write(task, found.namespace, lambda known: known.completed(entry))
+        snapshot = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
+        recorded, digest = goals.recorded(snapshot), task.params["pools_from_history"] or None
+        afresh = task.params["skip_pending_gates"]
+        return _write(task, snapshot.namespace, lambda known: known.begun(digest, recorded, afresh=afresh))
+    snapshot = task.snapshot()
+    entry = _entry(task, goals.recorded(snapshot))
+    return _write(task, snapshot.namespace, lambda known: known.completed(entry))
 
 
 def _of_wave(task: _module.Task, wave: dict) -> dict:
@@ -221,16 +221,16 @@ def _of_wave(task: _module.Task, wave: dict) -> dict:
             raise InputErrors(["record is wave_begun, but wave lacks name, nodes or baseline; give all three."])
         begun = OpenWave(wave["name"], tuple(wave["nodes"]), tuple(wave["baseline"]), task.options().back_to)
         result = _write(task, namespace, lambda known: known.wave_begun(begun))
-        noted = live_history.read(task.cluster, namespace).wave_begun(begun).wave(begun.id)
+        noted = live_history.read(task.cluster, namespace).wave_begun(begun).open_wave(begun.id)
     else:
-        noted = live_history.read(task.cluster, namespace).wave(wave["open"])
+        noted = live_history.read(task.cluster, namespace).open_wave(wave["open"])
         result = _write(task, namespace, lambda known: known)
     return {**result, "open_wave": {"open": noted.id, "baseline": list(noted.baseline)}}
 
 
 def _entry(task: _module.Task, kept: t.Sequence[Pool]) -> Entry:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return history.entry_of(task.pools(), kept, task.options(), now, _module.description())
+    return history.entry_of(task.pools(), kept, task.options(), now, task.run_by)
 
 
 def _write(task: _module.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
@@ -242,7 +242,7 @@ def _write(task: _module.Task, namespace: str, change: t.Callable[[History], His
     else:
         with task.writing(namespace):
             before, after = live_history.write(task.cluster, namespace, change, dry_run=False)
-        known = history.of(after)
+        known = history.read(after)
     action = "update" if before else "create"
     changes = [f"ConfigMap {namespace}/{names.HISTORY}: {action}"]
     return {"changed": True, "changes": changes, "diff": [_module.object_diff(before, after)], **_shown(known)}
@@ -258,14 +258,14 @@ def _shown(known: History) -> dict:
 
 def _target(known: History, recorded: t.Sequence[Pool]) -> dict:
     try:
-        return {"target": known.target(recorded).digest, "no_target": ""}
+        return {"target": known.rollback_target(recorded).digest, "no_target": ""}
     except InputErrors as error:
         return {"target": "", "no_target": "\n".join(error.messages)}
 
 
 def _before(known: History, entry: Entry, recorded: t.Sequence[Pool]) -> dict:
     try:
-        return {"before": known.before(entry, recorded), "no_before": ""}
+        return {"before": known.fallback(entry, recorded), "no_before": ""}
     except InputErrors as error:
         return {"before": "", "no_before": "\n".join(error.messages)}
 

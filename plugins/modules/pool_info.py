@@ -11,13 +11,14 @@ module: pool_info
 short_description: Show the virt-handler pools of a cluster, and what is wrong with them
 version_added: 0.1.0
 description:
-  - Returns who owns how many nodes, the DaemonSets behind them, and a finding for everything that is not as it should be. Nodes without a
-    handler, with two, or with that of another owner; handovers that were not finished; DaemonSets that are no longer what their pool derives
-    from the primary; nodes whose labels and owner disagree.
+  - Returns how many nodes every owner has, the DaemonSets of the owners, and a finding for everything that is not as it should be. Examples are nodes
+    without a handler, with two, or with the handler of another owner; handovers that were not finished; DaemonSets that differ from what is derived
+    from the primary for their pool; and nodes whose owner does not fit their labels.
   - Needs only the rights of the ClusterRole C(virtpools-reader), and no pool list.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.reads
 author:
@@ -36,6 +37,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+mode:
+  description: V(composed), or V(native) where KubeVirt's own operator makes the pools.
+  returned: success
+  type: str
+build:
+  description: The build of KubeVirt that makes the pools, as in O(virtpools.kubevirt.plan_info#module:pools_dialect). Empty for composed pools.
+  returned: success
+  type: str
 healthy:
   description: Whether no finding is an error.
   returned: success
@@ -53,7 +62,7 @@ owners:
       description: Name of its DaemonSet.
       type: str
     nodes:
-      description: How many nodes it owns.
+      description: How many nodes it owns. Nodes where the primary runs no handler, such as most of a control plane, are not the primary's.
       type: int
     desired:
       description: How many handler pods its DaemonSet wants.
@@ -69,7 +78,7 @@ excluded:
   returned: success
   type: bool
 in_transit:
-  description: Nodes that nobody owns at the moment.
+  description: Nodes in transit, which have no owner at the moment.
   returned: success
   type: list
   elements: str
@@ -84,32 +93,40 @@ kubevirt_version:
   type: str
   sample: v1.9.0
 text:
-  description: The same for a person, as lines.
+  description: The same for people, as lines.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import report, state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state as native_state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
+
+ARGUMENTS = _options.arguments("mode")
 
 
 def body(task: _module.Task) -> dict:
-    found = state.examine(task.snapshot())
+    found = task.snapshot()
+    build = task.build(found)
+    pool_state = state.examine(found) if build is None else native_state.examine(build, found)
     return {
         "changed": False,
-        "healthy": all(finding.severity != "error" for finding in found.findings),
-        "owners": [owner.to_dict() for owner in found.owners],
-        "excluded": found.excluded,
-        "in_transit": list(found.in_transit),
-        "findings": [finding.to_dict() for finding in found.findings],
-        "kubevirt_version": found.version,
-        "text": report.state_lines(found),
+        "mode": "composed" if build is None else "native",
+        "build": "" if build is None else build.name,
+        "healthy": all(finding.severity != "error" for finding in pool_state.findings),
+        "owners": [owner.to_dict() for owner in pool_state.owners],
+        "excluded": pool_state.excluded,
+        "in_transit": list(pool_state.in_transit),
+        "findings": [finding.to_dict() for finding in pool_state.findings],
+        "kubevirt_version": pool_state.version,
+        "text": terminal.state_lines(pool_state),
     }
 
 
 def main() -> None:
-    _module.run(body, {})
+    _module.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ module: primary_exclusion
 short_description: Keep the primary virt-handler off the nodes that pools own
 version_added: 0.1.0
 description:
-  - Adds one required node-affinity requirement, C(virtpools.io/pool DoesNotExist), to the virt-handler DaemonSet that KubeVirt itself
-    makes, and waits until KubeVirt has rolled it out. It is the same for ever, whatever pools there are.
-  - It goes into C(spec.customizeComponents.patches) of the KubeVirt object or, where C(spec.workloads.nodePlacement) has required
-    node-affinity terms, into each of those, since KubeVirt would let them defeat the patch. On a cluster that the HyperConverged Cluster
-    Operator manages, it goes into the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object. Other people's entries stay.
-  - Adding or removing it makes virt-operator restart every primary handler once. The module waits first until no live migration runs.
+  - Adds one required node-affinity requirement, C(virtpools.io/pool DoesNotExist), to KubeVirt's own virt-handler DaemonSet, and waits until KubeVirt has
+    rolled it out. The requirement is always the same, whatever pools there are.
+  - It goes into C(spec.customizeComponents.patches) of the KubeVirt object. Where C(spec.workloads.nodePlacement) has required node-affinity terms, it
+    goes into each of these terms instead, since they would override the patch. On a cluster that the HyperConverged Cluster Operator manages, it
+    goes into these terms by one operation in the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object. Entries of others stay.
+  - When it is added or removed, virt-operator restarts every primary handler once. The module first waits until no live migration runs.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -27,22 +27,22 @@ options:
   state:
     description:
       - Whether the primary keeps off pool nodes.
-      - V(absent) is refused while a node belongs to a pool, since it would get a second handler.
+      - V(absent) is refused while a pool owns a node, since the node would get a second handler.
     type: str
     default: present
     choices:
       - present
       - absent
   after_nodes:
-    description: In check mode with O(state=absent), take it that all nodes have been given back by then, as in a run.
+    description: In check mode with O(state=absent), assume that all nodes have gone back to the primary, as they have in a run.
     type: bool
     default: false
   settle_timeout:
-    description: How many seconds KubeVirt may take to roll the change out.
+    description: Seconds that KubeVirt may take to roll out a change of its primary virt-handler.
     type: int
     default: 1800
   migration_timeout:
-    description: How many seconds to wait for running live migrations, before anything is changed.
+    description: Seconds to wait for running live migrations, before anything is changed.
     type: int
     default: 900
 author:
@@ -70,77 +70,79 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import settle, writes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, guard, names, preflight
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import listed
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.hco import Edit, title
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
 
 ARGUMENTS = {
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("run", "primary_exclusion"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "after_nodes": {"type": "bool", "default": False},
-    "settle_timeout": {"type": "int", "default": 1800},
-    "migration_timeout": {"type": "int", "default": 900},
 }
 
 
 def body(task: _module.Task) -> dict:
     present = task.params["state"] == "present"
-    found = _found(task, present)
-    edit = _edit(found, present)
-    _refuse(found, edit, present, owned=not (task.check_mode and task.params["after_nodes"]))
+    snapshot = _snapshot(task, present)
+    edit = _edit(snapshot, present)
+    _refuse(snapshot, edit, present, owned=not (task.check_mode and task.params["after_nodes"]))
     changes = [str(edit)] if edit.changed else []
     result = {"changed": edit.changed, "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
-        _before, after = writes.edit_object(task.cluster, edit, _again(found, edit, present), dry_run=True)
+        _before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=True)
         return {**result, "diff": [_module.object_diff(edit.before, after)]}
-    if task.check_mode or not (edit.changed or preflight.own_change_settling(found)):
+    if task.check_mode or not (edit.changed or preflight.own_change_settling(snapshot)):
         return result
-    with task.writing(found.namespace):
+    with task.writing(snapshot.namespace):
         if edit.changed:
             _await_migrations(task)
-            before, after = writes.edit_object(task.cluster, edit, _again(found, edit, present), dry_run=False)
+            before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
             result["diff"] = [_module.object_diff(before, after)]
-        settle.primary(task.cluster, found, task.params["settle_timeout"], task.clock, excluded=present)
+        timeout = task.params["settle_timeout"]
+        brought = edit if present else None
+        settle.await_primary(task.cluster, snapshot, timeout, task.clock, excluded=present, edit=brought)
     return result
 
 
-def _found(task: _module.Task, present: bool) -> Snapshot:
+def _snapshot(task: _module.Task, present: bool) -> Snapshot:
     """The cluster's state; KubeVirt is unavailable for some seconds after nodes went back to the primary."""
-    found = task.snapshot()
-    codes = {finding.code for finding in preflight.fitness(found)}
-    if present or task.check_mode or not (_edit(found, present).changed and preflight.TRANSIENT & codes):
-        return found
+    snapshot = task.snapshot()
+    codes = {finding.code for finding in preflight.fitness(snapshot)}
+    if present or task.check_mode or not (_edit(snapshot, present).changed and preflight.TRANSIENT & codes):
+        return snapshot
     task.settle(task.params["settle_timeout"])
     return task.snapshot()
 
 
-def _edit(found: Snapshot, present: bool) -> Edit:
+def _edit(snapshot: Snapshot, present: bool) -> Edit:
     change = exclusion.with_exclusion if present else exclusion.without_exclusion
-    return change(found.kubevirt, found.hyperconverged)
+    return change(snapshot.kubevirt, snapshot.hyperconverged)
 
 
-def _again(found: Snapshot, edit: Edit, present: bool) -> t.Callable[[dict], Edit]:
+def _again(snapshot: Snapshot, edit: Edit, present: bool) -> t.Callable[[dict], Edit]:
     """The same edit for the object as it is at the moment of writing."""
     change = exclusion.with_exclusion if present else exclusion.without_exclusion
     if edit.kind == "KubeVirt":
         return lambda live: change(live, None)
-    return lambda live: change(found.kubevirt, live)
+    return lambda live: change(snapshot.kubevirt, live)
 
 
-def _refuse(found: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
+def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
     check = preflight.for_exclusion if present else preflight.for_removal
-    problems = [f.message for f in check(found, edit) if f.severity == "error"]
-    held = [node.name for node in found.nodes.values() if node.owner != names.PRIMARY]
+    problems = [f.message for f in check(snapshot, edit) if f.severity == "error"]
+    held = [node.name for node in snapshot.nodes.values() if node.owner != names.PRIMARY]
     if not present and owned and held:
         problems.append(
             f"{len(held)} node(s) still belong to a pool ({listed(held)}) and would get a second handler; "
             "give them back to the primary first."
         )
-    if not present and owned and guard.is_live(found.admission):
+    if not present and owned and guard.is_live(snapshot.admission):
         problems.append(
             "The guard keeps KubeVirt from letting virt-handler back; take it away first, with guard_policies."
         )
@@ -150,10 +152,10 @@ def _refuse(found: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
 
 def _await_migrations(task: _module.Task) -> None:
     timeout = task.params["migration_timeout"]
-    running = settle.migrations(task.cluster, None, timeout, task.clock)
+    running = settle.await_migrations(task.cluster, None, timeout, task.clock)
     if running:
         raise ClusterError(
-            f"Nothing was changed: live migrations did not end within {timeout} s ({settle.describe(running)}), and "
+            f"Nothing was changed: live migrations did not end within {timeout} s ({settle.migration_names(running)}), and "
             "restarting the primary's handlers would break them. Wait for them or cancel them, then run again."
         )
 

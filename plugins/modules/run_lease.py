@@ -13,8 +13,8 @@ version_added: 0.1.0
 description:
   - Takes the Lease C(virtpools) in KubeVirt's namespace for a run, or releases it. The other modules of the collection that write take the
     run's id as C(run_id) and change nothing when the Lease is not theirs.
-  - The Lease lasts 30 seconds and is renewed by the modules of the run while they work. A run that died delays the next one by at most that
-    time. A module of a dead C(ansible-playbook) that is still working renews it until it ends, and the next run waits for it.
+  - The Lease lasts 30 seconds. The modules of the run renew it while they work. A run that was killed delays the next one by at most that time. When
+    C(ansible-playbook) was killed and one of its modules still works, that module renews the Lease until it ends, and the next run waits.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -29,7 +29,7 @@ options:
   state:
     description:
       - V(present) takes the Lease, V(absent) releases it.
-      - V(renewed) renews the Lease for O(duration), and fails when the run does not hold it, or no longer.
+      - V(renewed) renews the Lease for O(duration). It fails when the run does not hold the Lease, or no longer.
     type: str
     default: present
     choices:
@@ -38,16 +38,16 @@ options:
       - absent
   run_id:
     description:
-      - The run. Needed to release and to renew; when taking, a new id is made by default.
+      - The run. Needed to release and to renew the Lease. When the Lease is taken, the default is a new id.
     type: str
   timeout:
-    description: How many seconds to wait for another run to end. V(0) does not wait.
+    description: Seconds to wait for another run to end. V(0) does not wait.
     type: int
     default: 120
   duration:
     description:
-      - For O(state=renewed), for how many seconds no other run may take the Lease, though no module of this one works. For tasks of yours between
-        those of a run. It holds until the next module of the run renews the Lease, which is then as long as ever. Less than 30 is 30.
+      - With O(state=renewed), seconds for which no other run can take the Lease although no module of this run works. Use it for your own tasks between
+        those of a run. The next module of the run renews the Lease for 30 seconds again. Less than 30 counts as 30.
     type: int
     default: 30
 author:
@@ -55,21 +55,21 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Begin
+- name: Take the Lease
   virtpools.kubevirt.run_lease:
   register: run
 
-- name: Change something
+- name: Change the cluster
   virtpools.kubevirt.primary_exclusion:
     run_id: "{{ run.run_id }}"
 
-- name: Keep other runs out while something else is done
+- name: Keep other runs out during tasks of your own
   virtpools.kubevirt.run_lease:
     state: renewed
     run_id: "{{ run.run_id }}"
     duration: 600
 
-- name: End
+- name: Release the Lease
   virtpools.kubevirt.run_lease:
     state: absent
     run_id: "{{ run.run_id }}"
@@ -77,7 +77,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_id:
-  description: The run that holds the Lease, or has released it. In check mode nothing is taken, and the id is none that a module would accept.
+  description: The run that holds the Lease, or has released it. In check mode no Lease is taken, so other modules do not accept this id.
   returned: success
   type: str
   sample: run-5e2a90c1d7b4
@@ -88,12 +88,12 @@ namespace:
   sample: kubevirt
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import DURATION_SECONDS, RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import DURATION_SECONDS, RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
-ARGUMENTS: _module.Arguments = {
+ARGUMENTS: _options.Arguments = {
     "state": {"type": "str", "default": "present", "choices": ["present", "renewed", "absent"]},
     "run_id": {"type": "str"},
     "timeout": {"type": "int", "default": 120},
@@ -106,11 +106,11 @@ def body(task: _module.Task) -> dict:
     if state != "present" and not task.params["run_id"]:
         what = "release" if state == "absent" else "renew"
         raise InputErrors([f"run_id is missing: to {what} the Lease, say which run holds it."])
-    found = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    namespace = found["metadata"]["namespace"]
+    kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    namespace = kubevirt["metadata"]["namespace"]
     run_id = task.params["run_id"] or _module.new_run_id()
     duration = max(task.params["duration"], DURATION_SECONDS)
-    lease = RunLease(task.cluster, namespace, run_id, description=_module.description(), duration_seconds=duration)
+    lease = RunLease(task.cluster, namespace, run_id, description=task.run_by, duration_seconds=duration)
     result = {"run_id": run_id, "namespace": namespace}
     if state == "renewed":
         if task.check_mode:
@@ -120,10 +120,10 @@ def body(task: _module.Task) -> dict:
         return {"changed": False, **result}
     release = state == "absent"
     if task.check_mode:
-        return {"changed": lease.held() is release, **result}
+        return {"changed": lease.is_ours() is release, **result}
     if release:
         return {"changed": lease.release(), **result}
-    changed = not lease.held()
+    changed = not lease.is_ours()
     lease.acquire(task.params["timeout"])
     return {"changed": changed, **result}
 

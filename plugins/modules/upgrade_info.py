@@ -8,18 +8,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: upgrade_info
-short_description: Tell before an upgrade of KubeVirt whether the pools will survive it, and which images they need
+short_description: Check before an upgrade of KubeVirt whether the pools will survive it, and which images they need
 version_added: 0.1.0
 description:
-  - Looks for what would keep KubeVirt's rollout from ending, for what is wrong with the pools already, and for what the upgrade brings about, such
-    as a policy of O(outdated=correct) that is no longer right.
-  - Lists the images that the pools name, and those of the new version that the run of C(site) after the upgrade needs. That run makes the pools
-    follow, and refuses images of another version unless O(allow_skew=true).
-  - With a pool list, its images are the ones in question, as they will be given to that run. Without one, the pools that the cluster records.
+  - Finds what would keep KubeVirt's rollout from ending, what is wrong with the pools already, and what the upgrade would cause, such as a policy of
+    O(outdated=correct) that no longer fits.
+  - Lists the images that the pools name, and the images of the new version that the run of C(site) after the upgrade needs. That run updates the
+    pools' DaemonSets, and refuses images of another version unless O(allow_skew=true).
+  - With a pool list, checks the images of that list, as it will be given to that run. Without one, checks the pools that the cluster records.
   - Needs only the rights of the ClusterRole C(virtpools-reader).
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
   - virtpools.kubevirt.pools
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.reads
@@ -30,8 +31,8 @@ options:
     required: true
   dump:
     description:
-      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to look at instead of a cluster.
-      - Needed are KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher policy with its binding.
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to check instead of a cluster.
+      - It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher policy with its binding.
     type: path
 seealso:
   - module: virtpools.kubevirt.launcher_images_info
@@ -40,7 +41,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look before the upgrade
+- name: Check before the upgrade
   virtpools.kubevirt.upgrade_info:
     version: v1.9.1
     pools: "{{ pools_for_1_9_1 }}"
@@ -84,47 +85,59 @@ images:
       description: The image.
       type: str
     skew:
-      description: Whether its tag says the new version. V(same), V(different), or V(unknown).
+      description: Whether its tag names the new version. V(same), V(different), or V(unknown).
       type: str
     needed:
-      description: The same image for the new version; null where the tag does not tell.
+      description: The same image for the new version. Null when the tag does not name a version.
       type: str
 findings:
-  description: What to know. See M(virtpools.kubevirt.plan_info) for the fields.
+  description: What the user should know. See M(virtpools.kubevirt.plan_info) for the fields.
   returned: success
   type: list
   elements: dict
 text:
-  description: The same for a person, as lines.
+  description: The same for people, as lines.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import dump
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import report, upgrade
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
+from dataclasses import replace
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import in_order
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state, view
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = {
-    **_module.POOL_ARGUMENTS,
+    **_options.arguments("mode", "pools", "upgrade_info"),
     "version": {"type": "str", "required": True},
-    "dump": {"type": "path"},
 }
 
 
 def body(task: _module.Task) -> dict:
     options = task.options()
     pools = task.pools() if task.pools_given else None
-    found = upgrade.check(_snapshot(task), task.params["version"], pools, options)
+    found = _snapshot(task)
+    build = task.build(found)
+    if build is None:
+        checked = upgrade.check(found, task.params["version"], pools, options)
+    else:
+        seen = view.of(build, found, None, options)
+        checked = upgrade.check(seen.snapshot, task.params["version"], pools, options, seen.plan)
+        more = state.after_upgrade(build, seen.pools)
+        checked = replace(checked, findings=in_order((*checked.findings, *more)))
     return {
         "changed": False,
-        "verdict": found.verdict,
-        "summary": found.summary,
-        "kubevirt_version": found.current,
-        "images": [image.to_dict() for image in found.images],
-        "findings": [finding.to_dict() for finding in found.findings],
-        "text": report.upgrade_lines(found),
+        "verdict": checked.verdict,
+        "summary": checked.summary,
+        "kubevirt_version": checked.current,
+        "images": [image.to_dict() for image in checked.images],
+        "findings": [finding.to_dict() for finding in checked.findings],
+        "text": terminal.upgrade_lines(checked),
     }
 
 

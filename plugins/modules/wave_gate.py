@@ -11,12 +11,12 @@ module: wave_gate
 short_description: Check the nodes of a wave before a rollout goes on
 version_added: 0.1.0
 description:
-  - Looks at KubeVirt, at the nodes of a wave and at the VMs that have their pods there. KubeVirt must be fit to be changed. Every node must be
-    Ready, with exactly one Ready handler, that of its owner, with a heartbeat of the last three minutes, and open for VMs
-    (C(kubevirt.io/schedulable)). No VM instance there may be Failed, or stay C(Scheduling) or C(Scheduled). In the whole cluster none may run on a
+  - Checks KubeVirt, the nodes of a wave, and the VMs that have their pods there. KubeVirt must be deployed and healthy. Every node must be Ready and open
+    for VMs (C(kubevirt.io/schedulable)). It must have exactly one handler, that of its owner, which is Ready and has sent a heartbeat in the
+    last three minutes. No VM instance there may be Failed, or stay C(Scheduling) or C(Scheduled). In the whole cluster, no VM instance may run on a
     node without a Ready handler, or find no node only because of the pools.
-  - Without O(baseline) it only notes what is wrong, and returns that as RV(baseline). With it, what was wrong before does not count, and the
-    module fails when something new is wrong and does not go away within O(patience) seconds; a VM instance that has failed does not.
+  - Without O(baseline), the module only returns what is wrong, as RV(baseline). With it, what was wrong before does not count. The module fails when
+    something new is wrong and does not go away within O(timeout) seconds. A VM instance that has failed does not go away.
   - Needs only the rights of the ClusterRole C(virtpools-reader), unless O(run_id) is given.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -33,29 +33,29 @@ options:
     description: What was wrong before the wave, as this module returned it then.
     type: list
     elements: str
-  patience:
-    description: How many seconds something may be wrong, and a VM instance may take to start.
+  timeout:
+    description: Seconds that something may be wrong, and that a VM instance may take to start.
     type: int
     default: 180
   soak:
-    description: How many seconds to let pass before the check.
+    description: Seconds to wait before the check.
     type: int
     default: 0
   run_id:
     description:
-      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). Its Lease is kept alive meanwhile.
+      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). The module renews its Lease while it waits.
     type: str
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
 
 EXAMPLES = r"""
-- name: Look before
+- name: Note what is wrong before the wave
   virtpools.kubevirt.wave_gate:
     nodes: [gpu-0, gpu-1]
   register: before
 
-- name: Check, after ten minutes
+- name: Check the wave after ten minutes
   virtpools.kubevirt.wave_gate:
     nodes: [gpu-0, gpu-1]
     baseline: "{{ before.baseline }}"
@@ -64,18 +64,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 baseline:
-  description: What is wrong now, for a later check to leave out.
+  description: What is wrong now, to be ignored by a later check.
   returned: success
   type: list
   elements: str
   sample: ["not_schedulable gpu-1"]
 troubles:
-  description: What is new, one sentence each. A check that has passed returns none.
+  description: What is wrong that was not before, one sentence each. Empty when the check has passed.
   returned: always
   type: list
   elements: str
 text:
-  description: The same for a person.
+  description: The same for people.
   returned: success
   type: list
   elements: str
@@ -84,15 +84,16 @@ text:
 import contextlib
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import gates, live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.gates import Trouble
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import gates
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import Trouble, baseline_of
 
-ARGUMENTS: _module.Arguments = {
+ARGUMENTS: _options.Arguments = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "baseline": {"type": "list", "elements": "str"},
-    "patience": {"type": "int", "default": 180},
+    "timeout": {"type": "int", "default": 180},
     "soak": {"type": "int", "default": 0},
     "run_id": {"type": "str"},
 }
@@ -102,34 +103,34 @@ _MOST_NAMED = 10
 
 def body(task: _module.Task) -> dict:
     nodes, baseline = task.params["nodes"], task.params["baseline"]
-    if task.params["soak"] < 0 or task.params["patience"] < 0:
-        raise InputErrors(["soak and patience are seconds; give numbers from 0."])
-    found = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    metadata = found["metadata"]
+    if task.params["soak"] < 0 or task.params["timeout"] < 0:
+        raise InputErrors(["soak and timeout are seconds; give numbers from 0."])
+    kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    metadata = kubevirt["metadata"]
 
     def look() -> list[Trouble]:
-        return gates.look(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
+        return gates.find_troubles(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
 
     if baseline is None:
         return _result(look())
     with task.writing(metadata["namespace"]) if task.params["run_id"] else contextlib.nullcontext():
         gates.soak(task.params["soak"], task.clock)
-        left = gates.await_passage(look, baseline, task.params["patience"], task.clock)
+        left = gates.await_open(look, baseline, task.params["timeout"], task.clock)
     if left:
         shown = " ".join(trouble.message for trouble in left[:_MOST_NAMED])
         more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
         raise _module.TaskFailed(
             f"The gate is closed, and the rollout stops here, because {len(left)} thing(s) are wrong that were not before "
             f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again: this gate comes first. To accept it instead, set "
-            "virtpools_accept_closed_gates.",
+            "virtpools_skip_pending_gates.",
             {"troubles": [trouble.message for trouble in left]},
         )
     return {"changed": False, "baseline": baseline, "troubles": [], "text": ["Nothing is wrong that was not before."]}
 
 
-def _result(found: list[Trouble]) -> dict:
-    text = [trouble.message for trouble in found] or ["Nothing is wrong."]
-    return {"changed": False, "baseline": [trouble.key for trouble in found], "troubles": [], "text": text}
+def _result(troubles: list[Trouble]) -> dict:
+    text = [trouble.message for trouble in troubles] or ["Nothing is wrong."]
+    return {"changed": False, "baseline": baseline_of(troubles), "troubles": [], "text": text}
 
 
 def main() -> None:

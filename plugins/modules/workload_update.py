@@ -11,14 +11,14 @@ module: workload_update
 short_description: Live-migrate the VMs whose launcher image is outdated
 version_added: 0.1.0
 description:
-  - Finds the VMs whose launcher pods have other launcher images than new ones would get now, after a pool changed its image, after KubeVirt
-    was upgraded, or because they are older than the pool. Neither the label C(kubevirt.io/outdatedLauncherImage) nor KubeVirt's status is evidence of that,
-    since to stock KubeVirt every VM with a pool's image is outdated.
-  - Live-migrates those that can be migrated, a few at a time, and looks at each one afterwards. It must have the right images, on a node of its pool.
-    A migration that another one of the same VM precedes waits for it. The others are listed, with the reason, for their owners to restart.
-  - What new launcher pods get is read from the live launcher policy. The module refuses to work where that is missing or was changed by hand, and
+  - Finds the VMs whose launcher pods have other launcher images than new launcher pods would get now. This happens after a pool changed its image, after
+    an upgrade of KubeVirt, or when a VM is older than the pool. The module does not rely on the label C(kubevirt.io/outdatedLauncherImage) or on KubeVirt's
+    status, since stock KubeVirt calls every VM with a pool's image outdated.
+  - Live-migrates the VMs that can be migrated, a few at a time. Afterwards each must have the right images, on a node of its pool. When another
+    migration of the same VM runs already, the module waits for it. Lists the other VMs, with the reason, for their owners to restart.
+  - Reads from the live launcher policy what new launcher pods get. The module refuses to work when that policy is missing or was changed by hand, and
     while KubeVirt itself would update these VMs again and again.
-  - A VM with the right images stays where it is, however old it is.
+  - A VM with the right images stays where it is.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -27,29 +27,29 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes.writes
 options:
   namespaces:
-    description: Only VMs of these namespaces; of all by default.
+    description: Update only VMs of these namespaces. By default those of all namespaces.
     type: list
     elements: str
     default: []
   batch:
-    description: How many VMs to migrate at once. KubeVirt has limits of its own, 5 in a cluster and 2 from a node by default.
+    description: How many VMs to migrate at the same time. KubeVirt has its own limits, by default 5 in a cluster and 2 from a node.
     type: int
     default: 2
   max_failures:
-    description: After so many failed updates no further one begins; those under way are followed to their end.
+    description: After this many failed updates no further update begins. The module waits for the end of those that have begun.
     type: int
     default: 1
   timeout:
     description:
-      - How many seconds one VM may take, the wait for another migration of it included. A migration of ours that takes longer is cancelled.
+      - Seconds that one VM may take, including the wait for another migration of it. When its own migration takes longer, the module cancels it.
     type: int
     default: 900
-  removed:
-    description: The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get KubeVirt's own launcher image, so no
-      launcher policy is missing on their account.
+  remove_pools:
+    description: The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get KubeVirt's own launcher
+      image, so the launcher policy need not have these pools.
     type: raw
-  limit:
-    description: Of how many single VMs to tell at most in RV(vms) and in RV(restarts); all are counted.
+  max_listed_vms:
+    description: How many single VMs to list at most in RV(vms) and in RV(restarts). All are counted.
     type: int
     default: 1000
 author:
@@ -57,12 +57,12 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Update what can be updated
+- name: Live-migrate the outdated VMs that can be migrated
   virtpools.kubevirt.workload_update:
     batch: 4
   register: updated
 
-- name: Tell whom to ask for a restart
+- name: Show the VMs that need a restart
   ansible.builtin.debug:
     var: updated.restarts
 """
@@ -75,13 +75,13 @@ changes:
   elements: str
   sample: ["VM default/db: migrate for registry.example/virt-launcher:v1.9.0-gpu of gpu"]
 counts:
-  description: How many VMs are outdated (C(outdated)), of these can be migrated (C(migrate)) and need a restart (C(restart)), and what became of the former
-    by C(result).
+  description: How many VMs are outdated (C(outdated)). How many of these can be migrated (C(migrate)) or need a restart (C(restart)). How many
+    migrations had each C(result).
   returned: always
   type: dict
   sample: {"outdated": 3, "migrate": 2, "restart": 1, "done": 2, "gone": 0, "failed": 0, "not_started": 0}
 vms:
-  description: What became of the VMs to migrate. Empty in check mode.
+  description: The results of the VMs to migrate. Empty in check mode.
   returned: always
   type: list
   elements: dict
@@ -99,10 +99,10 @@ vms:
       description: The launcher image that it should have.
       type: str
     images:
-      description: The wrong images that it had, by the place where they were.
+      description: The wrong images that it had, by their place in the launcher pod.
       type: dict
     node:
-      description: Where it was.
+      description: The node where it was.
       type: str
     how:
       description: V(migrate).
@@ -120,60 +120,71 @@ vms:
       description: How long it took.
       type: float
 restarts:
-  description: The outdated VMs that only a restart updates, in the same form as RV(vms), with the reason and without a result.
+  description: The outdated VMs that need a restart, in the form of RV(vms), with the reason and without a result.
   returned: always
   type: list
   elements: dict
 text:
-  description: All of it for a person, as lines.
+  description: The whole result for people, as lines.
   returned: success
   type: list
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import updates as cluster_updates
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.updates import Limits, Outcome
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import permissions, removal
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.updates import Mapping, Update
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import migrations as cluster_updates
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.migrations import Limits, Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.updates import ImageDrift, Update
 
 ARGUMENTS = {
-    **_module.RUN_ARGUMENTS,
+    **_options.arguments("run", "workload_update"),
     "namespaces": {"type": "list", "elements": "str", "default": []},
     "batch": {"type": "int", "default": 2},
     "max_failures": {"type": "int", "default": 1},
     "timeout": {"type": "int", "default": 900},
-    "removed": {"type": "raw"},
-    "limit": {"type": "int", "default": 1000},
 }
 
 
 def body(task: _module.Task) -> dict:
     limits = _limits(task.params)
-    found = task.snapshot()
-    wanted = _find(task, found)
-    migrate = [update for update in wanted if update.how == "migrate"]
+    snapshot = task.snapshot()
+    _refuse_native(snapshot)
+    outdated = _outdated(task, snapshot)
+    migrate = [update for update in outdated if update.how == "migrate"]
     if task.check_mode or not migrate:
-        return _result(wanted, [], task.params["limit"])
+        return _result(outdated, [], task.params["max_listed_vms"])
     task.require(permissions.WORKLOAD_UPDATE)
     outcomes: list[Outcome] = []
-    with task.writing(found.namespace):
+    with task.writing(snapshot.namespace):
         # Another run may have worked until now.
-        found = task.snapshot()
-        wanted = _find(task, found)
-        migrate = [update for update in wanted if update.how == "migrate"]
+        snapshot = task.snapshot()
+        outdated = _outdated(task, snapshot)
+        migrate = [update for update in outdated if update.how == "migrate"]
         try:
-            mapping = _mapping(task, found)
+            mapping = _mapping(task, snapshot)
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
         except ClusterError as error:
-            raise _module.TaskFailed(str(error), _result(wanted, outcomes, task.params["limit"])) from error
-    result = _result(wanted, outcomes, task.params["limit"])
+            raise _module.TaskFailed(str(error), _result(outdated, outcomes, task.params["max_listed_vms"])) from error
+    result = _result(outdated, outcomes, task.params["max_listed_vms"])
     _refuse_failures(outcomes, result)
     return result
+
+
+def _refuse_native(snapshot: Snapshot) -> None:
+    build = mode.in_use(snapshot)
+    if build is not None and not snapshot.pools:
+        message = (
+            f"KubeVirt {snapshot.kubevirt_name} makes the pools itself, by {build.place}, and knows their images: let it update VMs by "
+            "spec.workloadUpdateStrategy.workloadUpdateMethods, or migrate them by hand."
+        )
+        raise InputErrors([message])
 
 
 def _limits(params: dict) -> Limits:
@@ -187,19 +198,19 @@ def _limits(params: dict) -> Limits:
     return Limits(params["batch"], params["max_failures"], params["timeout"])
 
 
-def _find(task: _module.Task, found: Snapshot) -> list[Update]:
-    return cluster_updates.find(task.cluster, _mapping(task, found), task.params["namespaces"])
+def _outdated(task: _module.Task, snapshot: Snapshot) -> list[Update]:
+    return cluster_updates.find(task.cluster, _mapping(task, snapshot), task.params["namespaces"])
 
 
-def _mapping(task: _module.Task, found: Snapshot) -> Mapping:
-    return Mapping.in_effect(found, removal.parse(task.params["removed"]))
+def _mapping(task: _module.Task, snapshot: Snapshot) -> ImageDrift:
+    return ImageDrift.in_effect(snapshot, removal.parse(task.params["remove_pools"]))
 
 
-def _result(wanted: list[Update], outcomes: list[Outcome], limit: int) -> dict:
-    migrate = [update for update in wanted if update.how == "migrate"]
-    restart = [update for update in wanted if update.how == "restart"]
+def _result(outdated: list[Update], outcomes: list[Outcome], limit: int) -> dict:
+    migrate = [update for update in outdated if update.how == "migrate"]
+    restart = [update for update in outdated if update.how == "restart"]
     became = [outcome.result for outcome in outcomes]
-    counts = {"outdated": len(wanted), "migrate": len(migrate), "restart": len(restart) + became.count("restart")}
+    counts = {"outdated": len(outdated), "migrate": len(migrate), "restart": len(restart) + became.count("restart")}
     counts.update({result: became.count(result) for result in ("done", "gone", "failed", "not_started")})
     return {
         "changed": bool(migrate),
@@ -208,7 +219,7 @@ def _result(wanted: list[Update], outcomes: list[Outcome], limit: int) -> dict:
         "vms": [outcome.to_dict() for outcome in outcomes[:limit]],
         "restarts": [update.to_dict() for update in restart[:limit]],
         "text": [
-            f"{len(wanted)} VM(s) are outdated: {len(migrate)} can be migrated, {len(restart)} need a restart.",
+            f"{len(outdated)} VM(s) are outdated: {len(migrate)} can be migrated, {len(restart)} need a restart.",
             *[str(each) for each in (outcomes or migrate)[:limit]],
             *[str(update) for update in restart[:limit]],
         ],

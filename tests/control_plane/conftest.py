@@ -5,26 +5,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-# Tests are imported by file (importmode=importlib), so the package must be put within reach.
+# Tests are imported by file (importmode=importlib), so the folder of their helpers must be put on the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_cluster import Fleet, LocalCluster, keep_logs
+from local_cluster import ClusterError, Fleet, LocalCluster, keep_logs, programs
 from local_cluster import cluster as clusters
 from local_cluster import instance as instances
 from playbooks import RunningPlaybook
 
 StartCluster = Callable[..., LocalCluster]
 
-# Tests run beside others on few cores; that something never happens is told soon enough.
+# Tests run in parallel on few cores, so waits have five times as long as on an idle machine.
 LocalCluster.patience = 5
 
 _FLEETS = Path(__file__).parent / "fleets"
@@ -33,14 +35,12 @@ _numbers = itertools.count(1)
 
 
 def _starting(session: pytest.Session) -> Iterator[StartCluster]:
-    """Give a function that starts a cluster as LocalCluster.start does; they are all stopped when this ends."""
+    """Yield a function that starts a cluster like LocalCluster.start; stop all clusters that it started afterwards."""
     started = []
 
-    def start(
-        fleet: Fleet | Path | None = None, *, hco: bool = False, kubevirt: bool = True, standin: str = ""
-    ) -> LocalCluster:
+    def start(fleet: Fleet | Path | None = None, **options: Any) -> LocalCluster:
         name = f"test-{os.getpid()}-{next(_numbers)}"
-        cluster = LocalCluster.start(name, fleet, hco=hco, kubevirt=kubevirt, standin=standin)
+        cluster = LocalCluster.start(name, fleet, **options)
         started.append(cluster)
         _running.append(cluster)
         return cluster
@@ -66,31 +66,39 @@ def _runs_ended() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def start_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
-    """Return a function that starts a cluster, which is stopped with the file: dozens at once would slow down all."""
+    """Return a function that starts a cluster for the tests of one file: dozens at once would slow down all of them."""
     yield from _starting(request.session)
 
 
 @pytest.fixture(scope="session")
 def start_shared_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluster]:
-    """Return a function that starts a cluster, which is stopped with the session."""
+    """Return a function that starts a cluster for the whole session."""
     yield from _starting(request.session)
 
 
-@pytest.fixture(scope="session")
-def cluster(start_shared_cluster: StartCluster) -> LocalCluster:
+@pytest.fixture(scope="module")
+def cluster(start_cluster: StartCluster) -> LocalCluster:
     """Return a cluster with the demo's nodes and KubeVirt."""
-    return start_shared_cluster(_FLEETS / "demo.yaml")
+    return start_cluster(_FLEETS / "demo.yaml")
 
 
 @pytest.fixture(scope="session")
 def plain_cluster(start_shared_cluster: StartCluster) -> LocalCluster:
     """Return a cluster of three nodes without KubeVirt."""
-    return start_shared_cluster(kubevirt=False)
+    return start_shared_cluster(kubevirt="")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the time of the first test begins to count. Tests report what is wrong with them."""
+    if session.items and not session.config.option.collectonly:
+        with contextlib.suppress(ClusterError):
+            programs.build()
+            programs.build_one("KubeVirt", programs.EARLIER)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.CallInfo[None], None]:
-    """Tell with each failure where the clusters' logs are."""
+    """Report with each failure where the clusters' logs are."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed and _running:
@@ -99,7 +107,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.CallInfo[None], None]:
 
 
 def _sweep() -> None:
-    """Stop what a killed session left behind."""
+    """Stop the clusters that a killed session left behind."""
     for name in instances.names():
         match = re.fullmatch(r"test-(\d+)-\d+", name)
         if match and not Path(f"/proc/{match[1]}").exists():

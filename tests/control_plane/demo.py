@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The demo: start a cluster, run the site playbook with the example pools, show before and after; then start the example
-VMs, show which launcher image and node each of them got and why, and verify it.
+"""The demo: start a cluster, run the playbook site with the example pools, and show the cluster before and after. Then
+start the example VMs, show which launcher image and node each got and why, and verify them.
 
 Usage: demo.py CLUSTER FLEET
 """
@@ -19,15 +19,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import mapping, matching, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
-from local_cluster import ClusterError, LocalCluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping, matching
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from local_cluster import ClusterError, LocalCluster, kubevirt
 from watcher import Watcher
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 POOLS = CHECKOUT / "examples/pools.yml"
 VMS = CHECKOUT / "examples/vms.yml"
 PAGE = CHECKOUT / ".build/demo.html"
+# As a user in the checkout calls Ansible's programs: from the venv that runs this.
+BIN = os.path.relpath(Path(sys.prefix) / "bin", CHECKOUT)
 PATIENCE_SECONDS = 60
 CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
 OWNER_LABEL = "virtpools.io/pool"
@@ -40,7 +43,7 @@ def main() -> int:
     try:
         cluster = LocalCluster.start(name, fleet, log=_say)
         cluster.kubectl("apply", "-f", str(CLUSTER_ROLES))
-        # Not as the administrator: with the rights that the collection asks for, and no more.
+        # Not as the administrator: the demo has only the rights that the collection asks for.
         kubeconfig = cluster.kubeconfig_for("demo", ["virtpools-writer"])
         _title("Before")
         _show(cluster)
@@ -75,7 +78,9 @@ def _title(text: str) -> None:
 
 
 def _show(cluster: LocalCluster) -> None:
-    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    # Of the control plane's nodes, which have no handlers, none counts.
+    workers = f"!{kubevirt.CONTROL_PLANE}"
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", workers, "-o", "json"))["items"]
     owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
     _say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
     columns = (
@@ -86,9 +91,9 @@ def _show(cluster: LocalCluster) -> None:
 
 
 def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[str]]:
-    """Run a playbook as a user would, and keep what it prints."""
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
-    _say(f"$ KUBECONFIG={kubeconfig} ansible-playbook virtpools.kubevirt.{playbook} -e {variables}")
+    """Run a playbook as a user would; return its exit code and the lines that it printed."""
+    command = [f"{BIN}/ansible-playbook", f"virtpools.kubevirt.{playbook}", "-e", variables]
+    _say(f"$ KUBECONFIG={kubeconfig} {' '.join(command)}")
     quiet = {
         "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
@@ -96,7 +101,6 @@ def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[st
     }
     environment = {**os.environ, **quiet, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "KUBECONFIG": str(kubeconfig)}
     lines = []
-    command = [program, f"virtpools.kubevirt.{playbook}", "-e", variables]
     with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             lines.append(line)
@@ -124,11 +128,11 @@ def _start_vms(cluster: LocalCluster) -> None:
 
 
 def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:
-    """The launcher pods that run."""
+    """The running launcher pods, sorted by VM."""
     selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
     pods = json.loads(cluster.kubectl("get", "pods", "-A", "-l", selector, "-o", "json"))["items"]
-    found = [LauncherPod.of(pod) for pod in pods]
-    return sorted((pod for pod in found if pod.phase == "Running"), key=lambda pod: (pod.namespace, pod.vmi))
+    launchers = [LauncherPod.of(pod) for pod in pods]
+    return sorted((pod for pod in launchers if pod.phase == "Running"), key=lambda pod: (pod.namespace, pod.vmi))
 
 
 def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, ...]]:
@@ -136,8 +140,8 @@ def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, 
     table = mapping.restore(policy["metadata"]["annotations"][names.MAPPING_ANNOTATION])
     rows = []
     for pod in pods:
-        winner = matching.winner(table, pod.asked)
-        met = [c for c in matching.criteria(winner, pod.asked) if c.met] if winner else []
+        winner = matching.winner(table, pod.attributes)
+        met = [c for c in matching.criteria(winner, pod.attributes) if c.met] if winner else []
         why = f"{met[0].field}: {met[0].found}" if met else "no pool selects it"
         pool = winner.name if winner else names.PRIMARY
         rows.append((f"{pod.namespace}/{pod.vmi}", pool, pod.node, pod.launcher_images["container compute"], why))
@@ -145,7 +149,7 @@ def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, 
 
 
 def _summary(output: list[str], watcher: Watcher) -> None:
-    """What the playbook says, beside what an independent witness saw of nodes and handler pods meanwhile."""
+    """Show what the playbook reported, and what an independent witness saw of nodes and handler pods meanwhile."""
     recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
     _title("What changed")
     if recap is not None and recap[1] == "0":
@@ -169,9 +173,9 @@ def _hints(name: str, cluster: LocalCluster) -> None:
     _say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
     _say("kubectl get vmis -A -o wide")
     _say(
-        ".venv/bin/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
+        f"{BIN}/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
     )
-    _say(".venv/bin/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
+    _say(f"{BIN}/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
     _say(f"{PAGE.as_uri()}   # the same for a browser")
     _say(f"make demo{suffix}           # again: no change")
     _say(f"make cluster-down{suffix}   # stop and remove it")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a cluster is left as: everything that a run may write, without what changes by itself."""
+"""The state in which a run leaves a cluster: everything that a run may write, without what changes by itself."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from full_dump import normalised
+
+import prometheus_operator
 from local_cluster import LocalCluster
 from watcher import NAMESPACE, OWNER, PRIMARY
 
 Object = dict[str, Any]
 
-# Written by handlers and kubelets all the time, or by the control plane whatever we do.
+# Handlers, kubelets and the control plane write these whatever we do.
 LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", "node.alpha.kubernetes.io/ttl")
+
+POLICIES = (
+    "mutatingadmissionpolicies,mutatingadmissionpolicybindings,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
 
 
 @dataclass(frozen=True)
 class EndState:
-    """Two clusters, or one at two times, are the same to a user when these are equal."""
+    """The state of a cluster; a user sees no difference between two clusters, or two times, with equal ones."""
 
     kubevirt: Object
     """The spec."""
@@ -32,15 +40,17 @@ class EndState:
     """Leases and pods that nobody needs after a run."""
     policies: dict[str, Object]
     """Spec and annotations of our admission policies and their bindings."""
+    alerts: list[Object]
+    """The PrometheusRules."""
     newest_list: Object | None
-    """The list that the history has last, with its options."""
+    """The newest pool list of the history, with its options."""
 
     @classmethod
     def of(cls, cluster: LocalCluster) -> EndState:
-        """Look at a cluster."""
-        kubevirt = _get(cluster, "kubevirt", "kubevirt")
-        leases = _get(cluster, "leases")["items"]
-        policies = _get(cluster, "mutatingadmissionpolicies,mutatingadmissionpolicybindings")["items"]
+        """Read the state of a cluster."""
+        (kubevirt,) = _get(cluster, "kubevirts")["items"]
+        leases = _get(cluster, "leases", "--field-selector=metadata.name=virtpools")["items"]
+        policies = _get(cluster, POLICIES, "-l", "app.kubernetes.io/managed-by=virtpools")["items"]
         pulls = _get(cluster, "pods", "-l", "virtpools.io/pull")["items"]
         return cls(
             kubevirt["spec"],
@@ -48,6 +58,7 @@ class EndState:
             {item["metadata"]["name"]: _node(item) for item in _get(cluster, "nodes")["items"]},
             [f"{item['kind']} {item['metadata']['name']}" for item in [*leases, *pulls]],
             {f"{item['kind']} {item['metadata']['name']}": _policy(item) for item in policies},
+            [normalised(rule) for rule in prometheus_operator.rules(cluster)],
             _newest(_get(cluster, "configmaps", "--field-selector=metadata.name=virtpools-history")["items"]),
         )
 
@@ -57,7 +68,7 @@ class EndState:
         return {name: node["labels"].get(OWNER, PRIMARY) for name, node in self.nodes.items()}
 
     def with_text(self, old: str, new: str) -> EndState:
-        """Return the same state with another text wherever one stands, an image's tag for instance."""
+        """Return the same state with one text, such as an image's tag, replaced by another."""
 
         def changed(value: Any) -> Any:
             return json.loads(json.dumps(value).replace(old, new))
@@ -68,6 +79,7 @@ class EndState:
             self.nodes,
             self.leftovers,
             changed(self.policies),
+            changed(self.alerts),
             changed(self.newest_list),
         )
 
@@ -79,7 +91,7 @@ def _get(cluster: LocalCluster, *what: str) -> Object:
 def _daemonset(item: Object) -> Object:
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
-    # Both count changes of the object: how often depends on the way to a state.
+    # Both count changes of the object, and runs may reach the same state with more or fewer changes.
     counters = ("deprecated.daemonset.template.generation", "kubevirt.io/generation")
     return {
         "labels": metadata.get("labels") or {},

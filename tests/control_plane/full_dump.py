@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Everything that a cluster holds, so that two moments can be compared: whatever is left behind shows."""
+"""A dump of everything in a cluster: the comparison of two dumps shows whatever was left behind."""
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
@@ -21,6 +20,7 @@ LEFT_OUT = {
     "endpointslices.discovery.k8s.io": "the same again",
     "componentstatuses": "not stored",
     "pods": "handlers were replaced; see `handlers`",
+    "poddisruptionbudgets.policy": "virt-operator's follow virt-api's replicas, and these the number of nodes",
     "leases.coordination.k8s.io": "control plane and kubelets renew theirs all the time; see `ours`",
 }
 SERVER_SET = {
@@ -35,27 +35,33 @@ SERVER_SET = {
     "labels": ("kubevirt.io/schedulable",),  # handlers write it all the time
 }
 
+# virt-operator scales it with the number of nodes, some time after they have joined.
+SCALED = "virt-api"
+
+# virt-operator makes all certificates anew when customizeComponents change.
+CERTIFICATES = ("caBundle", "ca-bundle", "tls.crt", "tls.key")
+
 
 def dump(cluster: LocalCluster) -> dict[str, Object]:
     """Return every object of every kind, normalised, by kind, namespace and name."""
     kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
-    found = {}
+    objects = {}
     for kind in sorted(set(kinds) - set(LEFT_OUT)):
         for item in json.loads(cluster.kubectl("get", kind, "-A", "-o", "json"))["items"]:
             metadata = item["metadata"]
-            found[f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"] = normalised(item)
-    return found
+            objects[f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"] = normalised(item)
+    return objects
 
 
 def ours(cluster: LocalCluster) -> list[str]:
-    """Return the Leases and pods that only runs of ours make."""
+    """Return the Leases and pods that only our runs create."""
     leases = cluster.kubectl("get", "leases", "-A", "-o", "name", "--field-selector=metadata.name=virtpools")
     return [*leases.split(), *cluster.kubectl("get", "pods", "-A", "-o", "name", "-l", "virtpools.io/pull").split()]
 
 
 def handlers(cluster: LocalCluster) -> dict[str, list[str]]:
-    """Return the labels and annotations of the handler pods on every node, but for what names their template."""
-    found: dict[str, list[str]] = {}
+    """Return the labels and annotations of the handler pods of every node, without those that name their template."""
+    by_node: dict[str, list[str]] = {}
     for pod in json.loads(cluster.kubectl("get", "pods", "-A", "-l", "kubevirt.io=virt-handler", "-o", "json"))[
         "items"
     ]:
@@ -63,13 +69,15 @@ def handlers(cluster: LocalCluster) -> dict[str, list[str]]:
         hashes = ("controller-revision-hash", "pod-template-generation")
         labels = {key: value for key, value in metadata["labels"].items() if key not in hashes}
         noted = json.dumps([labels, metadata.get("annotations")], sort_keys=True)
-        found.setdefault(pod["spec"]["nodeName"], []).append(noted)
-    return found
+        by_node.setdefault(pod["spec"]["nodeName"], []).append(noted)
+    return by_node
 
 
 def normalised(item: Object) -> Object:
-    """Return what users and controllers ask for: no status, and nothing that a server sets by itself."""
-    kept = {key: value for key, value in copy.deepcopy(item).items() if key != "status"}
+    """Return an object without its status, and without what the API server and controllers write by themselves."""
+    kept = {key: _without_certificates(value) for key, value in item.items() if key != "status"}
+    if item["kind"] == "Deployment" and item["metadata"]["name"] == SCALED:
+        del kept["spec"]["replicas"]
     for key in SERVER_SET["metadata"]:
         kept["metadata"].pop(key, None)
     for field in ("labels", "annotations"):
@@ -79,8 +87,15 @@ def normalised(item: Object) -> Object:
     return kept
 
 
+def _without_certificates(value: Any) -> Any:
+    """Return a copy of a value in which each certificate and key is only known to be there."""
+    if isinstance(value, dict):
+        return {key: "…" if key in CERTIFICATES else _without_certificates(inner) for key, inner in value.items()}
+    return [_without_certificates(inner) for inner in value] if isinstance(value, list) else value
+
+
 def differences(before: dict[str, Object], after: dict[str, Object]) -> dict[str, tuple[Object | None, Object | None]]:
-    """Return the objects that came, went or changed."""
+    """Return the objects that were created, deleted or changed, each before and after."""
     return {
         key: (before.get(key), after.get(key))
         for key in before.keys() | after.keys()

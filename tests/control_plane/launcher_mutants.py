@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Launcher policies that are wrong in one place each, to find out whether the judge of policies notices.
+"""Launcher policies that are each wrong in one place. They show whether the judge of policies notices every fault.
 
-They are made of the policy for ``MIXED``, or for ``KEPT_OFF`` where all pools keep unmatched VMs off. An edit that finds
-nothing to change fails: mutants must keep up with the policy.
+A mutant is the policy for ``MIXED``, or for ``KEPT_OFF`` where all pools keep unmatched VMs off, with one edit. An edit
+that changes nothing fails, so mutants must be kept up with the policy.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ GPU = {
     "virtLauncherImage": "registry.example/kubevirt/virt-launcher:v1.9.0-gpu",
     "selector": {"deviceNames": [cases.A100, cases.L40S], "matchNodeSelector": True},
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "virtLauncherPullSecrets": [{"name": "launchers"}, {"name": "mirror.example"}],
 }
 TEAM = {
     "name": "team",
@@ -71,7 +72,7 @@ CANARIES = {"gpu": "registry.example/kubevirt/virt-launcher:v1.9.0-gpu2", "arm":
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of a policy's spec, and the story that tells it; ``pools`` are those that the policy is made for."""
+    """A change of a policy's spec, and the story that must show it; ``pools`` are those that the policy is made for."""
 
     name: str
     story: str
@@ -388,6 +389,21 @@ MUTANTS = (
             "tolerations", "variables.pool.tolerations.filter(t, !variables.tolerated.exists(h, h[0] == t.key))"
         ),
     ),
+    # Pull secrets
+    Mutant(
+        "the VM's pull secrets are replaced",
+        "pull secrets: others, matched",
+        _patch("has(object.spec.imagePullSecrets) ? []", "false ? []"),
+    ),
+    Mutant(
+        "pull secrets come twice", "pull secrets: one of two, matched", _redefined("secrets", "variables.pool.secrets")
+    ),
+    Mutant("pull secrets are left alone", "pvc, matched", _without_part("/spec/imagePullSecrets")),
+    Mutant(
+        "any pull secret is enough",
+        "pull secrets: others, matched",
+        _redefined("secrets", "variables.pool.secrets.filter(s, variables.named.size() == 0)"),
+    ),
     # What the VM's owner can write
     Mutant(
         "a pool's name in an annotation is believed",
@@ -473,7 +489,7 @@ UNNOTICED = {
         "wrong", _MOVED, "[variables.now, variables.given]"
     ),
 }
-"""Changes that no pod tells. Of devices, a pod's requests are its limits: the server makes and keeps them equal. Ignore
-matters only once a policy fails, which it must not. What a later winner leaves with the stock image is found when the
-server runs the policy once more in the same request, because it changed the pod.
+"""Changes that no pod can show. A pod's requests of devices always equal its limits: the API server enforces it. Ignore
+matters only when a policy fails, which it must not. Containers that a later winner leaves with the stock image are changed
+when the API server runs the policy again in the same request, because it changed the pod.
 """

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a launcher policy is judged on: pods chosen to tell it from nearly every policy that is wrong somewhere.
+"""Stories that a launcher policy is judged by: pods chosen so that nearly every wrong policy fails one of them.
 
-A story creates a pod and, where it goes on, what others make of the result: the server runs the policy again then, too.
+A story creates a pod. It may go on with what other webhooks make of the result: the server runs the policy again then.
 """
 
 from __future__ import annotations
 
 import copy
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
 from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import expression, launcher_pod, required, term
 from policy_server import Objects, PolicyServer, derived, digest, in_arena
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Object = dict[str, Any]
 
@@ -38,6 +39,7 @@ class Trial:
     pools: list[Object]
     images: dict[str, str | None]
     canaries: dict[str, str | None] = field(default_factory=dict)
+    derive: Callable[[Table], Objects] = derived
 
     @classmethod
     def of(cls, arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
@@ -47,19 +49,19 @@ class Trial:
     @cached_property
     def table(self) -> Table:
         """Return the mapping table."""
-        return Table.of(parse_pools(self.pools), self.images, self.canaries)
+        return Table.of(read_dialect(OWN, self.pools), self.images, self.canaries)
 
     @cached_property
     def objects(self) -> Objects:
-        """Return the policy and its binding."""
-        return derived(self.table)
+        """Return the policy, and its binding if it has one."""
+        return self.derive(self.table)
 
     def faults(
         self, server: PolicyServer, before: Object, after: Object, *, former: Sequence[Object] = ()
     ) -> list[str]:
         """Return what the judge finds wrong with what became of a pod.
 
-        ``former``: pools that may have won before, whose tolerations then stay.
+        ``former``: pools that may have won before, whose tolerations and pull secrets then stay.
         """
         rng = random.Random(before["metadata"]["name"])
         before = in_arena(before, self.arena)
@@ -71,7 +73,7 @@ class Trial:
             namespace_labels=server.namespaces[before["metadata"]["namespace"]],
             digest=digest(self.objects),
             nodes=cases.random_nodes(rng, before, self.pools),
-            former=[each for pool in former for each in pool.get("tolerations", ())],
+            former=former,
             canaries=self.canaries,
         )
 
@@ -88,7 +90,7 @@ def as_sent(pod: Object) -> Object:
 
 
 def with_device(pod: Object, device: str) -> Object:
-    """Return the pod as it is when its compute asks for a device more."""
+    """Return the pod with one more device in its compute container."""
     pod = copy.deepcopy(pod)
     resources = oracle.compute(pod).setdefault("resources", {})
     for which in ("limits", "requests"):
@@ -97,7 +99,7 @@ def with_device(pod: Object, device: str) -> Object:
 
 
 def with_container(pod: Object, image: str) -> Object:
-    """Return the pod with a container that came late."""
+    """Return the pod with one more container, added after the first pass."""
     late = {"name": "virtiofs-late", "image": image, "imagePullPolicy": "IfNotPresent", "resources": {}}
     late |= {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
     pod = copy.deepcopy(pod)
@@ -142,18 +144,25 @@ class Story:
         return found
 
 
+def faulty_stories(server: PolicyServer, trial: Trial, known_stories: Iterable[Story]) -> dict[str, list[str]]:
+    """Return the stories that do not end as they should, each with its faults."""
+    with ThreadPoolExecutor(4) as threads:
+        pairs = threads.map(lambda story: (story.name, story.faults(server, trial)), known_stories)
+        return {name: faults for name, faults in pairs if faults}
+
+
 def _again(pod: Object, server: PolicyServer, trial: Trial) -> Object:
     return as_sent(server.create(pod, arena=trial.arena))
 
 
 def _stays(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
-    """A result that is fed back stays as it is."""
+    """The policy does not change its own result."""
     sent = as_sent(after)
     yield from oracle.differences(sent, _again(sent, server, trial))
 
 
 def _mirror(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
-    """What a mirror renames stays renamed, and what comes after it gets the name that compute has by now."""
+    """Images that a mirror renamed stay renamed, and later containers get the image that compute has now."""
     sent = mirrored(as_sent(after))
     yield from oracle.differences(sent, _again(sent, server, trial))
     yield from _late(story, server, trial, sent, (oracle.compute(story.plain)["image"],))
@@ -163,7 +172,7 @@ def _mirror(story: Story, server: PolicyServer, trial: Trial, after: Object) -> 
 
 
 def _container(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
-    """A container that comes later with the stock image, or with that of compute, gets that of compute."""
+    """A container that is added later with the stock image, or with that of compute, gets that of compute."""
     images = (oracle.compute(story.plain)["image"], oracle.compute(after)["image"])
     yield from _late(story, server, trial, as_sent(after), images)
 
@@ -176,7 +185,7 @@ def _late(story: Story, server: PolicyServer, trial: Trial, sent: Object, images
 
 
 def _device(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Iterator[str]]:
-    """A device that a webhook adds makes another pool win: as if it had been there from the beginning."""
+    """A device that a webhook adds makes another pool win, with the same result as if it had been there at first."""
 
     def goes_on(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
         later = server.create(with_device(as_sent(after), device), arena=trial.arena)
@@ -187,7 +196,7 @@ def _device(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Itera
 
 
 def _device_behind_a_mirror(device: str) -> Callable[[Story, PolicyServer, Trial, Object], Iterator[str]]:
-    """The same when a mirror has renamed all images, or all but those of volumes: whatever was the launcher's is again."""
+    """The same after a mirror renamed all images, or all but those of volumes: every launcher image is changed again."""
 
     def goes_on(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
         before = dict(oracle.references(story.plain))
@@ -215,7 +224,7 @@ def _untouched(server: PolicyServer, trial: Trial, pod: Object, **by: Any) -> It
 
 
 def _others(story: Story, server: PolicyServer, trial: Trial, after: Object) -> Iterator[str]:
-    """Pods that virt-controller has not made, and those of its that run no VM, are left alone."""
+    """The policy leaves pods alone that virt-controller did not create, and its pods that run no VM."""
     for user in ("", "system:serviceaccount:other:kubevirt-controller", "system:serviceaccount:kubevirt:default"):
         yield from _untouched(server, trial, story.sent, by=server.acting_as(user))
     hotplug = launcher_pod("pvc", "hp-volume", labels={"workload": "rt"}, devices={cases.A100: 1})
@@ -232,7 +241,15 @@ _YES = {"key": "dedicated.example/for", "operator": "Equal", "value": "yes", "ef
 
 def stories(server: PolicyServer) -> list[Story]:
     """Return all of them, with their pods as the server serves them without a policy."""
-    told = [*_of_kinds(), *_of_criteria(), *_of_images(), *_of_nodes(), *_of_second_times(), *_of_canaries()]
+    told = [
+        *_of_kinds(),
+        *_of_criteria(),
+        *_of_images(),
+        *_of_nodes(),
+        *_of_pull_secrets(),
+        *_of_second_times(),
+        *_of_canaries(),
+    ]
     plain = server.create_all([story.sent for story in told], server.cluster)
     return [Story(story.name, story.sent, pod, story.goes_on) for story, pod in zip(told, plain, strict=True)]
 
@@ -318,6 +335,12 @@ def _of_nodes() -> Iterator[Story]:
             chosen = tolerations[number % len(tolerations)]
             pod = launcher_pod(name=f"pod-{number}", devices=devices, affinity=affinity, tolerations=chosen)
             yield Story(f"affinity of {shape}, {which}", pod)
+
+
+def _of_pull_secrets() -> Iterator[Story]:
+    for which, secrets in (("none", []), ("others", ["disks"]), ("one of two", ["disks", "launchers"])):
+        for won, devices in (("matched", {cases.A100: 1}), ("unmatched", {})):
+            yield Story(f"pull secrets: {which}, {won}", launcher_pod(devices=devices, pull_secrets=secrets))
 
 
 def _of_second_times() -> Iterator[Story]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Run the collection's playbooks as a user would: from elsewhere, with the rights of a shipped ClusterRole only."""
+"""Run the collection's playbooks as a user would: from another folder, and with the rights of a shipped ClusterRole."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from typing import Any, ClassVar
 from local_cluster import LocalCluster
 
 CLUSTER_ROLES = Path(__file__).parents[2] / "playbooks" / "files" / "clusterroles.yml"
-ANSIBLE_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
-# All processes of a run inherit it, so that they are found again after the run itself was killed.
+OTHER_VENV = os.environ.get("VIRTPOOLS_TEST_VENV")
+"""A venv with another Ansible to run the playbooks with. ``ci/story.sh`` sets it."""
+ANSIBLE_PLAYBOOK = (Path(OTHER_VENV) / "bin" if OTHER_VENV else Path(sys.executable).parent) / "ansible-playbook"
+# All processes of a run inherit this variable, so that they can be identified after the run itself was killed.
 MARKER = "VIRTPOOLS_TEST_RUN"
 
 
@@ -34,7 +36,7 @@ class Account:
 
     kubeconfig: Path
     user: str
-    """As in the audit log."""
+    """The user's name in the audit log."""
 
     @classmethod
     def make(cls, cluster: LocalCluster, role: str, name: str = "") -> Account:
@@ -46,7 +48,7 @@ class Account:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task said on one host."""
+    """The result of one task on one host."""
 
     name: str
     host: str
@@ -88,7 +90,7 @@ class Run:
     @property
     def plan(self) -> dict[str, Any]:
         """Return the result of the first plan: what the run meant to do."""
-        return self.of("virtpools.kubevirt.plan_info")[0].result
+        return self.results_of("virtpools.kubevirt.plan_info")[0].result
 
     @property
     def changes(self) -> list[str]:
@@ -96,8 +98,8 @@ class Run:
         writing = (task for task in self.tasks if task.status == "changed")
         return [line for task in writing for line in task.result["changes"]]
 
-    def of(self, action: str) -> list[TaskResult]:
-        """Return the results of the tasks that ran a module, leaving out those skipped."""
+    def results_of(self, action: str) -> list[TaskResult]:
+        """Return the results of the tasks that ran this module, without skipped tasks."""
         return [task for task in self.tasks if task.action == action and task.status != "skipped"]
 
     def succeeded(self) -> Run:
@@ -112,7 +114,7 @@ class Run:
         return self.error
 
     def __str__(self) -> str:
-        """Return what a person needs to see of a run that went otherwise than expected."""
+        """Return what a person needs to see of a run that ended unexpectedly."""
         tasks = "\n".join(f"  {task.status:8} {task.name}" for task in self.tasks)
         return f"ansible-playbook ended with {self.rc} after {self.seconds:.1f} s\n{tasks}\n{self.error}\n{self.stderr[-4000:]}"
 
@@ -135,7 +137,7 @@ def _status(event: str, result: Mapping[str, Any]) -> str:
 
 
 class RunningPlaybook:
-    """A playbook run under way."""
+    """A playbook run in progress."""
 
     _started_here: ClassVar[list[RunningPlaybook]] = []
 
@@ -152,7 +154,7 @@ class RunningPlaybook:
         return self.process.poll() is not None
 
     def wait(self, timeout: float = 900) -> Run:
-        """Wait for its end; a run that takes too long is killed."""
+        """Wait for its end; kill it if it takes more than ``timeout`` seconds."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -164,13 +166,13 @@ class RunningPlaybook:
         return run
 
     def kill(self) -> None:
-        """Kill ansible-playbook alone, as the kernel does when memory runs out; what it started goes on."""
+        """Kill ansible-playbook alone, as the kernel does when memory runs out; the processes that it started go on."""
         self.process.kill()
         self.process.wait(30)
 
     def kill_all(self) -> None:
-        """Kill ansible-playbook and all that it started, as a machine that loses its power does."""
-        # Stopped first, so that it starts nothing more; its workers are in sessions of their own.
+        """Kill ansible-playbook and all that it started, as a power failure would."""
+        # Stop it first, so that it starts nothing more. Its workers are in sessions of their own.
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGSTOP)
         while pids := self.pids():
@@ -182,24 +184,24 @@ class RunningPlaybook:
 
     @classmethod
     def kill_leftovers(cls) -> None:
-        """Kill the runs that a test left behind, as one does that fails: they would disturb the next."""
+        """Kill the runs that a failed test left behind: they would disturb the next test."""
         while cls._started_here:
-            left = cls._started_here.pop()
-            if not left.ended():
-                left.kill_all()
+            leftover = cls._started_here.pop()
+            if not leftover.ended():
+                leftover.kill_all()
 
     def pids(self) -> list[int]:
-        """Return the processes that belong to the run and still live."""
+        """Return the pids of the run's processes that still live."""
         mark = f"{MARKER}={self._mark}".encode()
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def orphans(self) -> list[int]:
-        """Return the processes that outlive a killed ansible-playbook."""
+        """Return the pids of the processes that outlive a killed ansible-playbook."""
         return [pid for pid in self.pids() if pid != self.process.pid]
 
     def _run(self) -> Run:
@@ -216,7 +218,7 @@ def start(
     *arguments: str,
     **variables: Any,
 ) -> RunningPlaybook:
-    """Start a playbook of the collection, ``site`` or ``plan``, with these pools, options and further variables."""
+    """Start a playbook of the collection, such as ``site``, with these pools, command-line arguments and variables."""
     folder = tempfile.TemporaryDirectory(prefix="virtpools-run-")
     here, mark = Path(folder.name), uuid.uuid4().hex
     given = {**({} if pools is None else {"virtpools_pools": pools}), **variables}
@@ -243,18 +245,25 @@ def run(
     timeout: float = 900,
     **variables: Any,
 ) -> Run:
-    """Run a playbook to its end, whatever that is; see ``start``."""
+    """Run a playbook to its end, be it success or failure; see ``start``."""
     return start(playbook, kubeconfig, pools, *arguments, **variables).wait(timeout)
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment with no settings of the developer's for Ansible or the cluster."""
-    ours = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "PYTEST_"))}
+    """Return the environment without the developer's settings for Ansible and clusters."""
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "PYTEST_", "PYTHONPATH"))
+    }
+    # The other venv has no more than it needs, and our callback is not of that.
+    callback = {"ANSIBLE_COLLECTIONS_PATH": str(Path(OTHER_VENV) / "callback")} if OTHER_VENV else {}
     return {
         **ours,
+        **callback,
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
         "ANSIBLE_NOCOLOR": "1",
-        # A proxy in the environment has no way to this machine's loopback.
+        # A proxy that the environment names cannot reach this machine's loopback.
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
     }

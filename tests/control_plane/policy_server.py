@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""An API server to try launcher policies on: many at once, each on launcher pods of its own."""
+"""An API server for tests of launcher policies: many are in force at once, each for the launcher pods of its arenas."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import launcher_policy, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import (
+    KYVERNO_MUTATING_POLICY,
     MUTATING_ADMISSION_POLICIES,
     MUTATING_ADMISSION_POLICY_BINDINGS,
     NAMESPACE,
     POD,
-    SERVICE_ACCOUNT,
     Kind,
 )
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
@@ -26,7 +27,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+    from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
     from local_cluster import LocalCluster
 
 Object = dict[str, Any]
@@ -34,19 +35,20 @@ Objects = list[tuple[Kind, Object]]
 
 KUBEVIRT = "kubevirt"
 POLICY = MUTATING_ADMISSION_POLICIES[0]
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 BINDING = MUTATING_ADMISSION_POLICY_BINDINGS[0]
 ARENA = "test.virtpools.io/arena"
-"""Label of the pods that a policy, or a webhook, of a test acts on."""
+"""The label that puts a pod into an arena; policies and webhooks of tests act only on the pods of their arenas."""
 
 _SENTINEL = "test.virtpools.io/sentinel"
 _THREADS = 6
 
 
 class PolicyServer:
-    """Creates pods as whoever is asked for, and puts policies and webhooks where only chosen pods meet them."""
+    """Creates pods as any user, and installs policies for the pods of chosen arenas."""
 
     def __init__(self, kubernetes: LocalCluster) -> None:
-        """Make the namespaces that random pods are in, with room for pods of virt-controller's."""
+        """Make the namespaces of the random pods, and wait until pods can be created in them."""
         self._kubeconfig = str(kubernetes.kubeconfig)
         self.cluster = self.acting_as("")
         self.controller = self.acting_as(cases.CONTROLLER)
@@ -61,33 +63,33 @@ class PolicyServer:
             kubernetes.wait(partial(self.cluster.get, SERVICE_ACCOUNT, "default", name), 30, f"namespace {name}")
 
     def acting_as(self, user: str) -> Cluster:
-        """Return the cluster as a user has it, or as the administrator without a name."""
-        # The group only for the right to create pods: what counts is the name.
+        """Return a client that acts as this user, or as the administrator if the name is empty."""
+        # The group is there only for the right to create pods: policies look at the user's name.
         who = {"impersonate_user": user, "impersonate_groups": ["system:masters"]} if user else {}
         return Cluster.connect({"kubeconfig": self._kubeconfig, **who})
 
     # Pods
 
     def create(self, pod: Object, by: Cluster | None = None, *, arena: str = "", dry_run: bool = True) -> Object:
-        """Create a pod, by default as virt-controller and without storing it, and return what became of it."""
+        """Create a pod, by default as virt-controller and as a dry run, and return it as the server made it."""
         result: Object = (by or self.controller).create(POD, in_arena(pod, arena), dry_run=dry_run)
         result["metadata"].pop("managedFields", None)
         return result
 
     def create_all(self, pods: Iterable[Object], by: Cluster | None = None, *, arena: str = "") -> list[Object]:
-        """Create many pods at once, without storing them; the results are in their order."""
+        """Create many pods in parallel, as dry runs; the results are in the order of the pods."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return list(threads.map(lambda pod: self.create(pod, by, arena=arena), pods))
 
     # Policies
 
     def install(self, objects: Objects, *arenas: str) -> None:
-        """Put a policy and its binding in force for the pods of arenas, with names after the first."""
+        """Put a policy and its binding in force for the pods of these arenas; the first arena gives them their name."""
         for kind, obj in confined(objects, arenas):
             self.put(kind, obj)
 
     def put(self, kind: Kind, obj: Object) -> None:
-        """Create an object, or put it in the place of the one that there is."""
+        """Create an object, or replace the existing one."""
         live = self.cluster.get(kind, obj["metadata"]["name"])
         if live is None:
             self.cluster.create(kind, obj, dry_run=False)
@@ -96,12 +98,12 @@ class PolicyServer:
             self.cluster.replace(kind, {**obj, "metadata": versioned}, dry_run=False)
 
     def remove(self, objects: Objects, *arenas: str) -> None:
-        """Take away what install put there."""
+        """Delete what ``install`` created."""
         for kind, obj in reversed(confined(objects, arenas)):
             self.cluster.delete(kind, obj["metadata"]["name"], dry_run=False)
 
     def settle(self) -> None:
-        """Wait until all that was installed or removed so far is in force: the server reads policies in one go."""
+        """Wait until all changes so far are in force: the server loads all policies at once, so a new one shows it."""
         stamp = str(time.monotonic_ns())
         expression = f'[JSONPatch{{op: "add", path: "/metadata/labels/sentinel", value: "{stamp}"}}]'
         spec = {
@@ -122,7 +124,7 @@ class PolicyServer:
 
 
 def in_arena(pod: Object, arena: str) -> Object:
-    """Return the pod with the label that has the policies and webhooks of an arena act on it."""
+    """Return the pod as one of an arena, whose policies and webhooks act on it."""
     if not arena:
         return pod
     metadata = pod["metadata"]
@@ -130,7 +132,7 @@ def in_arena(pod: Object, arena: str) -> Object:
 
 
 def derived(table: Table, name: str = names.POLICY) -> Objects:
-    """Return the policy of a table and its binding."""
+    """Return the launcher policy of a mapping table and its binding."""
     return launcher_policy.derive(table, KUBEVIRT, POLICY, name)
 
 
@@ -140,22 +142,25 @@ def digest(objects: Objects) -> str:
 
 
 def changed(objects: Objects, change: Callable[[Object], None]) -> Objects:
-    """Return a policy and its binding with another spec of the policy."""
+    """Return a copy of a policy and its binding; ``change`` edits the policy's spec."""
     (kind, policy), *rest = copy.deepcopy(objects)
     change(policy["spec"])
     return [(kind, policy), *rest]
 
 
 def confined(objects: Objects, arenas: Sequence[str]) -> Objects:
-    """Return a policy and its binding, named after the first arena and for the pods of all of them only."""
-    made = copy.deepcopy(objects)
+    """Return copies of a policy and its binding, if any, named after the first arena, for pods of these arenas only."""
+    copies = copy.deepcopy(objects)
     name = f"test-{arenas[0]}"
-    for _kind, obj in made:
+    selector = {"matchExpressions": [{"key": ARENA, "operator": "In", "values": list(arenas)}]}
+    for kind, obj in copies:
         obj["metadata"]["name"] = name
         if "policyName" in obj["spec"]:
-            selector = {"matchExpressions": [{"key": ARENA, "operator": "In", "values": list(arenas)}]}
             obj["spec"].update(policyName=name, matchResources={"objectSelector": selector})
-    return made
+        elif kind == KYVERNO_MUTATING_POLICY:
+            # It has no binding.
+            obj["spec"]["matchConstraints"]["objectSelector"].update(selector)
+    return copies
 
 
 def _pods_with(labels: Mapping[str, str]) -> Object:

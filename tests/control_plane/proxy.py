@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A proxy before an API server that treats requests and answers as a test likes."""
+"""A proxy in front of an API server; a test decides what happens to requests and answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import NoAnswer, Request, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import (
+    NoAnswer,
+    Request,
+    Response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,23 +28,23 @@ if TYPE_CHECKING:
     from local_cluster import LocalCluster
 
 Treatment = Callable[[Request, Callable[[], Response]], Response]
-"""Makes the answer to a request, which the API server carries out when the function given is called; NoAnswer cuts the connection."""
+"""Makes the answer to a request; the function given sends it to the API server. NoAnswer cuts the connection."""
 
 _SINGLE_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 
 
 class Proxy:
-    """A way to the API server. ``kubeconfig`` leads through it, ``treat`` may be changed between requests."""
+    """A running proxy. ``kubeconfig`` leads through it; ``treat`` may change between requests."""
 
     def __init__(self, kubeconfig: Path, treat: Treatment) -> None:
-        """Use ``before`` instead."""
+        """Use ``in_front_of`` instead."""
         self.kubeconfig = kubeconfig
         self.treat = treat
 
 
 @contextmanager
-def before(cluster: LocalCluster, kubeconfig: Path, treat: Treatment) -> Iterator[Proxy]:
-    """Yield a proxy before this cluster, for a user who has this kubeconfig."""
+def in_front_of(cluster: LocalCluster, kubeconfig: Path, treat: Treatment) -> Iterator[Proxy]:
+    """Yield a proxy in front of this cluster, for the user of this kubeconfig."""
     proxy = Proxy(kubeconfig.with_name(f"{kubeconfig.name}-proxy"), treat)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(cluster, proxy))
     server.daemon_threads = True

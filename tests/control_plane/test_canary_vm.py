@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A canary VM starts after every wave, closes the gate when it does not pass, and is gone afterwards. In order."""
+"""After every wave a canary VM starts; the gate is closed unless it passes, and it is gone afterwards. In order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NEWER = {**GPU, "virtLauncherImage": f"{IMAGE}-newer"}
 PLAIN = pool("rt", "rt")
 WAVES = [{"name": "canary", "nodes": ["gpu-01", "rt-0"]}]
 TITLES = {"gpu": "default/virt-canary-gpu", "rt": "default/virt-canary-rt"}
-QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
 TOO_BIG = {"spec": {"domain": {"devices": {}, "memory": {"guest": "10Ti"}}}}
 
 
 @pytest.fixture(scope="module")
 def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
-    """Return a cluster with nodes for a pool with VMs of its own, one for a pool without, and some that stay."""
+    """Return a cluster with nodes for a pool with a launcher image, one for a pool without, and some for no pool."""
     gpu = Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "2"}, annotations=QUICK)
     rt = Nodes(name="rt-0", labels={"accelerator": "rt"}, annotations=QUICK)
     return Scene(start_cluster(Fleet((gpu, rt, Nodes(prefix="plain-", count=2, annotations=QUICK)))))
@@ -37,14 +37,14 @@ def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
 
 def start(scene: Scene, playbook: str, *pools: Object, **variables: Any) -> RunningPlaybook:
     """Start a playbook."""
-    quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_gate_patience": 30}
+    quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_gate_timeout": 30}
     return playbooks.start(playbook, scene.writer.kubeconfig, pools or None, **{**quick, **variables})
 
 
 def machines(scene: Scene) -> list[str]:
     """Return the virtual machines, instances and launcher pods of the cluster."""
-    found = scene.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"]
-    return [f"{each['kind']} {each['metadata']['name']}" for each in found]
+    objects = scene.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"]
+    return [f"{each['kind']} {each['metadata']['name']}" for each in objects]
 
 
 def passed(task: TaskResult) -> dict[str, tuple[str, str]]:
@@ -53,16 +53,16 @@ def passed(task: TaskResult) -> dict[str, tuple[str, str]]:
 
 
 def tried(scene: Scene, **arguments: Any) -> str:
-    """Return why a canary VM of the pool has not passed."""
-    found = scene.module("canary_vm", pools=[NEWER, PLAIN], nodes=["gpu-01"], **arguments)
-    return str(found.get("msg"))
+    """Return why the pool's canary VM has not passed."""
+    result = scene.module("canary_vm", pools=[NEWER, PLAIN], nodes=["gpu-01"], **arguments)
+    return str(result.get("msg"))
 
 
-def test_one_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> None:
-    """They run on the wave's nodes with their pool's launcher image."""
+def test_a_canary_vm_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> None:
+    """The VMs run on the wave's nodes, with the launcher image of their pool."""
     marker = scene.cluster.audit_marker()
     run = start(scene, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait().succeeded()
-    first, second = (passed(task) for task in run.of("virtpools.kubevirt.canary_vm"))
+    first, second = (passed(task) for task in run.results_of("virtpools.kubevirt.canary_vm"))
     assert first == {TITLES["gpu"]: ("gpu-01", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
     assert second == {TITLES["gpu"]: ("gpu-00", IMAGE)}
     written = scene.cluster.writes(marker, scene.writer.user)
@@ -71,17 +71,17 @@ def test_one_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> No
     assert machines(scene) == []
 
 
-def test_one_gets_a_new_launcher_image_before_other_vms_do(scene: Scene) -> None:
-    """That is what it is for. A pool that the wave does not change has none."""
+def test_a_canary_vm_gets_a_new_launcher_image_before_other_vms(scene: Scene) -> None:
+    """A pool that the wave does not change gets no canary VM."""
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
     run = start(scene, "rollout", NEWER, PLAIN, **variables).wait().succeeded()
-    (task,) = run.of("virtpools.kubevirt.canary_vm")
+    (task,) = run.results_of("virtpools.kubevirt.canary_vm")
     assert passed(task) == {TITLES["gpu"]: ("gpu-01", NEWER["virtLauncherImage"])}
 
 
-def test_one_that_finds_no_room_says_so_and_is_gone(scene: Scene) -> None:
-    """In the words of the scheduler."""
-    error = tried(scene, canary_vm=TOO_BIG, patience=5)
+def test_a_canary_vm_without_room_says_so_and_is_gone(scene: Scene) -> None:
+    """The message says what the scheduler says."""
+    error = tried(scene, canary_vm=TOO_BIG, timeout=5)
     assert (
         f"The gate is closed, and the rollout stops here. Canary VM {TITLES['gpu']} of pool gpu has not passed" in error
     )
@@ -89,18 +89,18 @@ def test_one_that_finds_no_room_says_so_and_is_gone(scene: Scene) -> None:
     assert machines(scene) == []
 
 
-def test_one_with_a_wrong_image_does_not_pass(scene: Scene) -> None:
-    """Without the policy it has KubeVirt's own; the API server takes a moment to forget it."""
+def test_a_canary_vm_with_a_wrong_image_does_not_pass(scene: Scene) -> None:
+    """Without the policy it gets KubeVirt's own image; the API server takes a moment to drop a deleted policy."""
     scene.cluster.kubectl("delete", "mutatingadmissionpolicybinding", "virtpools-launcher")
     scene.cluster.wait(lambda: f"it has {STOCK} in container compute" in tried(scene), 60, "a wrong image", interval=1)
     assert machines(scene) == []
 
 
 @pytest.mark.thorough
-def test_one_that_a_dead_run_leaves_goes_with_the_pools(scene: Scene) -> None:
-    """Like all else that was made for them."""
+def test_the_canary_vm_of_a_dead_run_goes_with_the_pools(scene: Scene) -> None:
+    """The removal of the pools deletes all that was made for them, and so the VM."""
     newest = {**NEWER, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newest"}
-    run = start(scene, "site", newest, PLAIN, virtpools_canary_vm=TOO_BIG, virtpools_gate_patience=300)
+    run = start(scene, "site", newest, PLAIN, virtpools_canary_vm=TOO_BIG, virtpools_gate_timeout=300)
     waiting = ["VirtualMachine virt-canary-gpu", "VirtualMachineInstance virt-canary-gpu"]
     scene.cluster.wait(lambda: machines(scene)[:2] == waiting, 200, "the canary VM", interval=0.5)
     run.kill_all()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The client against a real API server: what it rests on, and what no script of answers can show."""
+"""The client against a real API server: what it relies on, and what scripted answers cannot show."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import urllib.request
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
     Cluster,
     Conflict,
+    DeleteOptions,
     Forbidden,
     Invalid,
     NotFound,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Request
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import Request
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     DAEMON_SET,
@@ -31,8 +32,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds impo
     POD,
     Kind,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.objects import metadata_patch
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.permissions import Permission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import metadata_patch
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.permissions import Permission
+from merging import merge_patch
+from scene import Scene, pool
 
 THING = Kind("example.com/v1", "Thing", "things")
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
@@ -42,7 +45,7 @@ OWNER = "virtpools.io/pool"
 @pytest.fixture(scope="module")
 def kubernetes(start_cluster):
     """A cluster of our own: its API server is stopped and its etcd compacted."""
-    return start_cluster(kubevirt=False)
+    return start_cluster(kubevirt="")
 
 
 @pytest.fixture(scope="module")
@@ -72,21 +75,26 @@ def config_map(name, namespace, **data):
     return CONFIG_MAP.object(name, namespace, data=data)
 
 
+def test_a_cluster_without_kubevirt(kubernetes):
+    said = Scene(kubernetes).refused([pool("gpu", "a100")])
+    assert "has no KubeVirt: it does not serve kubevirt.io/v1; install KubeVirt first." in said
+
+
 class TestList:
     def test_pages(self, cluster, namespace):
         names = {f"cm-{number:02}" for number in range(25)}
         for name in names:
             cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
-        found = [obj["metadata"]["name"] for obj in cluster.list(CONFIG_MAP, namespace, page=10)]
-        assert len(found) == len(set(found))
-        assert set(found) >= names
+        listed = [obj["metadata"]["name"] for obj in cluster.list(CONFIG_MAP, namespace, page=10)]
+        assert len(listed) == len(set(listed))
+        assert set(listed) >= names
         (one,) = cluster.list(CONFIG_MAP, namespace, field_selector="metadata.name=cm-07")
         assert (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "cm-07")
 
     def test_selects_labels(self, cluster, node):
         name = node["metadata"]["name"]
-        (found,) = cluster.list(NODE, label_selector=f"kubernetes.io/hostname in ({name}),!{OWNER}")
-        assert found["metadata"]["name"] == name
+        (selected,) = cluster.list(NODE, label_selector=f"kubernetes.io/hostname in ({name}),!{OWNER}")
+        assert selected["metadata"]["name"] == name
 
     def test_of_an_api_that_is_not_served(self, cluster):
         assert list(cluster.list(KUBEVIRT, missing_ok=True)) == []
@@ -101,18 +109,18 @@ class TestList:
             list(cluster.list(newer))
 
     def test_survives_a_token_that_expired(self, kubernetes, cluster, namespace):
-        """Compaction of etcd is what makes tokens expire."""
+        """The token of the next page expires when etcd is compacted."""
         names = [f"cm-{number}" for number in range(6)]
         for name in names:
             cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
         listing = cluster.list(CONFIG_MAP, namespace, page=2)
-        found = [next(listing)["metadata"]["name"]]
+        listed = [next(listing)["metadata"]["name"]]
         compact(kubernetes, cluster)
-        found += [obj["metadata"]["name"] for obj in listing]
-        assert [name for name in found if name in names] == names
+        listed += [obj["metadata"]["name"] for obj in listing]
+        assert [name for name in listed if name in names] == names
 
     def test_an_expired_token_is_answered_with_410(self, kubernetes, cluster, namespace):
-        """What the client takes for the end of a listing."""
+        """By this answer the client knows that it must list anew."""
         for number in range(3):
             cluster.create(CONFIG_MAP, config_map(f"cm-{number}", namespace), dry_run=False)
         path = CONFIG_MAP.path(namespace)
@@ -126,7 +134,7 @@ class TestList:
 
 def compact(kubernetes, cluster):
     """Make etcd forget all revisions but the newest."""
-    cluster.merge_patch(NAMESPACE, "default", {"metadata": {"labels": {"t": str(time.time_ns())}}}, dry_run=False)
+    merge_patch(cluster, NAMESPACE, "default", {"metadata": {"labels": {"t": str(time.time_ns())}}}, dry_run=False)
     newest = cluster.existing(NAMESPACE, "default")["metadata"]["resourceVersion"]
     body = json.dumps({"revision": newest, "physical": True}).encode()
     url = f"http://127.0.0.1:{kubernetes._instance.etcd_port}/v3/kv/compaction"
@@ -136,7 +144,7 @@ def compact(kubernetes, cluster):
 class TestApply:
     def test_creates_changes_and_lets_others_be(self, cluster, namespace):
         cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="1"), dry_run=False)
-        cluster.merge_patch(CONFIG_MAP, "cm", {"data": {"theirs": "1"}}, namespace, dry_run=False)
+        merge_patch(cluster, CONFIG_MAP, "cm", {"data": {"theirs": "1"}}, namespace, dry_run=False)
         applied = cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="2"), dry_run=False)
         assert applied["data"] == {"ours": "2", "theirs": "1"}
         again = cluster.apply(CONFIG_MAP, config_map("cm", namespace, ours="2"), dry_run=False)
@@ -161,7 +169,7 @@ class TestApply:
 
 class TestJsonPatch:
     def test_an_owner_is_written_only_where_there_is_none(self, cluster, node):
-        """RFC 6902 does not say that a test of an absent member against null succeeds; the API server does so."""
+        """In the API server a test for null passes on an absent member; RFC 6902 does not say so."""
         name = node["metadata"]["name"]
         patched = cluster.json_patch(NODE, name, metadata_patch(node, labels={OWNER: "gpu"}), dry_run=False)
         assert patched["metadata"]["labels"][OWNER] == "gpu"
@@ -176,7 +184,7 @@ class TestJsonPatch:
 
     def test_other_changes_do_not_matter(self, cluster, node):
         name = node["metadata"]["name"]
-        cluster.merge_patch(NODE, name, {"metadata": {"annotations": {"heartbeat": "1"}}}, dry_run=False)
+        merge_patch(cluster, NODE, name, {"metadata": {"annotations": {"heartbeat": "1"}}}, dry_run=False)
         cluster.json_patch(NODE, name, metadata_patch(node, labels={OWNER: "gpu"}), dry_run=False)
         assert cluster.existing(NODE, name)["metadata"]["labels"][OWNER] == "gpu"
 
@@ -207,19 +215,14 @@ class TestWrites:
 
     def test_delete_only_what_was_meant(self, cluster, namespace):
         first = cluster.create(CONFIG_MAP, config_map("cm", namespace), dry_run=False)["metadata"]
-        second = cluster.merge_patch(CONFIG_MAP, "cm", {"data": {"a": "1"}}, namespace, dry_run=False)["metadata"]
-        assert not cluster.delete(CONFIG_MAP, "cm", namespace, uid="another", dry_run=False)
+        second = merge_patch(cluster, CONFIG_MAP, "cm", {"data": {"a": "1"}}, namespace, dry_run=False)["metadata"]
+        assert not cluster.delete(CONFIG_MAP, "cm", namespace, DeleteOptions(uid="another"), dry_run=False)
         with pytest.raises(Conflict):
             cluster.delete(
-                CONFIG_MAP,
-                "cm",
-                namespace,
-                uid=first["uid"],
-                resource_version=first["resourceVersion"],
-                dry_run=False,
+                CONFIG_MAP, "cm", namespace, DeleteOptions(first["uid"], first["resourceVersion"]), dry_run=False
             )
-        version = second["resourceVersion"]
-        assert cluster.delete(CONFIG_MAP, "cm", namespace, uid=first["uid"], resource_version=version, dry_run=False)
+        options = DeleteOptions(first["uid"], second["resourceVersion"])
+        assert cluster.delete(CONFIG_MAP, "cm", namespace, options, dry_run=False)
         assert not cluster.delete(CONFIG_MAP, "cm", namespace, dry_run=False)
 
     def test_dry_runs_store_nothing(self, kubernetes, cluster, namespace):
@@ -229,7 +232,6 @@ class TestWrites:
         cluster.create(CONFIG_MAP, config_map("new", namespace), dry_run=True)
         assert cluster.apply(CONFIG_MAP, changed, dry_run=True)["data"] == {"a": "2"}
         cluster.replace(CONFIG_MAP, {**obj, "data": {}}, dry_run=True)
-        cluster.merge_patch(CONFIG_MAP, "cm", changed, namespace, dry_run=True)
         cluster.json_patch(CONFIG_MAP, "cm", metadata_patch(obj, labels={"a": "b"}), namespace, dry_run=True)
         cluster.edit(CONFIG_MAP, "cm", namespace, lambda live: {**live, "data": {}}, dry_run=True)
         assert cluster.delete(CONFIG_MAP, "cm", namespace, dry_run=True)
@@ -267,8 +269,8 @@ class TestPermissions:
     def test_of_someone_without_any(self, kubernetes, cluster):
         nobody = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig_for("nobody"))})
         wanted = [Permission("patch", "nodes"), Permission("get", "leases", "coordination.k8s.io", "kubevirt")]
-        assert nobody.can(wanted) == tuple(wanted)
-        assert cluster.can(wanted) == ()
+        assert nobody.missing_permissions(wanted) == tuple(wanted)
+        assert cluster.missing_permissions(wanted) == ()
         assert nobody.user() == "system:serviceaccount:virtpools-system:nobody"
         with pytest.raises(Forbidden, match=r'^Not allowed to list nodes: nodes is forbidden: User "system:serviceacc'):
             list(nobody.list(NODE))
@@ -283,10 +285,9 @@ class TestPermissions:
 class TestRestartOfTheApiServer:
     @pytest.mark.parametrize("kill", [False, True], ids=["politely", "killed"])
     def test_every_write_is_carried_out_once(self, kubernetes, cluster, namespace, kill):
-        """As somebody whose rights come from RBAC, which a restarted server reads late, and with a custom resource,
-        whose API it serves late."""
+        """A restarted server reads RBAC rules late, and serves custom resources late; the writes depend on both."""
         cluster.apply(CUSTOM_RESOURCE_DEFINITION, definition_of(THING), dry_run=False)
-        kubernetes.wait(lambda: cluster.exists_api(THING), 20, "the API")
+        kubernetes.wait(lambda: cluster.serves(THING), 20, "the API")
         admin = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig_for("writer", ["cluster-admin"]))})
         restart = threading.Timer(0.5, kubernetes.restart, ["kube-apiserver"], {"kill": kill})
         written, conflicts = [], []
@@ -317,11 +318,11 @@ class TestRestartOfTheApiServer:
         for name in names:
             cluster.create(CONFIG_MAP, config_map(name, namespace), dry_run=False)
         listing = cluster.list(CONFIG_MAP, namespace, page=3)
-        found = [next(listing)["metadata"]["name"]]
+        listed = [next(listing)["metadata"]["name"]]
         kubernetes.restart("kube-apiserver", kill=True)
-        found += [obj["metadata"]["name"] for obj in listing]
-        assert len(found) == len(set(found))
-        assert set(found) >= names
+        listed += [obj["metadata"]["name"] for obj in listing]
+        assert len(listed) == len(set(listed))
+        assert set(listed) >= names
 
     def test_a_server_that_stays_away_is_reported_in_time(self, kubernetes):
         impatient = Cluster.connect({"kubeconfig": str(kubernetes.kubeconfig)}, retry_seconds=1)

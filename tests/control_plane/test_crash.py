@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Runs of every kind, killed and disturbed at their writes by a proxy before a real API server, end as undisturbed ones do.
+"""A run that is killed or disturbed at one of its writes, and then repeated, ends like an undisturbed one.
 
-The same runs as through ansible-playbook, with the roles played in this process: so every write can have its turn. A round
-takes a cluster from stock KubeVirt through runs of all kinds and back; in the nth round each run is killed at its nth write,
-or meets another fault where it has fewer. VIRTPOOLS_TEST_ALL_KILLS=1 has as many rounds as the longest run has writes; else it
-is one, of three kinds. Some go through ansible-playbook as well.
+A proxy in front of a real API server disturbs the runs. The roles are played in this process, which is fast enough to
+disturb every write; some runs go through ansible-playbook as well. A round takes a cluster from stock KubeVirt through
+runs of all kinds and back. In the nth round each run is killed at its nth write; one with fewer writes meets another
+fault. With VIRTPOOLS_TEST_ALL_KILLS=1 there are as many rounds as the longest run has writes, with and without HCO;
+VIRTPOOLS_TEST_ROUNDS=7,12 picks some of them. Else there is one round with three kinds of runs.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from typing import Any
 import pytest
 
 import playbooks
+import prometheus_operator
 import proxy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _client, _transport
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import POD
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _client, _transport
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.tests.unit.disturbance import FAULTS, Disturbance
 from ansible_collections.virtpools.kubevirt.tests.unit.in_process import run_module
 from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import CONTROLLER, STOCK, launcher_pod
@@ -36,10 +38,12 @@ from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFa
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes
 from scene import OWNER, Object, Scene, pool
-from watcher import NAMESPACE, Watcher
+from watcher import Watcher
 
-ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS"))
-STANDIN = "--settle-seconds 0.5 --start-seconds 0.1 --stop-seconds 0.1 --heartbeat-delay 100ms"
+ROUNDS = [int(number) for number in os.environ.get("VIRTPOOLS_TEST_ROUNDS", "").split(",") if number]
+ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS") or ROUNDS)
+# A handler marks its node when it starts, and its first heartbeat must be in a later second: the default delay stays.
+AGENT = "--start-seconds 0.1 --stop-seconds 0.1"
 LAUNCHER = "registry.example/virt-launcher:v1.9.0"
 GPU = pool("gpu", "gpu", virtLauncherImage=f"{LAUNCHER}-gpu", selector={"vmLabels": {"matchLabels": {"class": "gpu"}}})
 RT = pool("rt", "rt")
@@ -49,28 +53,41 @@ EDITED = [NEXT, pool("real-time", "rt")]
 WAVES = [{"nodes": ["gpu-01"]}, {"pools": ["gpu"]}]
 
 ROUND: dict[str, tuple[str, Object]] = {
-    "first site": ("site", {"virtpools_pools": [GPU, RT]}),
-    "pools changed": ("site", {"virtpools_pools": EDITED, "virtpools_prune": True}),
+    "first site": ("site", {"virtpools_pools": [GPU, RT], "virtpools_alerts": True}),
+    "pools changed": ("site", {"virtpools_pools": EDITED, "virtpools_prune": True, "virtpools_alerts": True}),
     "rollback": ("rollback", {"virtpools_rollback_to": "FIRST"}),
     "new nodes assigned": ("site", {"virtpools_pools": [GPU, RT], "virtpools_assign_new_nodes": True}),
     "waves": ("rollout", {"virtpools_pools": [NEXT, RT], "virtpools_waves": WAVES}),
+    "waves with canary VMs": (
+        "rollout",
+        {"virtpools_pools": [GPU, RT], "virtpools_waves": WAVES, "virtpools_canary_vm": True},
+    ),
+    "guard": ("site", {"virtpools_pools": [GPU, RT], "virtpools_guard": True}),
+    "outdated policy": ("site", {"virtpools_pools": [NEXT, RT], "virtpools_outdated": "correct"}),
     "one pool removed": ("remove", {"virtpools_remove": ["rt"]}),
     "removed": ("remove", {"virtpools_remove": "all"}),
 }
-"""Each a playbook with its variables, on the cluster as the one before it left it."""
+"""Each run is a playbook with its variables, on the cluster as the run before left it."""
 KINDS = [*ROUND] if ALL else ["first site", "pools changed", "removed"]
-SAMPLE = [("first site", 12, "killed after"), ("removed", 5, "lost after")]
-"""Runs through ansible-playbook, the write at which each is disturbed, and how."""
+SAMPLE = [
+    ("first site", "/mutatingadmissionpolicybindings", "killed after"),
+    ("pools changed", "/mutatingadmissionpolicies/virtpools-launcher", "409"),
+    ("removed", "DELETE /apis/apps/v1/namespaces/kubevirt/daemonsets/", "lost after"),
+    ("first site", "PATCH /api/v1/nodes/", "429"),
+    ("pools changed", "/configmaps/virtpools-history", "503"),
+    ("removed", "/kubevirts/kubevirt", "slow"),
+]
+"""Runs through ansible-playbook, the kind of write at whose first each is disturbed, and how."""
 ROLES = {"site": "handler_pools", "rollout": "rollout", "rollback": "rollback", "remove": "remove_pools"}
 COMMON = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_max_unavailable": "100%"}
 
 
 class Killed(BaseException):
-    """What is left of a client in this process that was killed: it sends nothing more."""
+    """Raised instead of an answer once a client in this process was killed, so that it sends nothing more."""
 
 
 class InProcess:
-    """Plays roles in this process; waits between two looks at the cluster are short."""
+    """Plays roles in this process; the waits between two reads of the cluster are short."""
 
     write_timeout = 2.0
 
@@ -97,7 +114,7 @@ class InProcess:
         self._dead = True
 
     def run(self, kubeconfig: Any, playbook: str, variables: Object) -> str | None:
-        """Run it until its end or its death, and return what it fails with."""
+        """Run a playbook until it ends or is killed, and return its error, if any."""
         self._dead = False
         module = functools.partial(run_module, kubeconfig=str(kubeconfig))
         try:
@@ -122,7 +139,7 @@ class Playbooks:
         self._running.kill_all()
 
     def run(self, kubeconfig: Any, playbook: str, variables: Object) -> str | None:
-        """Run it until its end or its death, and return what it fails with."""
+        """Run a playbook until it ends or is killed, and return its error, if any."""
         self._dead = False
         self._running = playbooks.start(playbook, kubeconfig, None, **variables)
         ended = self._running.wait()
@@ -132,10 +149,10 @@ class Playbooks:
 
 
 class Starts:
-    """Tries all the time what VMs would get that started now, and notes what is wrong: a context manager.
+    """Creates launcher pods all the time, as dry runs, and records what is wrong with them; a context manager.
 
-    A launcher pod of the pool has the pool's image everywhere and the pool's nodes, or KubeVirt's own image and no node of
-    a pool; one of no pool has always the latter; and none is refused.
+    A launcher pod of the pool must get either the pool's image everywhere and the pool's nodes, or KubeVirt's own image
+    and no node of a pool. A launcher pod of no pool must always get the latter. No pod may be refused.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -165,14 +182,14 @@ class Starts:
                 self.wrong += [problem] if problem else []
 
     def _problem(self, pod: Object, images: set[str]) -> str | None:
-        made = self._controller.create(POD, pod, dry_run=True)
-        affinity = made["spec"].get("affinity", {}).get("nodeAffinity", {})
+        admitted = self._controller.create(POD, pod, dry_run=True)
+        affinity = admitted["spec"].get("affinity", {}).get("nodeAffinity", {})
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
         pools = {tuple(each["values"]) for term in required for each in _of_pool(term)}
-        found = (set(LauncherPod.of(made).launcher_images.values()), pools)
-        if found == ({STOCK}, set()) or (found[1] == {("gpu",)} and len(found[0]) == 1 and found[0] <= images):
+        actual = (set(LauncherPod.of(admitted).launcher_images.values()), pools)
+        if actual == ({STOCK}, set()) or (actual[1] == {("gpu",)} and len(actual[0]) == 1 and actual[0] <= images):
             return None
-        return f"a launcher pod labelled {pod['metadata']['labels']} gets images and pools {found}"
+        return f"a launcher pod labelled {pod['metadata']['labels']} gets images and pools {actual}"
 
 
 def _of_pool(term: Object) -> list[Object]:
@@ -181,7 +198,7 @@ def _of_pool(term: Object) -> list[Object]:
 
 @dataclass
 class Undisturbed:
-    """A run that nothing disturbed: how many writes it sent, and how it left the cluster."""
+    """An undisturbed run: how many writes it sent, and how it left the cluster."""
 
     writes: int
     state: EndState
@@ -199,99 +216,102 @@ class Story:
         self._way = way
 
     def run(
-        self, by: InProcess | Playbooks, kind: str, number: int = 0, fault: str = ""
+        self, by: InProcess | Playbooks, kind: str, number: int = 0, fault: str = "", write: str = ""
     ) -> tuple[Disturbance, str | None]:
-        """Run it, and return what disturbed it, and what it failed with."""
+        """Run a playbook; return what disturbed it, and the error with which it failed."""
         playbook, variables = ROUND[kind]
         given = {key: self.first if value == "FIRST" else value for key, value in variables.items()}
-        disturbance = Disturbance(number, fault, kill=by.kill, slow_seconds=by.write_timeout + 1)
+        disturbance = Disturbance(number, fault, kind=write, kill=by.kill, slow_seconds=by.write_timeout + 1)
         self._way.treat = disturbance
         return disturbance, by.run(self._way.kubeconfig, playbook, {**COMMON, **given})
 
     def learn(self, by: InProcess | Playbooks, kind: str) -> None:
-        """See what an undisturbed run does."""
+        """Run a playbook undisturbed, and remember how it ends."""
         disturbance, error = self.run(by, kind)
         assert error is None, error
         self.undisturbed[kind] = Undisturbed(len(disturbance.writes), EndState.of(self.cluster))
         if not self.first:
             self.first = self.scene.module("pool_history")["entries"][-1]["digest"]
 
-    def disturb(self, by: InProcess | Playbooks, kind: str, number: int, fault: str) -> None:
-        """Disturb a run, repeat it if it failed, and look at what is left."""
+    def disturb(self, by: InProcess | Playbooks, kind: str, number: int, fault: str, write: str = "") -> None:
+        """Disturb a run, repeat it if it failed, and compare the result with that of an undisturbed run."""
         with Watcher(self.cluster) as watcher:
-            disturbance, error = self.run(by, kind, number, fault)
-            reached = len(disturbance.writes) >= number
-            assert reached or ALL, f"it sent only {len(disturbance.writes)} writes"
-            if not reached:
-                # It renewed its Lease less often, say: a run's last writes are not the same ones each time.
+            disturbance, error = self.run(by, kind, number, fault, write)
+            assert disturbance.met or ALL, f"it sent only these writes: {disturbance.writes}"
+            if not disturbance.met:
+                # The number of writes varies a little, for instance with the renewals of the Lease.
                 assert error is None, error
             elif fault.startswith("killed"):
                 assert error == "killed"
             elif error is not None:
                 assert fault in ("409", "slow", "stale"), f"what passes by itself is to be waited for: {error}"
-            if error == "killed" or fault == "stale":
-                # What 30 s do: nobody renews the Lease of a run that is dead, or did not see its own at the end.
-                self.cluster.kubectl("delete", "lease", "virtpools", "-n", NAMESPACE, "--ignore-not-found")
-            if error is not None:
-                _disturbance, error = self.run(by, kind)
+            # A run that did not see its own Lease at its end leaves it; so does a dead one when nothing is left to do.
+            left = ["Lease virtpools"] if fault == "stale" else []
+            if error is not None:  # The next run waits until the Lease of a dead one has run out, as a user's would.
+                again, error = self.run(by, kind)
                 assert error is None, f"the next run fails: {error}"
+                left = left if again.writes else ["Lease virtpools"]
             self.scene.wait_until_settled()
             watcher.stop()
         assert self.starts.wrong == []
         assert watcher.crowded == []
-        assert watcher.without == []
+        assert watcher.without_ready_handler == []
         state, wanted = EndState.of(self.cluster), self.undisturbed[kind].state
-        for part in ("leftovers", "nodes", "daemonsets", "kubevirt", "policies", "newest_list"):
+        assert [each for each in state.leftovers if each not in left] == wanted.leftovers
+        for part in ("nodes", "daemonsets", "kubevirt", "policies", "alerts", "newest_list"):
             assert getattr(state, part) == getattr(wanted, part), part
         with self.scene.no_writes():
             _disturbance, error = self.run(by, kind)
         assert error is None, error
 
 
-@pytest.fixture(scope="module")
-def story(start_cluster: Callable[..., LocalCluster]) -> Iterator[Story]:
+@pytest.fixture(scope="module", params=[False, True] if ALL else [False], ids=lambda hco: "HCO" if hco else "KubeVirt")
+def story(request: pytest.FixtureRequest, start_cluster: Callable[..., LocalCluster]) -> Iterator[Story]:
     fleet = Fleet.of(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}),
         Nodes(name="rt", labels={"accelerator": "rt"}),
         Nodes(prefix="plain-", count=2),
     )
-    cluster = start_cluster(fleet, standin=STANDIN)
-    scene = Scene(cluster)
+    cluster = start_cluster(fleet, agent=AGENT, hco=request.param)
+    scene = Scene(cluster, "kubevirt-kubevirt-hyperconverged" if request.param else "kubevirt")
     scene.wait_until_settled()
-    with proxy.before(cluster, scene.writer.kubeconfig, Disturbance()) as way, Starts(cluster) as starts:
+    prometheus_operator.install(cluster)
+    with proxy.in_front_of(cluster, scene.writer.kubeconfig, Disturbance()) as way, Starts(cluster) as starts:
         yield Story(cluster, way, scene, starts)
 
 
 def faults(number: int, writes: int) -> tuple[int, str]:
-    """Return what a run of so many writes meets in a round."""
+    """Return at which write a run with so many writes meets which fault in a round."""
     if number <= writes:
         return number, "killed after"
     return (number - 1) % writes + 1, [*FAULTS, "slow"][number % (len(FAULTS) + 1)]
 
 
+@pytest.mark.timeout(12 * 3600 if ALL else 600)
 def test_runs_in_this_process(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     by = InProcess(monkeypatch)
     for kind in KINDS:
-        with told(f"{kind}: undisturbed"):
+        with naming(f"{kind}: undisturbed"):
             story.learn(by, kind)
-    longest = max(found.writes for found in story.undisturbed.values())
-    for number in range(1, longest + 1) if ALL else [7]:
+    longest = max(each.writes for each in story.undisturbed.values())
+    for number in ROUNDS or (range(1, longest + 1) if ALL else [7]):
         for kind in KINDS:
             at, fault = faults(number, story.undisturbed[kind].writes)
-            with told(f"{kind}: {fault} at write {at} of {story.undisturbed[kind].writes}"):
+            with naming(f"{kind}: {fault} at write {at} of {story.undisturbed[kind].writes}"):
                 story.disturb(by, kind, at, fault)
 
 
 def test_runs_through_ansible_playbook(story: Story) -> None:
     assert story.undisturbed, "the test before this one has to come before it"
     by = Playbooks()
-    for kind, number, fault in SAMPLE:
-        with told(f"{kind}: {fault} at write {number} of {story.undisturbed[kind].writes}"):
-            story.disturb(by, kind, number, fault)
+    for kind, write, fault in SAMPLE:
+        with naming(f"{kind}: {fault} at {write}"):
+            story.disturb(by, kind, 1, fault, write)
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def naming(where: str) -> Iterator[None]:
+    """Add to failed assertions where they failed."""
     began = time.monotonic()
     try:
         yield

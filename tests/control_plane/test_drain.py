@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""VMs leave nodes before their handlers go, on a cluster whose migrations need the handlers of both ends. In order."""
+"""VMs leave nodes before the handlers do; a migration needs the handlers of both nodes. The tests run in order."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Story(Scene):
     """VMs on nodes that get a pool."""
 
     def where(self) -> dict[str, str]:
-        """Return the node of every VM that runs."""
+        """Return the node of every running VM."""
         listed = self.get("virtualmachineinstances", "-n", VMS)["items"]
-        found = {each["metadata"]["name"]: each.get("status", {}) for each in listed}
-        return {name: status["nodeName"] for name, status in found.items() if status.get("phase") == "Running"}
+        statuses = {each["metadata"]["name"]: each.get("status", {}) for each in listed}
+        return {name: status["nodeName"] for name, status in statuses.items() if status.get("phase") == "Running"}
 
     def cordoned(self) -> list[str]:
         nodes = self.get("nodes")["items"]
@@ -72,7 +72,7 @@ def test_a_batch_whose_vms_cannot_leave_is_not_touched(story: Story) -> None:
     before = story.where()
     node = before["pinned"]
     assert {each[:5] for each in before.values()} == {"a100-"}
-    error = story.site([A100], virtpools_vms_on_nodes="migrate", virtpools_unmovable="fail").refused()
+    error = story.site([A100], virtpools_drain="migrate", virtpools_on_non_migratable="fail").refused()
     assert f"because VMs on its nodes cannot be migrated: VM default/pinned on {node}, since" in error
     assert node not in story.owners()
     assert A100["virtHandlerImage"] not in story.handlers()[node]
@@ -81,7 +81,7 @@ def test_a_batch_whose_vms_cannot_leave_is_not_touched(story: Story) -> None:
 
 def test_vms_are_migrated_off_a_node_before_its_handler_goes(story: Story) -> None:
     cordoned, before = story.cordoned(), story.where()
-    story.site([A100], virtpools_vms_on_nodes="migrate").succeeded()
+    story.site([A100], virtpools_drain="migrate").succeeded()
     now = story.where()
     assert now.keys() == before.keys()
     assert now["pinned"] == before["pinned"]
@@ -91,13 +91,13 @@ def test_vms_are_migrated_off_a_node_before_its_handler_goes(story: Story) -> No
     assert {each["status"]["phase"] for each in migrations} == {"Succeeded"}, "both handlers lasted"
     assert {each["spec"]["vmiName"] for each in migrations} == set(GUESTS)
     assert story.cordoned() == cordoned
-    story.settled([A100], virtpools_vms_on_nodes="migrate")
+    story.settled([A100], virtpools_drain="migrate")
 
 
 def test_handlers_are_replaced_when_vms_have_ended(story: Story) -> None:
     story.module("pool_daemonsets", pools=[NEWER])
     node = story.where()["pinned"]
-    asked = {"pools": [NEWER], "nodes": [node], "vms_on_nodes": "wait"}
+    asked = {"pools": [NEWER], "nodes": [node], "drain": "wait"}
     found = story.module("pool_nodes", migration_timeout=2, **asked)
     assert "VMs on its nodes did not end within 2 s: " in found["msg"]
     assert f"VM default/pinned on {node}" in found["msg"]

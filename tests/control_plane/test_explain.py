@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Why this image and these nodes: what is explained before a VM starts is what it gets. One cluster, one story."""
+"""A VM gets the image and nodes that its explanation predicts before it starts. One cluster; the tests run in order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.prediction import predict
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import predict
 from local_cluster import Fleet, Nodes
 from playbooks import Account
 from scene import Scene, pool
@@ -53,7 +53,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def template(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a VM's template that starts."""
+    """Return the template of a VM that can start."""
     domain = spec.pop("domain", {})
     devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}], **domain.get("devices", {})}
     disk = {"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}
@@ -89,10 +89,10 @@ class Story(Scene):
         self.stock: str = template["spec"]["initContainers"][0]["image"]
 
     def explain(self, **arguments: Any) -> dict[str, Any]:
-        """Return what the module says to somebody who may only read."""
-        found = self.module("launcher_explain_info", kubeconfig=str(self.reader.kubeconfig), **arguments)
-        assert not found.get("failed"), found
-        return found
+        """Return what the module answers a user who may only read."""
+        result = self.module("launcher_explain_info", kubeconfig=str(self.reader.kubeconfig), **arguments)
+        assert not result.get("failed"), result
+        return result
 
     def vm(self, what: str, name: str) -> dict[str, Any]:
         return self.get(what, name, "-n", VMS)
@@ -109,11 +109,11 @@ class Story(Scene):
             super().patch(what, *patch, merge=merge)
 
     def launcher_pod(self, vmi: str) -> dict[str, Any]:
-        def found() -> list[dict[str, Any]]:
+        def live_pods() -> list[dict[str, Any]]:
             pods = self.get("pods", "-n", VMS, "-l", f"vm.kubevirt.io/name={vmi}")["items"]
             return [pod for pod in pods if pod["status"].get("phase") != "Succeeded"]
 
-        return self.cluster.wait(found, 30, f"the launcher pod of {vmi}")[0]
+        return self.cluster.wait(live_pods, 30, f"the launcher pod of {vmi}")[0]
 
     def wait_until_running(self, *names: str) -> None:
         def phases() -> bool:
@@ -142,7 +142,7 @@ def test_a_halted_vm_gets_what_its_explanation_says(story: Story) -> None:
     reference = {"instancetype": {"name": "a100.small"}}
     story.apply(vm("train", {"metadata": {}, "spec": {"domain": {"devices": {}}}}, **reference))
     run = playbooks.run("explain", story.reader.kubeconfig, virtpools_vm=f"{VMS}/train").succeeded()
-    (explained,) = [task.result for task in run.of("virtpools.kubevirt.launcher_explain_info")]
+    (explained,) = [task.result for task in run.results_of("virtpools.kubevirt.launcher_explain_info")]
     assert (explained["pool"], explained["image"]) == ("a100", IMAGE)
     assert explained["state"].startswith("does not run")
     (case,) = explained["cases"]
@@ -178,12 +178,14 @@ def test_what_the_pod_will_ask_for_is_predicted_for_every_kind_of_vm(story: Stor
         story.apply(made)
     for name, found in expected.items():
         real = LauncherPod.of(story.launcher_pod(f"kind-{name}"))
-        assert found.asked.devices <= real.asked.devices, name
-        assert not [device for device in real.asked.devices - found.asked.devices if "kubevirt.io" not in device], name
-        added = set(real.asked.node_selector.items()) - set(found.asked.node_selector.items())
-        assert found.asked.node_selector.items() <= real.asked.node_selector.items(), name
+        assert found.attributes.devices <= real.attributes.devices, name
+        assert not [
+            device for device in real.attributes.devices - found.attributes.devices if "kubevirt.io" not in device
+        ], name
+        added = set(real.attributes.node_selector.items()) - set(found.attributes.node_selector.items())
+        assert found.attributes.node_selector.items() <= real.attributes.node_selector.items(), name
         assert all(key.startswith("machine-type.node.kubevirt.io/") for key, _value in added), name
-        assert found.asked.labels.items() <= real.asked.labels.items(), name
+        assert found.attributes.labels.items() <= real.attributes.labels.items(), name
         assert found.placement.terms == real.placement.without_owner().terms, name
     story.wait_until_running("kind-plain")
     migratable = story.explain(vm=f"{VMS}/kind-plain")
@@ -192,16 +194,16 @@ def test_what_the_pod_will_ask_for_is_predicted_for_every_kind_of_vm(story: Stor
     assert migratable["cases"][-1]["nodes"]["names"] == [other]
 
 
-def test_a_template_that_changed_tells_of_the_next_start(story: Story) -> None:
+def test_a_changed_template_is_explained_for_the_next_start(story: Story) -> None:
     labels = {"spec": {"template": {"metadata": {"labels": {"class": "fast"}}}}}
     story.patch("virtualmachine/kind-plain", merge=labels)
-    found = story.explain(vmi=f"{VMS}/kind-plain")
-    assert {each["when"]: each["pool"] for each in found["cases"]} == {
+    result = story.explain(vmi=f"{VMS}/kind-plain")
+    assert {each["when"]: each["pool"] for each in result["cases"]} == {
         "now": "primary",
         "next start": "fast",
         "live migration": "primary",
     }
-    assert [each["image"] for each in found["cases"]] == [story.stock] * 3
+    assert [each["image"] for each in result["cases"]] == [story.stock] * 3
 
 
 def test_a_manifest_is_explained_before_it_is_there_and_with_other_pools(story: Story, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Bad input: one clear message that names the pool, the field and the fix, a failed run, and nothing changed."""
+"""Bad input fails the run with one clear message that names the pool, the field and the fix, and changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEN_MEGABYTES = 10 * 1024 * 1024
 
 
 class Site:
-    """A cluster that no run here may change, and who runs playbooks on it."""
+    """A cluster that no run here may change, and the user who runs playbooks on it."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -64,55 +64,25 @@ def site(start_cluster: Any) -> Site:
 
 
 def _gpu(**fields: Any) -> list[Pool]:
-    """Return the good pool with other fields; None takes one away."""
+    """Return the good pool with other fields; None removes a field."""
     return [{field: value for field, value in {**GPU, **fields}.items() if value is not None}]
 
 
 BAD_POOLS = {
     "unknown field": (_gpu(nodeSelectors={"a": "b"}), 'Pool gpu has an unknown field "nodeSelectors"; perhaps you mean nodeSelector.'),
-    "unknown field deeper": (
-        _gpu(selector={"deviceName": ["nvidia.com/A100"]}),
-        'Pool gpu: selector has an unknown field "deviceName"; perhaps you mean deviceNames.',
-    ),
     "mapping for a list": ({"gpu": GPU}, "pools is a mapping; give a list of pools."),
     "text for a list": ("gpu", 'pools is "gpu"; give a list of pools.'),
-    "text for a pool": (["gpu"], 'pools[0] is "gpu"; give a mapping with name, nodeSelector and so on.'),
     "nothing for a pool": ([None], "pools[0] is null; give a mapping with name, nodeSelector and so on."),
-    "list for a mapping": (_gpu(nodeSelector=["accelerator"]), "Pool gpu: nodeSelector is a list; give a mapping."),
     "number for a name": (_gpu(name=7), "pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
     "bool for a label": (
         _gpu(nodeSelector={"gpu": True}),
         "Pool gpu: nodeSelector[gpu] is true, which YAML reads as true or false; put what you mean in quotes.",
     ),
-    "bad name": (_gpu(name="GPU_1"), 'pools[0]: name is "GPU_1", which is not made of lower case letters, digits and \'-\''),
-    "long name": (_gpu(name="a" * 60), "which has 60 characters, at most 48 are allowed."),
-    "reserved name": (_gpu(name="primary"), "choose another name than primary."),
-    "no name": (_gpu(name=None), "pools[0]: name is missing; give the pool a name of its own, such as gpu."),
-    "duplicate name": (
-        [*_gpu(), *_gpu()],
-        'pools[1]: name is "gpu", as is that of pools[0]; give every pool a name of its own.',
-    ),
-    "no image": (_gpu(virtHandlerImage=None), "Pool gpu has no image; give virtHandlerImage or virtLauncherImage."),
     "empty image": (_gpu(virtHandlerImage=""), 'Pool gpu: virtHandlerImage is "", which is empty; name an image'),
-    "image as URL": (_gpu(virtHandlerImage="https://registry.example/x:1"), "which is a URL; leave out what ends in ://."),
-    "launcher for no VM": (
-        _gpu(virtLauncherImage="registry.example/virt-launcher:v1.9.0"),
-        "Pool gpu: virtLauncherImage is set but selector is missing: no VM would get it; say in selector which VMs do.",
-    ),
-    "no nodes": (_gpu(nodeSelector=None), "Pool gpu: nodeSelector is missing; a pool owns nodes: add a label that only they have."),
     "empty selector": (_gpu(nodeSelector={}), "Pool gpu: nodeSelector is an empty mapping; give at least one label with its value."),
-    "empty VM selector": (_gpu(selector={}), "Pool gpu: selector is empty; give at least one of deviceNames, vmLabels"),
-    "bad label key": (_gpu(nodeSelector={"bad key!": "x"}), 'Pool gpu: nodeSelector has the label "bad key!", which is not made of letters'),
-    "bad label value": (_gpu(nodeSelector={"zone": "not valid!"}), 'Pool gpu: nodeSelector[zone] is "not valid!", which is not made of letters'),
-    "our own label": (_gpu(nodeSelector={"virtpools.io/pool": "gpu"}), "which this collection sets itself; select by a label of your own."),
-    "contradiction": (
-        _gpu(nodeExpressions=[{"key": "accelerator", "operator": "DoesNotExist"}]),
-        "Pool gpu can have no node, its nodeSelector and nodeExpressions contradict each other; change one of them.",
-    ),
-    "bad toleration": (_gpu(tolerations=[{"key": "gpu", "operator": "Is"}]), 'Pool gpu: tolerations[0].operator is "Is"; give Exists or Equal.'),
-    "bad quantity": (_gpu(resources={"limits": {"cpu": "lots"}}), 'Pool gpu: resources.limits.cpu is "lots", which is no quantity; give one like 500m'),
     "empty list": ([], "pools is an empty list, which is refused because a mistake looks the same; give at least one pool."),
 }  # fmt: skip
+"""What Ansible could change on its way to the module: types, and what is empty. Unit tests have all other mistakes."""
 
 
 @pytest.mark.parametrize(("pools", "message"), BAD_POOLS.values(), ids=BAD_POOLS.keys())
@@ -122,7 +92,7 @@ def test_a_bad_pool_list_is_refused(site: Site, pools: Any, message: str) -> Non
     assert "\n" not in said, "one problem, one message"
 
 
-def test_all_problems_are_told_at_once(site: Site) -> None:
+def test_all_problems_are_reported_at_once(site: Site) -> None:
     said = site.refusal([*_gpu(virtHandlerImage=None), {**OTHER, "nodeSelector": {}, "colour": "red"}])
     assert len(said.splitlines()) == 3
     for part in (
@@ -154,12 +124,8 @@ def test_a_missing_manifest_is_named(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(b"pools: [", "is not valid YAML", id="not YAML"),
-        pytest.param(b"\xff\xfe\x00", "cannot be read", id="not text"),
-        pytest.param(b"kind: Deployment\n", "No pools were found; give ", id="something else"),
         pytest.param(b"", "No pools were found; give ", id="empty"),
         pytest.param(b"pools: " + b"[" * 5000, "is not valid YAML", id="deep"),
-        pytest.param(b"pools: []\n---\nvirtpools_pools: []\n", "Pools were found in several places", id="twice"),
         pytest.param(b"# " + b"x" * TEN_MEGABYTES, "is larger than 4 MiB; is it the right file?", id="ten megabytes"),
     ],
 )
@@ -274,7 +240,7 @@ def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
 # Options, and lists that do not fit the cluster -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, -1, "0%", "150%", "many", 1.5, True, []], ids=str)
+@pytest.mark.parametrize("value", [0, "150%", True, []], ids=str)
 def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None:
     said = site.refusal(_gpu(), virtpools_max_unavailable=value)
     assert said.startswith("max_unavailable is ")
@@ -288,8 +254,8 @@ def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None
         ("virtpools_pools_dialect", "virtpool", "virtHandlerPools"),
         ("virtpools_prune", "perhaps", "prune"),
         ("virtpools_node_timeout", "soon", "node_timeout"),
-        ("virtpools_mode", "native", "composed"),
-        ("virtpools_expected_plan", "yes", "which is no plan digest; copy it from the output of the plan playbook"),
+        ("virtpools_mode", "mixed", "auto, native, composed"),
+        ("virtpools_expected_plan", "yes", "which is no plan digest; copy it from the output of the playbook plan"),
     ],
 )
 def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: str) -> None:
@@ -333,3 +299,11 @@ def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
             "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         },
     }
+
+
+def test_native_pools_on_stock_kubevirt(site: Site) -> None:
+    assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="native") == (
+        "virtpools_mode is native, but KubeVirt kubevirt/kubevirt is a build without pools of its own: its CRD "
+        "kubevirts.kubevirt.io would have to have one of spec.additionalVirtHandlers, spec.virtHandlerPools, spec.workerPools, or "
+        "the cluster the CRD workerpools.worker.kubevirt.io; use virtpools_mode: composed, which needs neither."
+    )

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A run that is killed at any write, and run again, ends where an undisturbed one does; never are there two handlers.
+"""A run that is killed at any write and repeated ends like an undisturbed one; no node ever has two handlers.
 
-VIRTPOOLS_TEST_ALL_KILLS=1 kills at every kind of write in both ways, and leaves every dead run's Lease to run out.
+The next run waits until the dead one's Lease has run out, as a user's would. With VIRTPOOLS_TEST_ALL_KILLS=1 runs are
+killed at every kind of write in both ways.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable
@@ -20,20 +22,23 @@ import pytest
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes, Write, audit
 from playbooks import Account, Run, RunningPlaybook, run, start
+from scene import Scene
 from watcher import NAMESPACE, Watcher
 
 Pool = dict[str, Any]
 
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS"))
-QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
-SLOW_STOP_SECONDS = 20
+QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
+SLOW_STOP_SECONDS = 90
 QUICK_STOP_SECONDS = 0.3
 LEASE = "leases.coordination.k8s.io"
+POLICIES = "mutatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "mutatingadmissionpolicybindings.admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A moment of a run: its nth write of a kind."""
+    """A point in a run: its nth write of a kind."""
 
     verb: str
     resource: str
@@ -45,14 +50,19 @@ class Point:
 
     def is_reached(self, writes: list[Write]) -> bool:
         kind = (self.verb, self.resource)
-        found = [each for each in writes if (each.verb, each.resource) == kind and each.name.startswith(self.prefix)]
-        return len(found) >= self.number
+        matching = [each for each in writes if (each.verb, each.resource) == kind and each.name.startswith(self.prefix)]
+        return len(matching) >= self.number
 
 
-# Of a run that hands three nodes over, replaces two handlers, and makes, changes and deletes a DaemonSet each. Nodes are patched
-# three times for a handover, and twice for a replacement.
+# Points of a run that hands over three nodes, replaces two handlers, creates, changes and deletes a DaemonSet each, and
+# changes the launcher policy. A handover patches its node three times, a replacement twice.
 POINTS = {
     "lease taken": Point("create", LEASE),
+    "candidate policy": Point("create", POLICIES),
+    "candidate binding": Point("create", BINDINGS),
+    "candidate deleted": Point("delete", POLICIES),
+    "policy written": Point("update", POLICIES),
+    "history written": Point("update", "configmaps"),
     "first DaemonSet": Point("patch", "daemonsets.apps"),
     "second DaemonSet": Point("patch", "daemonsets.apps", 2),
     "first pull pod": Point("create", "pods"),
@@ -66,10 +76,18 @@ POINTS = {
     "DaemonSet deleted": Point("delete", "daemonsets.apps"),
     "lease given back": Point("delete", LEASE),
 }
-# Where ansible-playbook dies alone, its task in flight runs on to its end; elsewhere everything dies at once.
+# At these points ansible-playbook is killed alone, and its current task goes on; at the others all processes die.
 ALONE = {"first DaemonSet", "pull pod deleted", "all nodes in transit"}
-# What make test kills at: a moment of each kind.
-OFTEN = {"all nodes in transit", "first node handed on", "handler replaced"}
+# The points at which make test kills: one of each kind.
+OFTEN = {
+    "lease taken",
+    "candidate binding",
+    "policy written",
+    "history written",
+    "all nodes in transit",
+    "first node handed on",
+    "handler replaced",
+}
 KILLS = [
     (point, alone)
     for point in POINTS
@@ -89,11 +107,12 @@ def fleet() -> Fleet:
 
 
 class Site:
-    """A cluster whose pools change with every turn: one gets other images, one comes and one goes."""
+    """A cluster whose pools change with every turn: one pool gets other images, one is added and one is removed."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
-        self.account = Account.make(cluster, "writer")
+        self.scene = Scene(cluster)
+        self.account = self.scene.writer
         self.other = Account.make(cluster, "writer", "other")
         self.turn = 0
 
@@ -105,8 +124,12 @@ class Site:
     def pools(self) -> list[Pool]:
         turn = ("even", "odd")[self.turn % 2]
         image = {"virtHandlerImage": f"registry.example/virt-handler:{self.tag}"}
+        launcher = {
+            "virtLauncherImage": f"registry.example/virt-launcher:{self.tag}",
+            "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
+        }
         return [
-            {"name": "gpu", "nodeSelector": {"accelerator": "gpu"}, **image},
+            {"name": "gpu", "nodeSelector": {"accelerator": "gpu"}, **image, **launcher},
             {"name": turn, "nodeSelector": {"turn": turn}, **image},
         ]
 
@@ -122,10 +145,12 @@ class Site:
         return run("site", kubeconfig, self.pools, *arguments, **{**self.options, **variables})
 
     def plan(self) -> dict[str, Any]:
+        """Plan as soon as that can be done: a run waits by itself, and a plan is refused while handlers restart."""
+        self.scene.wait_until_settled()
         return run("plan", self.account.kubeconfig, self.pools, **self.options).succeeded().plan
 
     def run_until(self, point: Point, **variables: Any) -> RunningPlaybook:
-        """Start a run and return at the moment when the audit log has that write."""
+        """Start a run, and return as soon as the audit log has the write of this point."""
         marker = self.cluster.audit_marker()
         running = self.start(**variables)
         while not point.is_reached(self._writes(marker)):
@@ -135,14 +160,9 @@ class Site:
         return running
 
     def _writes(self, marker: int) -> list[Write]:
-        # Without waiting for the log to be complete, as the cluster's own method does: the point must not be missed.
-        found = audit.writes(audit.read(self.cluster.dir / "audit.log", marker))
-        return [write for write in found if write.user == self.account.user]
-
-    def let_the_lease_run_out(self) -> None:
-        """Do what 30 s do once all processes of a run are dead."""
-        if not ALL:
-            self.cluster.kubectl("delete", "lease", "virtpools", "-n", NAMESPACE, "--ignore-not-found")
+        # LocalCluster.writes would wait until the log is complete, and we would miss the point.
+        written = audit.writes(audit.read(self.cluster.dir / "audit.log", marker))
+        return [write for write in written if write.user == self.account.user]
 
     def state(self) -> EndState:
         return EndState.of(self.cluster).with_text(self.tag, "TAG")
@@ -155,7 +175,7 @@ def site(start_cluster: Callable[..., LocalCluster], fleet: Fleet) -> Site:
 
 @pytest.fixture(scope="module")
 def undisturbed(site: Site) -> dict[int, EndState]:
-    """Return how runs without any disturbance leave the cluster, after an even turn and after an odd one."""
+    """Return how undisturbed runs leave the cluster after an even turn and after an odd one."""
     states = {}
     for turn in (0, 1):
         site.turn = turn
@@ -177,31 +197,37 @@ def test_a_killed_run_that_is_run_again_ends_like_an_undisturbed_one(
         (running.kill if alone else running.kill_all)()
         site.cluster.wait(lambda: not running.pids(), 60, "the orphaned task to end")
         foretold = site.plan()
-        site.let_the_lease_run_out()
         again = site.run(virtpools_expected_plan=approved).succeeded()
         watcher.stop()
     assert foretold["digest"] == approved, "an approved plan must hold after an interruption"
     assert again.changes == foretold["changes"], "the plan did not foretell the rest of the run"
     _assert_like(site, undisturbed)
     assert watcher.crowded == []
-    assert watcher.without == []
+    assert watcher.without_ready_handler == []
     assert site.plan()["pending"] is False
 
 
 def _assert_like(site: Site, undisturbed: dict[int, EndState]) -> None:
     state, wanted = site.state(), undisturbed[site.turn % 2]
-    # One by one: a difference in one of them is easier to read.
+    # Compare them one by one, so that a difference is easier to read.
     assert state.leftovers == wanted.leftovers == []
     assert state.nodes == wanted.nodes
     assert _without_digests(state) == _without_digests(wanted)
     assert state.kubevirt == wanted.kubevirt
+    assert _without_policy_digest(state) == _without_policy_digest(wanted)
 
 
 def _without_digests(state: EndState) -> dict[str, Any]:
-    """Return the DaemonSets without the digests of their templates, which cover the image's tag."""
+    """Return the DaemonSets without the digests of their templates, which depend on the image's tag."""
     for daemonset in state.daemonsets.values():
         (daemonset["spec"]["template"]["metadata"].get("annotations") or {}).pop("virtpools.io/template", None)
     return state.daemonsets
+
+
+def _without_policy_digest(state: EndState) -> Any:
+    """Return the policies and bindings without the digest of the launcher policy, which depends on the image's tag."""
+    digest = state.policies["MutatingAdmissionPolicy virtpools-launcher"]["annotations"]["virtpools.io/policy"]
+    return json.loads(json.dumps(state.policies).replace(digest, "DIGEST"))
 
 
 def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
@@ -230,7 +256,7 @@ def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
     assert done.changed > 0, "something must have been left to do"
     assert _time(second[0]) > _time(orphaned[-1]), f"{second[0]} came before {orphaned[-1]}"
     assert watcher.crowded == []
-    assert watcher.without == []
+    assert watcher.without_ready_handler == []
     _assert_like(site, undisturbed)
 
 
@@ -248,13 +274,17 @@ def test_of_two_runs_started_together_one_waits_and_finds_nothing_left_to_do(
     assert len([user for user, _writes in itertools.groupby(users)]) <= len(accounts), "their writes interleave"
     assert sorted(run.changed > 0 for run in runs) == [False, True]
     assert watcher.crowded == []
-    assert watcher.without == []
+    assert watcher.without_ready_handler == []
     _assert_like(site, undisturbed)
 
 
 def _stop_seconds(site: Site, seconds: float) -> None:
-    for node in site.cluster.admin.resources.get(api_version="v1", kind="Node").get().items:
-        site.cluster.set_node_annotation(node.metadata.name, "standin.virtpools.io/stop-seconds", str(seconds))
+    knob = "agent.virtpools.io/stop-seconds"
+    nodes = [node["metadata"] for node in site.scene.get("nodes")["items"]]
+    slowed = [node["name"] for node in nodes if knob in node["annotations"]]  # not the control plane's
+    assert len(slowed) == 6
+    for name in slowed:
+        site.cluster.set_node_annotation(name, knob, str(seconds))
 
 
 def _time(write: Write) -> str:
@@ -269,12 +299,11 @@ def test_a_first_run_killed_while_the_primary_restarts_is_finished_by_the_next(
         site = Site(cluster)
         with Watcher(cluster) as watcher:
             site.run_until(point).kill_all()
-            site.let_the_lease_run_out()
             site.run().succeeded()
             watcher.stop()
         _assert_like(site, undisturbed)
         assert watcher.crowded == []
-        assert watcher.without == []
+        assert watcher.without_ready_handler == []
         assert site.plan()["pending"] is False
 
 

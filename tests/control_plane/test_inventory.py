@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Which clusters a run works on: no inventory, one host per cluster, AWX's environment, any folder."""
+"""The clusters that a run works on: without an inventory, with one host per cluster, in AWX, from any folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK, Account
@@ -29,14 +30,14 @@ POOLS = [
 
 @dataclass(frozen=True)
 class Ended:
-    """A run as its user sees it."""
+    """An ended run as its user sees it."""
 
     rc: int
     output: str
 
 
 class User:
-    """Somebody with a folder, who runs ansible-playbook there."""
+    """A user who runs ansible-playbook in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +49,7 @@ class User:
         return file
 
     def play(self, *arguments: str, folder: Path | None = None, **environment: str) -> Ended:
-        """Run ansible-playbook with nothing but these settings."""
+        """Run ansible-playbook with only these settings."""
         ours = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "XDG_CACHE_HOME") if key in os.environ}
         ended = subprocess.run(
             [str(ANSIBLE_PLAYBOOK), *arguments],
@@ -158,6 +159,41 @@ def test_one_cluster_of_two_that_fails_fails_the_run_but_not_the_other(
     assert "does not exist" in ended.output
 
 
+def test_two_hosts_that_are_one_cluster_are_refused(east: LocalCluster, west: LocalCluster, user: User) -> None:
+    accounts = {"east": east, "also-east": east, "west": west}
+    hosts = {name: {"virtpools_kubeconfig": str(_reader(cluster).kubeconfig)} for name, cluster in accounts.items()}
+    user.write("clusters.yml", json.dumps({"all": {"hosts": hosts}}))
+    arguments = ("-i", "clusters.yml", "virtpools.kubevirt.plan", "-e", "@pools.json")
+    ended = user.play(*arguments)
+    assert ended.rc != 0
+    text = " ".join(ended.output.split())
+    assert f"The hosts east and also-east are one cluster, {_server(east)}" in text
+    assert ended.output.count("Plan digest") == 1
+    assert f"Cluster {_server(west)}, UID " in text
+    assert user.play(*arguments, "--limit", "localhost,east,west").output.count("Plan digest") == 2
+
+
+def test_a_kubeconfig_of_a_host_beside_a_credential_of_awx_is_refused(
+    east: LocalCluster, west: LocalCluster, user: User
+) -> None:
+    """The credential's host would win: the host west of the inventory would be the cluster east."""
+    of_east = yaml.safe_load(_reader(east).kubeconfig.read_text("utf-8"))
+    environment = {
+        "K8S_AUTH_HOST": _server(east),
+        "K8S_AUTH_API_KEY": of_east["users"][0]["user"]["token"],
+        "K8S_AUTH_VERIFY_SSL": "False",
+    }
+    kubeconfig = str(_reader(west).kubeconfig)
+    user.write("clusters.yml", json.dumps({"all": {"hosts": {"west": {"virtpools_kubeconfig": kubeconfig}}}}))
+    ended = user.play("-i", "clusters.yml", "virtpools.kubevirt.plan", "-e", "@pools.json", **environment)
+    assert ended.rc != 0
+    text = " ".join(ended.output.split())
+    assert "Two clusters may be meant: the option kubeconfig, but also K8S_AUTH_HOST" in text
+    assert _server(east) in text
+    assert "Plan digest" not in text
+    assert environment["K8S_AUTH_API_KEY"] not in ended.output
+
+
 @pytest.mark.parametrize(
     ("inventory", "arguments"),
     [
@@ -199,7 +235,7 @@ def test_the_environment_of_awx_is_enough(east: LocalCluster, user: User, trust:
     assert environment["K8S_AUTH_API_KEY"] not in ended.output
 
 
-def test_a_token_that_is_not_accepted_is_told_as_such(east: LocalCluster, user: User) -> None:
+def test_a_token_that_is_not_accepted_is_reported_as_such(east: LocalCluster, user: User) -> None:
     environment = {"K8S_AUTH_HOST": f"{_server(east)}", "K8S_AUTH_API_KEY": "wrong", "K8S_AUTH_VERIFY_SSL": "False"}
     ended = user.play("virtpools.kubevirt.plan", "-e", "@pools.json", **environment)
     assert ended.rc != 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The launcher policy beside what others put between a launcher pod and its kubelet, and through KubeVirt's upgrade.
+"""The launcher policy together with other webhooks and policies that change launcher pods, and during an upgrade.
 
-The webhooks are real ones of the test's own. Whatever they do, and in whatever order, a pool's VM gets the pool's image
+The webhooks are real and belong to the test. Whatever they do, and in whatever order, a pool's VM gets the pool's image
 (or its mirrored name) everywhere, and no other VM gets it.
 """
 
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import POD
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
 from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import launcher_pod
@@ -42,14 +43,14 @@ ARM = {
     "virtHandlerImage": "registry.example/virt-handler:arm",
     "selector": {"architectures": ["arm64"]},
 }
-POOLS = derived(Table.of(parse_pools([GPU, ARM])))
+POOLS = derived(Table.of(read_dialect(OWN, [GPU, ARM])))
 
 REGISTRY, MIRROR = "registry.example/", "mirror.example/"
 USERS = ("volumeroot", "root")
 
 
 def mirrored(image: str) -> str:
-    """Return what the mirror calls an image."""
+    """Return an image's name in the mirror."""
     return image.replace(REGISTRY, MIRROR, 1)
 
 
@@ -57,12 +58,12 @@ def mirrored(image: str) -> str:
 
 
 def mirror_of_containers(pod: Object) -> Patch:
-    """Have the images of containers pulled from a mirror, as webhooks do that know no image volumes."""
+    """Rename the images of containers to those of a mirror, like webhooks that do not know image volumes."""
     return [each for each in mirror(pod) if not each["path"].startswith("/spec/volumes")]
 
 
 def mirror(pod: Object) -> Patch:
-    """Have every image pulled from a mirror."""
+    """Rename every image to that of a mirror."""
     patch = []
     for which, field in (("containers", "image"), ("initContainers", "image")):
         for index, container in enumerate(pod["spec"].get(which, ())):
@@ -78,7 +79,7 @@ def _replace(path: str, image: str) -> Object:
 
 
 def stock_container(pod: Object) -> Patch:
-    """Add a container with KubeVirt's launcher image, whatever the others have by now."""
+    """Add a container with KubeVirt's launcher image, whatever image the other containers have by now."""
     return _late(pod, cases.STOCK)
 
 
@@ -95,7 +96,7 @@ def _late(pod: Object, image: str) -> Patch:
 
 
 def device(pod: Object) -> Patch:
-    """Have compute ask for a device, as network resources are injected."""
+    """Have the container compute ask for a device, as injectors of network resources do."""
     index = next(i for i, each in enumerate(pod["spec"]["containers"]) if each["name"] == "compute")
     resources = pod["spec"]["containers"][index]["resources"]
     if cases.A100 in resources["limits"]:
@@ -130,7 +131,7 @@ OTHER_POLICIES: dict[str, tuple[str, Callable[[str], str]]] = {
     "container": (_ADDS_A_CONTAINER, str),
     "mirror": (_RENAMES, mirrored),
 }
-"""What other policies do, as CEL, and what becomes of a launcher image then."""
+"""What other policies do, as CEL, with a function that returns the name that they give a launcher image."""
 
 
 def _mutation(expression: str) -> Object:
@@ -138,14 +139,14 @@ def _mutation(expression: str) -> Object:
 
 
 @dataclass(frozen=True)
-class Company:
-    """Webhooks beside the policy, in the order in which they are called, each with its reinvocation policy."""
+class Combination:
+    """Webhooks that act together with the policy, in the order of their calls, each with its reinvocation policy."""
 
     webhooks: tuple[tuple[str, str], ...]
 
     @property
     def arena(self) -> str:
-        """Return a name for it."""
+        """Return the arena of its pods."""
         return "-".join(f"{name}-{reinvocation.lower()}" for name, reinvocation in self.webhooks)
 
     def has(self, name: str) -> bool:
@@ -154,32 +155,32 @@ class Company:
 
     @property
     def mirrors_once(self) -> bool:
-        """Return whether one of the webhooks renames images, and is not called again."""
+        """Return whether one of the webhooks renames images and is called only once."""
         return any(name.startswith("mirror") and again == "Never" for name, again in self.webhooks)
 
     def names_of(self, image: str) -> set[str]:
-        """Return what an image may be called in the end."""
+        """Return the names that an image may have in the end."""
         if self.has("mirror-of-containers"):
             return {image, mirrored(image)}
         return {mirrored(image)} if self.has("mirror") else {image}
 
     def __str__(self) -> str:
-        """Return what pytest calls it."""
+        """Return its name in the ids of tests."""
         return self.arena
 
 
-def _companies() -> Iterator[Company]:
+def _combinations() -> Iterator[Combination]:
     for count in (1, 2):
         for kinds in itertools.permutations(OTHERS, count):
             if set(kinds) not in ({"stock", "copy"}, {"mirror", "mirror-of-containers"}):
                 for reinvocations in itertools.product(("IfNeeded", "Never"), repeat=count):
-                    yield Company(tuple(zip(kinds, reinvocations, strict=True)))
+                    yield Combination(tuple(zip(kinds, reinvocations, strict=True)))
     for kinds in itertools.permutations(("mirror", "copy", "device")):
         for reinvocation in ("IfNeeded", "Never"):
-            yield Company(tuple((kind, reinvocation) for kind in kinds))
+            yield Combination(tuple((kind, reinvocation) for kind in kinds))
 
 
-COMPANIES = tuple(_companies())
+COMBINATIONS = tuple(_combinations())
 
 
 @pytest.fixture(scope="module")
@@ -188,23 +189,23 @@ def server(plain_cluster: Any) -> PolicyServer:
 
 
 @pytest.fixture(scope="module")
-def companies(
+def combinations(
     plain_cluster: Any, server: PolicyServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PolicyServer]:
-    """Put the policy beside each company's webhooks, which only meet pods of the company's own."""
-    arenas = [company.arena for company in COMPANIES]
+    """Install the policy and the webhooks of every combination; each combination has an arena of its own."""
+    arenas = [combination.arena for combination in COMBINATIONS]
     server.install(POOLS, *arenas)
     server.install(changed(POOLS, lambda spec: spec.update(reinvocationPolicy="Never")), "called-once")
     with serve(tmp_path_factory.mktemp("webhooks")) as webhooks:
         configuration = [
-            webhooks.webhook(f"{company.arena}-{index}", company.arena, OTHERS[name], reinvocation=reinvocation)
-            for company in COMPANIES
-            for index, (name, reinvocation) in enumerate(company.webhooks)
+            webhooks.webhook(f"{combination.arena}-{index}", combination.arena, OTHERS[name], reinvocation=reinvocation)
+            for combination in COMBINATIONS
+            for index, (name, reinvocation) in enumerate(combination.webhooks)
         ]
         once = webhooks.webhook("once", "called-once", stock_container, reinvocation="IfNeeded")
         server.put(WEBHOOK, WEBHOOK.object("test-companies", webhooks=[*configuration, once]))
         server.settle()
-        # Webhooks are read apart from policies: the last of all must be there, too.
+        # The server loads webhooks and policies separately: wait for the last webhook, too.
         plain_cluster.wait(
             lambda: "virtiofs-late" in containers(server.create(gpu_pod(), arena="called-once")), 30, "webhooks"
         )
@@ -214,40 +215,40 @@ def companies(
     server.remove(POOLS, "called-once")
 
 
-@pytest.mark.parametrize("company", COMPANIES, ids=str)
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 class TestBesideWebhooks:
-    def test_a_pools_vm_gets_the_pools_image(self, companies: PolicyServer, company: Company) -> None:
-        created = companies.create(gpu_pod(), arena=company.arena)
+    def test_a_pools_vm_gets_the_pools_image(self, combinations: PolicyServer, combination: Combination) -> None:
+        created = combinations.create(gpu_pod(), arena=combination.arena)
         is_of_gpu(created)
-        assert launcher_images(created) <= company.names_of(IMAGE)
-        assert users_images(created) <= company.names_of(cases.DISK)
-        assert ("virtiofs-late" in containers(created)) == (company.has("stock") or company.has("copy"))
+        assert launcher_images(created) <= combination.names_of(IMAGE)
+        assert users_images(created) <= combination.names_of(cases.DISK)
+        assert ("virtiofs-late" in containers(created)) == (combination.has("stock") or combination.has("copy"))
 
     @pytest.mark.parametrize(("architecture", "owner"), [("amd64", "primary"), ("arm64", "arm")])
     def test_another_vm_gets_its_own(
-        self, companies: PolicyServer, company: Company, architecture: str, owner: str
+        self, combinations: PolicyServer, combination: Combination, architecture: str, owner: str
     ) -> None:
-        created = companies.create(launcher_pod("virtiofs", architecture=architecture), arena=company.arena)
-        if company.has("device"):
-            # Not another VM, as it turns out. A mirror that is not asked again has never seen the pool's image.
+        created = combinations.create(launcher_pod("virtiofs", architecture=architecture), arena=combination.arena)
+        if combination.has("device"):
+            # The device makes it a VM of the pool. A mirror that is called only once has not seen the pool's image.
             is_of_gpu(created)
-            assert launcher_images(created) <= ({IMAGE} if company.mirrors_once else company.names_of(IMAGE))
+            assert launcher_images(created) <= ({IMAGE} if combination.mirrors_once else combination.names_of(IMAGE))
             return
         assert created["metadata"]["annotations"][oracle.POOL_ANNOTATION] == owner
         assert owners(created) == {None if owner == "primary" else owner}
-        # What comes after a mirror that is not asked again keeps its name: not our business.
-        late = {cases.STOCK} if company.mirrors_once and company.has("stock") else set()
-        assert launcher_images(created) <= company.names_of(cases.STOCK) | late
+        # A mirror that is called only once does not rename the images of later containers; that is not our concern.
+        late = {cases.STOCK} if combination.mirrors_once and combination.has("stock") else set()
+        assert launcher_images(created) <= combination.names_of(cases.STOCK) | late
 
 
-def test_a_policy_that_is_called_once_would_miss_what_comes_later(companies: PolicyServer) -> None:
-    """Or the tests above had nothing to say."""
-    created = companies.create(gpu_pod(), arena="called-once")
+def test_a_policy_that_is_called_once_misses_later_containers(combinations: PolicyServer) -> None:
+    """Otherwise the tests above would prove nothing."""
+    created = combinations.create(gpu_pod(), arena="called-once")
     assert launcher_images(created) == {IMAGE, cases.STOCK}
 
 
 class TestBesideAnotherPolicy:
-    """The order of policies is undefined: each must do with both."""
+    """The order of policies is undefined, so the launcher policy must work before and after another one."""
 
     @pytest.mark.parametrize("name", list(OTHER_POLICIES))
     def test_a_pools_vm_gets_the_pools_image(self, server: PolicyServer, name: str) -> None:
@@ -291,7 +292,7 @@ class TestOverTime:
         running = server.cluster.existing(POD, "runs", "plain")
         assert running["spec"]["containers"] == before["spec"]["containers"]
         is_of_gpu(running)
-        server.cluster.delete(POD, "runs", "plain", dry_run=False, grace_seconds=0)
+        server.cluster.delete(POD, "runs", "plain", DeleteOptions(grace_seconds=0), dry_run=False)
 
         server.install(POOLS, "removal")
         server.settle()
@@ -306,7 +307,7 @@ def gpu_pod(**fields: Any) -> Object:
 
 
 def is_of_gpu(pod: Object) -> None:
-    """Nothing of the pod is stock, and it goes to the pool's nodes."""
+    """Fail unless the pod has no stock image and goes to the pool's nodes."""
     assert not {cases.STOCK, mirrored(cases.STOCK)} & launcher_images(pod)
     assert pod["metadata"]["annotations"][oracle.POOL_ANNOTATION] == "gpu"
     assert owners(pod) == {"gpu"}
@@ -319,7 +320,7 @@ def containers(pod: Object) -> list[str]:
 
 
 def launcher_images(pod: Object) -> set[str]:
-    """Return the images of a pod where the launcher's should be."""
+    """Return the images of a pod in all places that need the launcher image."""
     return {image for place, image in oracle.references(pod) if place.partition("/")[2] not in USERS}
 
 
@@ -329,7 +330,7 @@ def users_images(pod: Object) -> set[str]:
 
 
 def owners(pod: Object) -> set[str | None]:
-    """Return the owner labels of nodes where the pod can land."""
+    """Return the owner labels of the nodes on which the pod can run."""
     labels = {**pod["spec"]["nodeSelector"]}
     return {
         owner

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The launcher policy on a real API server, against a judge written from the design alone.
+"""The launcher policy on a real API server, checked by an oracle that was written from the design alone.
 
-Random launcher pods, as virt-controller could make them, meet random pool lists; the judge looks at what the server made
-of each. Then the judge is put to the test as well: it must notice every mutant of the policy.
+Random launcher pods, as virt-controller could make them, meet random pool lists, and the oracle checks what the server
+makes of each. The oracle is tested as well: it must notice every mutant of the policy.
 """
 
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import explanation, matching, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import explanation, matching
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
 from launcher_mutants import CANARIES, KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
-from launcher_stories import Story, Trial, as_sent, stories, with_device
+from launcher_stories import Story, Trial, as_sent, faulty_stories, stories, with_device
 from policy_server import PolicyServer, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 Object = dict[str, Any]
 
@@ -50,12 +51,12 @@ def server(plain_cluster: Any) -> PolicyServer:
 @pytest.fixture(scope="module")
 def trials() -> list[Trial]:
     rng = random.Random(SEED)
-    made = []
+    drawn = []
     for number in range(LISTS):
         pools = cases.random_pools(rng)
         images = cases.random_images(rng, pools)
-        made.append(Trial(f"list-{number}", pools, images, cases.random_canaries(rng, images) if number % 3 else {}))
-    return made
+        drawn.append(Trial(f"list-{number}", pools, images, cases.random_canaries(rng, images) if number % 3 else {}))
+    return drawn
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def pods(server: PolicyServer) -> list[Case]:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a pod under a policy."""
+    """A pod after a policy has acted on it."""
 
     trial: Trial
     case: Case
@@ -75,24 +76,24 @@ class Result:
 
     @property
     def title(self) -> str:
-        """Return which one it is; the seed repeats it."""
+        """Return the names of the pod and of its pool list; the same seed makes the same ones again."""
         return f"{self.case.sent['metadata']['name']} under {self.trial.arena}"
 
 
 @pytest.fixture(scope="module")
 def results(server: PolicyServer, trials: list[Trial], pods: list[Case]) -> Iterator[list[Result]]:
-    """What became of the pods: every policy is in force for pods of its own, and each pod meets several."""
+    """Create the pods under the policies: every policy has an arena of its own, and each pod meets several policies."""
     for trial in trials:
         server.install(trial.objects, trial.arena)
     server.settle()
     rng = random.Random(SEED)
-    found = []
+    collected = []
     for number, trial in enumerate(trials):
         own = pods[number * PODS // LISTS : (number + 1) * PODS // LISTS]
         chosen = [*own, *rng.sample(pods, PODS_PER_LIST - len(own))]
         after = server.create_all([case.sent for case in chosen], arena=trial.arena)
-        found += [Result(trial, case, pod) for case, pod in zip(chosen, after, strict=True)]
-    yield found
+        collected += [Result(trial, case, pod) for case, pod in zip(chosen, after, strict=True)]
+    yield collected
     for trial in trials:
         server.remove(trial.objects, trial.arena)
 
@@ -100,19 +101,21 @@ def results(server: PolicyServer, trials: list[Trial], pods: list[Case]) -> Iter
 class TestRandomPods:
     def test_are_as_the_design_has_them(self, server: PolicyServer, results: list[Result]) -> None:
         faults = {result.title: result.trial.faults(server, result.case.plain, result.after) for result in results}
-        found = {title: each for title, each in faults.items() if each}
-        assert not found, (len(found), list(found.items())[:3])
+        faulty = {title: each for title, each in faults.items() if each}
+        assert not faulty, (len(faulty), list(faulty.items())[:3])
         assert len({result.case.sent["metadata"]["name"] for result in results}) == PODS
 
     def test_get_what_the_matcher_predicts_and_the_explanation_says(
         self, server: PolicyServer, results: list[Result]
     ) -> None:
-        """One truth, three readers."""
+        """The policy, the matcher and the explanation agree."""
         for result in results:
             before, table = result.case.plain, result.trial.table
-            asked = matching.Asked.of_pod(before, server.namespaces[before["metadata"]["namespace"]])
-            won = matching.winner(table, asked)
-            explained = explanation.explain(table, asked, stock_image=oracle.compute(before)["image"])
+            attributes = PodAttributes.of_pod(before, server.namespaces[before["metadata"]["namespace"]])
+            won = matching.winner(table, attributes)
+            explained = explanation.explain(
+                explanation.Rules(table, stock_image=oracle.compute(before)["image"]), attributes
+            )
             found = result.after["metadata"]["annotations"][names.OWNER_LABEL]
             assert (won.name if won else names.PRIMARY, explained.pool) == (found, found), result.title
             assert explained.image == oracle.compute(result.after)["image"], result.title
@@ -120,14 +123,14 @@ class TestRandomPods:
             assert winners == ([found] if won else []), result.title
 
     def test_have_canaries_among_them(self, server: PolicyServer, results: list[Result]) -> None:
-        """What is shown of random pods is shown of canaries as well."""
-        found = 0
+        """So the other tests of random pods hold for canaries as well."""
+        with_canary = 0
         for trial, before in ((result.trial, result.case.plain) for result in results):
-            found += trial.image(server, before) != replace(trial, canaries={}).image(server, before)
-        assert found > 20
+            with_canary += trial.image(server, before) != replace(trial, canaries={}).image(server, before)
+        assert with_canary > 20
 
     def test_go_to_the_pool_that_a_later_device_makes_win(self, server: PolicyServer, results: list[Result]) -> None:
-        """A webhook may add a device once the policy has run: the result is as if it had been there before."""
+        """If a webhook adds a device after the policy has run, the result is as if the pod had asked for it before."""
         moved = 0
         for number, result in enumerate(results[::5]):
             device = cases.DEVICES[number % len(cases.DEVICES)]
@@ -141,7 +144,7 @@ class TestRandomPods:
     def test_are_what_a_new_list_makes_of_them_when_it_comes_between_two_passes(
         self, server: PolicyServer, results: list[Result]
     ) -> None:
-        """The pool that won may be gone: then its image goes with its nodes."""
+        """If the pool that won is no longer listed, the pod loses both its image and its nodes."""
         gone = 0
         for result, other in zip(results, reversed(results), strict=True):
             former = {pool["name"]: pool for pool in result.trial.pools}
@@ -154,7 +157,7 @@ class TestRandomPods:
         assert gone > 10
 
     def test_are_finished_after_one_pass(self, server: PolicyServer, results: list[Result]) -> None:
-        """A result that is fed back stays as it is: the server may run the policy as often as it likes."""
+        """A second pass of the policy changes nothing, so the server may call it as often as it likes."""
         for trial in {result.trial.arena: result.trial for result in results}.values():
             own = [result for result in results if result.trial is trial][::4]
             again = server.create_all([as_sent(result.after) for result in own], arena=trial.arena)
@@ -163,7 +166,7 @@ class TestRandomPods:
 
 
 def test_two_hundred_pools(server: PolicyServer) -> None:
-    """Each is found, and the first of those that match, in a table of many variables."""
+    """Each pool wins its pod; where two pools match, the first one wins."""
     pools = [
         {
             "name": f"pool-{number}",
@@ -189,19 +192,19 @@ def test_two_hundred_pools(server: PolicyServer) -> None:
     won = [pod["metadata"]["annotations"][names.OWNER_LABEL] for pod in after]
     assert won[:200] == [pool["name"] for pool in pools]
     assert won[200:] == [*(f"pool-{2 * number}" for number in range(100)), "primary"]
-    # 200 owners make many nodes.
+    # Only some of them: with 200 owners the oracle has many nodes to examine.
     for each in range(0, len(sent), 25):
         assert not trial.faults(server, before[each], after[each])
 
 
 @pytest.fixture(scope="module")
-def told(server: PolicyServer) -> dict[str, Story]:
+def known_stories(server: PolicyServer) -> dict[str, Story]:
     return {story.name: story for story in stories(server)}
 
 
 @pytest.fixture(scope="module")
 def policies(server: PolicyServer) -> Iterator[dict[str, Trial]]:
-    """The policies that mutants are made of, in force for pods of their own, and all the mutants."""
+    """Install the policies from which mutants are made, and all mutants, each in an arena of its own."""
     right = {"mixed": Trial.of("mixed", MIXED, CANARIES), "kept off": Trial.of("kept-off", KEPT_OFF)}
     for trial in right.values():
         server.install(trial.objects, trial.arena)
@@ -222,29 +225,22 @@ def policies(server: PolicyServer) -> Iterator[dict[str, Trial]]:
 class TestStories:
     @pytest.mark.parametrize("pools", ["mixed", "kept off"])
     def test_end_as_the_design_has_them(
-        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], pools: str
+        self, server: PolicyServer, policies: dict[str, Trial], known_stories: dict[str, Story], pools: str
     ) -> None:
-        assert not wrong(server, policies[pools], told.values())
+        assert not faulty_stories(server, policies[pools], known_stories.values())
 
     @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-    def test_tell_a_mutant(
-        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], mutant: Mutant
+    def test_notice_every_mutant(
+        self, server: PolicyServer, policies: dict[str, Trial], known_stories: dict[str, Story], mutant: Mutant
     ) -> None:
         right = policies[mutant.pools]
         trial = replace(right, arena=f"mutant-{MUTANTS.index(mutant)}")
-        assert told[mutant.story].faults(server, trial)
+        assert known_stories[mutant.story].faults(server, trial)
 
     @pytest.mark.parametrize("name", UNNOTICED)
-    def test_do_not_tell_what_changes_no_pod(
-        self, server: PolicyServer, policies: dict[str, Trial], told: dict[str, Story], name: str
+    def test_do_not_notice_a_mutant_that_changes_no_pod(
+        self, server: PolicyServer, policies: dict[str, Trial], known_stories: dict[str, Story], name: str
     ) -> None:
         right = policies["mixed"]
         trial = replace(right, arena=f"unnoticed-{list(UNNOTICED).index(name)}")
-        assert not wrong(server, trial, list(told.values())[::4])
-
-
-def wrong(server: PolicyServer, trial: Trial, told: Iterable[Story]) -> dict[str, list[str]]:
-    """Return the stories that do not end as they should, with what is wrong."""
-    with ThreadPoolExecutor(4) as threads:
-        found = threads.map(lambda story: (story.name, story.faults(server, trial)), told)
-        return {name: faults for name, faults in found if faults}
+        assert not faulty_stories(server, trial, list(known_stories.values())[::4])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Lease between processes on a real API server."""
+"""The Lease between processes of runs, on a real API server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ import time
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import LeaseHeld, LeaseLost, RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import CONFIG_MAP, LEASE, Kind
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseHeld, LeaseLost, RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import CONFIG_MAP, LEASE, Kind
 
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
 
 RUN = """
 import sys, time
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.lease import RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import CONFIG_MAP
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import RunLease
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import CONFIG_MAP
 
 kubeconfig, namespace, holder, duration, work = sys.argv[1:]
 cluster = Cluster.connect({"kubeconfig": kubeconfig})
@@ -70,7 +71,7 @@ def namespace(cluster):
 
 @pytest.fixture
 def start(plain_cluster, namespace):
-    """Start a process of a run; what is still running at the end is killed."""
+    """Return a function that starts a process of a run; processes that still run at the end are killed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with contextlib.ExitStack() as stack:
 
@@ -92,13 +93,13 @@ def start(plain_cluster, namespace):
 
 
 def hold(start, *arguments):
-    """Start a run that holds the Lease, and return when it does."""
+    """Start a run, and return when it holds the Lease."""
     process = start(HOLD, *arguments)
     assert process.stdout.readline() == "held\n", process.stderr.read()
     return process
 
 
-def test_never_two_at_a_time(cluster, namespace, start):
+def test_two_runs_never_hold_the_lease_at_once(cluster, namespace, start):
     cluster.create(CONFIG_MAP, CONFIG_MAP.object("log", namespace, data={"log": ""}), dry_run=False)
     runs = [start(WORK_ALONE, holder, 30, 5) for holder in "abc"]
     for run in runs:
@@ -126,17 +127,18 @@ def test_a_killed_run_delays_the_next_by_its_duration(cluster, namespace, start)
     assert run.release()
 
 
-def test_a_living_run_keeps_it_longer_than_its_duration(cluster, namespace, start):
+def test_a_living_run_keeps_the_lease_longer_than_its_duration(cluster, namespace, start):
     hold(start, "living", 2, 0.5)
     with pytest.raises(LeaseHeld, match=r"the run living \(a test\) holds the Lease virtpools"):
         RunLease(cluster, namespace, "next").acquire(6)
 
 
 def test_a_run_that_was_asleep_writes_nothing_more(plain_cluster, namespace):
-    """Two sides of a takeover: the run that slept through its duration, and the one that took over."""
+    """One run sleeps for longer than its Lease lasts; another run takes over."""
     sleeper = Cluster.connect({"kubeconfig": str(plain_cluster.kubeconfig)})
     slept = 0.0
-    first = RunLease(sleeper, namespace, "first", duration_seconds=1, clock=lambda: time.monotonic() + slept)
+    clock = Clock(now=lambda: time.monotonic() + slept)
+    first = RunLease(sleeper, namespace, "first", duration_seconds=1, clock=clock)
     first.acquire(0)
     sleeper.before_write = first.ensure_fresh
     sleeper.apply(CONFIG_MAP, CONFIG_MAP.object("cm", namespace, data={"by": "first"}), dry_run=False)
@@ -162,7 +164,7 @@ def test_other_processes_of_the_run_attach(cluster, namespace, start):
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["politely", "killed"])
-def test_outlives_a_restart_of_the_api_server(plain_cluster, cluster, namespace, kill):
+def test_the_lease_outlives_a_restart_of_the_api_server(plain_cluster, cluster, namespace, kill):
     run = RunLease(cluster, namespace, "run-1")
     run.acquire(0)
     restart = threading.Thread(target=plain_cluster.restart, args=["kube-apiserver"], kwargs={"kill": kill})
@@ -173,7 +175,7 @@ def test_outlives_a_restart_of_the_api_server(plain_cluster, cluster, namespace,
     assert run.release()
 
 
-def test_rights_it_needs(plain_cluster, cluster, namespace):
+def test_the_rights_that_the_lease_needs(plain_cluster, cluster, namespace):
     rules = [
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "delete"]}
     ]

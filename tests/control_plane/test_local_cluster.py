@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The local control plane keeps its promises: what other tests rely on."""
+"""The local control plane does what other tests rely on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Node = dict[str, Any]
 
 ROLE = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
 FLEETS = Path(__file__).parent / "fleets"
-# Namespaced and harmless: what the tests write.
+# What the tests write: namespaced and harmless.
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 
@@ -37,7 +37,7 @@ def other_cluster(start_cluster: Callable[..., LocalCluster]) -> LocalCluster:
         taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}],
         capacity={"nvidia.com/GA100_A100_PCIE_40GB": 4},
     )
-    return start_cluster(Fleet.of(gpu, Nodes(name="arm", arch="arm64")), kubevirt=False)
+    return start_cluster(Fleet.of(gpu, Nodes(name="arm", arch="arm64")), kubevirt="")
 
 
 def _nodes(cluster: LocalCluster) -> dict[str, Node]:
@@ -88,23 +88,23 @@ def test_nodes_are_what_the_fleet_says(other_cluster: LocalCluster) -> None:
 def test_starting_a_running_cluster_does_nothing(plain_cluster: LocalCluster) -> None:
     pids = {file.name: file.read_text() for file in (plain_cluster.dir / "run").iterdir()}
     said: list[str] = []
-    again = LocalCluster.start(plain_cluster.name, kubevirt=False, log=said.append)
+    again = LocalCluster.start(plain_cluster.name, kubevirt="", log=said.append)
     assert {file.name: file.read_text() for file in (again.dir / "run").iterdir()} == pids
     assert said == []
 
 
-def test_starting_a_running_cluster_otherwise_is_refused(plain_cluster: LocalCluster) -> None:
+def test_starting_a_running_cluster_with_other_options_is_refused(plain_cluster: LocalCluster) -> None:
     with pytest.raises(ClusterError, match="stop it first"):
-        LocalCluster.start(plain_cluster.name, Fleet.plain(4), kubevirt=False)
+        LocalCluster.start(plain_cluster.name, Fleet.plain(4), kubevirt="")
 
 
 def test_a_half_dead_cluster_starts_anew(start_cluster: Callable[..., LocalCluster]) -> None:
-    cluster = start_cluster(Fleet.plain(1), kubevirt=False)
+    cluster = start_cluster(Fleet.plain(1), kubevirt="")
     _create(cluster, "of-former-life")
     cluster.stop_component("kube-scheduler", kill=True)
     with pytest.raises(ClusterError, match="does not run"):
         LocalCluster.attach(cluster.name)
-    again = LocalCluster.start(cluster.name, Fleet.plain(1), kubevirt=False)
+    again = LocalCluster.start(cluster.name, Fleet.plain(1), kubevirt="")
     assert again.kubectl("get", "configmap", "of-former-life", "--ignore-not-found") == ""
     again.stop()
     assert not again.dir.exists()
@@ -129,7 +129,7 @@ def test_pods_are_scheduled_and_daemonsets_rolled_out(plain_cluster: LocalCluste
         return sorted(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
 
     assert plain_cluster.wait(lambda: len(hosts()) == 3 and hosts(), 30) == ["node-00", "node-01", "node-02"]
-    # Nobody but the stand-in plays the kubelet for pods.
+    # Without KubeVirt there is no agent, and nobody else plays the kubelet for pods.
     phases = plain_cluster.kubectl("get", "pods", "-l", f"app={name}", "-o", "jsonpath={.items[*].status.phase}")
     assert set(phases.split()) == {"Pending"}
 
@@ -181,7 +181,7 @@ def test_only_real_writes_are_counted(plain_cluster: LocalCluster) -> None:
         _create(plain_cluster, name)
     plain_cluster.kubectl("annotate", "configmap", name, "a=b", "--dry-run=server")
     plain_cluster.kubectl("annotate", "configmap", name, "a=b")
-    # kubectl puts the dry run of a deletion into its body, other clients into its address.
+    # kubectl marks the dry run of a deletion in the body, other clients do it in the URL.
     plain_cluster.kubectl("delete", "configmap", name, "--dry-run=server")
     plain_cluster.kubectl("delete", "configmap", name)
     writes = plain_cluster.writes(marker, user="admin")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Pools that are no longer what they were made: found by pool_info, repaired by the next run. One cluster."""
+"""Pools that have changed since a run made them: pool_info finds it, and the next run repairs it. One cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scene(start_cluster: Any) -> Scene:
 
 @pytest.fixture(autouse=True)
 def in_order(scene: Scene) -> None:
-    """Every test finds both pools in order, whatever the one before left."""
+    """Repair both pools before every test, whatever the one before left."""
     if scene.owners() != OWNERS or scene.info()["findings"]:
         scene.site(BOTH).succeeded()
         assert scene.owners() == OWNERS
@@ -77,8 +77,10 @@ def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scene: S
         "1 node(s) have the labels that pool l40s selects but belong to the primary (joined)"
         in scene.findings()["node_drift"]
     )
-    assert scene.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
-    scene.cluster.kubectl("delete", "node", "joined")
+    try:
+        assert scene.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
+    finally:
+        scene.cluster.kubectl("delete", "node", "joined")
 
 
 def test_a_node_that_loses_a_pools_labels_goes_back(scene: Scene) -> None:
@@ -95,14 +97,14 @@ def test_a_node_that_loses_a_pools_labels_goes_back(scene: Scene) -> None:
 
 
 def _steal_handler(scene: Scene) -> None:
-    """Take a handler away while nothing makes a new one."""
+    """Delete a handler while no controller creates a new one."""
     scene.cluster.stop_component("kube-controller-manager")
     scene.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=l40s", "--force")
     scene.cluster.wait(lambda: "l40s-00" not in scene.handlers(), 30)
 
 
 def _add_handler(scene: Scene) -> None:
-    """Put a second handler on a node; it has an owner, since the primary would adopt and delete one that has none."""
+    """Put a second handler on a node; it has an owner reference, or the primary would adopt and delete it."""
     uid = scene.get("configmap", "kube-root-ca.crt")["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": uid, "controller": True}
     labels = {"kubevirt.io": "virt-handler"}
@@ -126,7 +128,7 @@ def _unknown_owner(scene: Scene) -> None:
 
 
 def _no_exclusion(scene: Scene) -> None:
-    """Let virt-operator take the exclusion back, and the primary run everywhere."""
+    """Let virt-operator remove the exclusion, so that the primary runs everywhere."""
     scene.patch("kubevirt/kubevirt", {"op": "remove", "path": "/spec/customizeComponents/patches"})
     scene.wait_until_settled()
 
@@ -161,7 +163,7 @@ FAULTS = {
     "exclusion_missing": (_no_exclusion, _nothing, "There are pools, but the primary virt-handler does not keep off their nodes; run site."),
 }  # fmt: skip
 OFTEN = {"in_transit", "exclusion_missing"}
-"""What make test looks at; test_verify.py finds the others as well."""
+"""The faults that make test plants here; test_verify.py plants the others as well."""
 
 
 @pytest.mark.parametrize(

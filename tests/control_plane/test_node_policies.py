@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Nodes that join later: on a real API server the node policy decides as the core does, and each gets its one handler.
+"""Nodes that join later: on a real API server the node policy decides like the core, and each node gets one handler.
 
-One cluster, one story: the policy by itself, then with a run, nodes that join, and a removal.
+One cluster; the tests run in order: the policy by itself, then a run, nodes that join, and a removal.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from typing import Any
 import pytest
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, node_policy, probes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from local_cluster import Fleet, Nodes
 from scene import OWNER, Object, Scene, pool
+from watcher import Watcher
 
 KIND = kinds.MUTATING_ADMISSION_POLICIES[0]
 A100, L40S = pool("a100", "a100"), pool("l40s", "l40s")
 POOLS = [A100, L40S]
+# What Karpenter labels the nodes with that it makes.
+KARPENTERS = {"accelerator": "a100", "karpenter.sh/nodepool": "a100"}
 KUBELET_ROLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
@@ -38,7 +42,7 @@ KUBELET_ROLE = {
 
 @pytest.fixture(scope="module")
 def scene(start_cluster: Any) -> Scene:
-    fleet = Fleet.of(Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=1))
+    fleet = Fleet.of(Nodes(prefix="a100-", count=1, labels=KARPENTERS), Nodes(prefix="node-", count=1))
     return Scene(start_cluster(fleet))
 
 
@@ -48,9 +52,9 @@ def acting_as(scene: Scene, user: str = "", *groups: str) -> Cluster:
 
 
 def node(name: str, labels: dict[str, str]) -> Object:
-    made: Object = kinds.NODE.object(name)
-    made["metadata"]["labels"] = labels
-    return made
+    obj: Object = kinds.NODE.object(name)
+    obj["metadata"]["labels"] = labels
+    return obj
 
 
 # The policy ---------------------------------------------------------------------------------------------------------
@@ -88,38 +92,42 @@ def any_pools(rng: random.Random) -> list[Object]:
     pools: list[Object] = []
     while len(pools) < 6:
         one = pool(f"p{len(pools)}", "any", nodeExpressions=[requirement() for _ in range(rng.randint(1, 2))])
-        # A pool that can have no node is refused.
+        # A pool that no node can match is refused, so leave it out.
         with contextlib.suppress(InputErrors):
-            parse_pools([one])
+            read_dialect(OWN, [one])
             pools.append(one)
     return pools
 
 
-def test_it_decides_as_the_core_does(scene: Scene) -> None:
+def test_the_policy_decides_as_the_core_does(scene: Scene) -> None:
     cluster, name, rng = acting_as(scene), names.CANDIDATE_NODE_POLICY, random.Random(5)
     owners: set[str | None] = set()
     for _round in range(4):
-        pools = parse_pools(any_pools(rng))
+        pools = read_dialect(OWN, any_pools(rng))
         policies.put(cluster, node_policy.derive(pools, KIND, name), None, 30, Clock())
-        assert policies.prove(cluster, node_policy.probes(pools, name), 30, Clock()) is None
+        assert policies.await_probes(cluster, node_policy.probes(pools, name), 30, Clock()) is None
         for _ in range(60):
             labels = {key: rng.choice(VALUES) for key in "ab" if rng.random() < 0.8}
             labels = {**labels, **({"accelerator": "any"} if rng.random() < 0.9 else {})}
-            made = cluster.create(kinds.NODE, node("joins", {**labels, names.PROBE_LABEL: name}), dry_run=True)
+            admitted = cluster.create(kinds.NODE, node("joins", {**labels, names.PROBE_LABEL: name}), dry_run=True)
             expected = next((each.name for each in pools if each.nodes.matches(labels)), None)
-            assert probes.digest_in(made) == node_policy.digest_of(pools)
-            assert made["metadata"]["labels"].get(OWNER) == expected, labels
+            assert probes.digest_in(admitted) == node_policy.digest_of(pools)
+            assert admitted["metadata"]["labels"].get(OWNER) == expected, labels
             owners.add(expected)
     assert {None, "p0", "p5"} <= owners, "nobody, the first and the last pool"
     live = [cluster.existing(kind, name) for kind in (kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0], KIND)]
-    policies.remove(cluster, policies.removal(live), node_policy.plain(name), 30, Clock())
+    policies.remove(cluster, policies.removal_changes(live), node_policy.plain(name), 30, Clock())
 
 
 # A run --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_writes_it_once(scene: Scene) -> None:
+def test_a_run_writes_the_policy_once(scene: Scene) -> None:
+    """A plan without it says that new nodes of the autoscaler would belong to the primary."""
+    noted = "1 node(s) of pool a100 come from a node group (label karpenter.sh/nodepool)"
+    assert noted in playbooks.run("plan", scene.writer.kubeconfig, POOLS).succeeded().stdout
     run = scene.site(POOLS, virtpools_assign_new_nodes=True).succeeded()
+    assert noted not in run.stdout
     written = [line for line in run.changes if names.NODE_POLICY in line]
     assert written == [f"{kind} {names.NODE_POLICY}: create" for kind in (f"{KIND}", f"{KIND}Binding")]
     assert [line for line in run.plan["changes"] if names.NODE_POLICY in line] == written
@@ -127,24 +135,27 @@ def test_a_run_writes_it_once(scene: Scene) -> None:
 
 
 def test_nodes_that_join_have_the_right_owner_and_one_handler(scene: Scene) -> None:
-    scene.cluster.add_nodes(
-        Fleet.of(
-            Nodes(prefix="new-a100-", count=2, labels={"accelerator": "a100"}),
-            Nodes(prefix="new-l40s-", count=1, labels={"accelerator": "l40s"}),
-            Nodes(prefix="new-node-", count=1),
-            Nodes(prefix="own-", count=1, labels={"accelerator": "l40s", OWNER: "a100"}),
-        )
+    joining = Fleet.of(
+        Nodes(prefix="new-a100-", count=2, labels=KARPENTERS),
+        Nodes(prefix="new-l40s-", count=1, labels={"accelerator": "l40s"}),
+        Nodes(prefix="new-node-", count=1),
+        Nodes(prefix="own-", count=1, labels={"accelerator": "l40s", OWNER: "a100"}),
     )
     owners = {"a100-00": "a100", "new-a100-00": "a100", "new-a100-01": "a100", "new-l40s-00": "l40s", "own-00": "a100"}
-    assert scene.owners() == owners, "also the label that a node brought along"
 
     def covered() -> bool:
         handlers = scene.handlers()
-        return {*handlers} == {*owners, "node-00", "new-node-00"} and all(
-            len(found) == 1 for found in handlers.values()
-        )
+        return {*handlers} == {*owners, "node-00", "new-node-00"} and all(len(pods) == 1 for pods in handlers.values())
 
-    scene.cluster.wait(covered, 30, "a handler on every node")
+    with Watcher(scene.cluster) as watcher:
+        scene.cluster.add_nodes(joining)
+        assert scene.owners() == owners, "also the label that a node brought along"
+        scene.cluster.wait(covered, 30, "a handler on every node")
+        watcher.stop()
+    started = {(start.node, start.daemonset) for start in watcher.starts}
+    joined = {"new-node-00": "virt-handler", **{name: f"virt-handler-{pool}" for name, pool in owners.items()}}
+    del joined["a100-00"]
+    assert started == {*joined.items()}, "no other handler, not even for a moment"
     assert scene.handlers()["new-l40s-00"] == [L40S["virtHandlerImage"]]
     assert scene.handlers()["new-node-00"] == scene.handlers()["node-00"]
     scene.cluster.kubectl("delete", "node", "own-00")
@@ -153,8 +164,8 @@ def test_nodes_that_join_have_the_right_owner_and_one_handler(scene: Scene) -> N
 def test_a_kubelet_may_register_itself(scene: Scene) -> None:
     scene.apply(KUBELET_ROLE)
     kubelet = acting_as(scene, "system:node:kubelet-0", "system:nodes")
-    made = kubelet.create(kinds.NODE, node("kubelet-0", {"accelerator": "a100"}), dry_run=True)
-    assert made["metadata"]["labels"][OWNER] == "a100"
+    admitted = kubelet.create(kinds.NODE, node("kubelet-0", {"accelerator": "a100"}), dry_run=True)
+    assert admitted["metadata"]["labels"][OWNER] == "a100"
 
 
 def test_a_node_that_is_relabelled_later_is_drift(scene: Scene) -> None:
@@ -174,7 +185,7 @@ def _edit(variable: str, expression: str) -> list[Object]:
     ]
 
 
-def test_one_that_was_changed_by_hand_is_told_and_put_right(scene: Scene) -> None:
+def test_a_policy_that_was_changed_by_hand_is_reported_and_repaired(scene: Scene) -> None:
     scene.patch(f"mutatingadmissionpolicy/{names.NODE_POLICY}", *_edit("owner", "'a100'"))
     assert names.NODE_POLICY in scene.findings()["node_policy_edited"]
     done = scene.module("node_policies", pools=POOLS, assign_new_nodes=True)
@@ -182,7 +193,7 @@ def test_one_that_was_changed_by_hand_is_told_and_put_right(scene: Scene) -> Non
     assert "node_policy_edited" not in scene.findings()
 
 
-def test_a_removal_takes_it_away(scene: Scene) -> None:
+def test_a_removal_deletes_the_policy(scene: Scene) -> None:
     variables = {"virtpools_remove": "all", "virtpools_node_timeout": 30, "virtpools_max_unavailable": "100%"}
     run = playbooks.run("remove", scene.writer.kubeconfig, None, **variables).succeeded()
     assert f"{KIND} {names.NODE_POLICY}: delete" in run.changes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A rollout that fails goes back by itself, as far as it is told to. In order."""
+"""A rollout that fails goes back by itself, as far as on_failure says. The tests run in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from playbooks import Run
 from scene import Scene, pool
 from watcher import Watcher
 
-QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
 WAVES = [{"name": "canary", "match": {"role": "canary"}}, {"per": "platform"}]
 GPU = pool(
     "gpu",
@@ -33,7 +33,7 @@ LAUNCHER_POLICY = "mutatingadmissionpolicies.admissionregistration.k8s.io/virtpo
 
 @pytest.fixture(scope="module")
 def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
-    """Return a cluster of two platforms with two nodes each for a pool, one node of it a canary, and one that stays."""
+    """Return a cluster of two platforms with two nodes each for a pool, one of them a canary, and one more node."""
     fleet = Fleet.of(
         *(
             Nodes(
@@ -54,7 +54,7 @@ def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
 
 def rollout(scene: Scene, of: Any, on_failure: str, playbook: str = "rollout", **variables: Any) -> Run:
     """Run a playbook with the waves."""
-    quick = {"virtpools_node_timeout": 15, "virtpools_pull_timeout": 30, "virtpools_gate_patience": 20}
+    quick = {"virtpools_node_timeout": 15, "virtpools_pull_timeout": 30, "virtpools_gate_timeout": 20}
     given = {"virtpools_waves": WAVES, "virtpools_on_failure": on_failure, **quick, **variables}
     return playbooks.run(playbook, scene.writer.kubeconfig, [of], timeout=600, **given)
 
@@ -69,7 +69,7 @@ def closed_at(tmp_path: Any, wave: int) -> list[str]:
 
 
 def test_a_broken_canary_leaves_the_fleet_as_it_was(scene: Scene) -> None:
-    """The handler image never gets Ready: the first list there ever was is taken back with all that came with it."""
+    """The handler never gets Ready: the first list ever is taken back, with all that came with it."""
     before = dump(scene.cluster)
     plan = rollout(scene, BROKEN, "rollback_all", "plan").succeeded()
     assert "Should a wave fail, all nodes go back to: no pools." in plan.stdout
@@ -84,7 +84,7 @@ def test_a_broken_canary_leaves_the_fleet_as_it_was(scene: Scene) -> None:
 
 @pytest.mark.thorough
 def test_a_first_wave_that_goes_back_leaves_no_vm_waiting_for_the_pool(scene: Scene, tmp_path: Any) -> None:
-    """The pool's only node is the primary's again, so VMs are not given to the pool any more; later runs go on."""
+    """The pool's only node belongs to the primary again, so no VM is given to the pool any more; later runs go on."""
     error = rollout(scene, GPU, "rollback_wave", virtpools_gates=closed_at(tmp_path, 1)).refused()
     assert "Wave 1 (canary) failed, and its nodes went back to: no pools. Too many errors." in error
     assert scene.owners() == {}
@@ -96,7 +96,7 @@ def test_a_first_wave_that_goes_back_leaves_no_vm_waiting_for_the_pool(scene: Sc
 
 
 def test_a_wave_of_new_images_goes_back_alone(scene: Scene, tmp_path: Any) -> None:
-    """Earlier waves keep the handlers that they got, later ones what they have; the same command goes on from there."""
+    """Earlier waves keep their new handlers, later ones their old ones; the same command goes on from there."""
     scene.site([GPU]).succeeded()
     with Watcher(scene.cluster) as watcher:
         error = rollout(scene, NEWER, "rollback_wave", virtpools_gates=closed_at(tmp_path, 2)).refused()
@@ -115,7 +115,7 @@ def test_a_wave_of_new_images_goes_back_alone(scene: Scene, tmp_path: Any) -> No
 
 @pytest.mark.thorough
 def test_a_later_wave_takes_the_whole_fleet_back(scene: Scene, tmp_path: Any) -> None:
-    """To the list before, with the history none the wiser."""
+    """It goes back to the list before, and the history stays as it was."""
     before, entries = EndState.of(scene.cluster), scene.module("pool_history")["entries"]
     last = rollout(scene, GPU, "rollback_all", virtpools_gates=closed_at(tmp_path, 3)).refused()
     assert f"Wave 3 (platform=b) failed, and all nodes went back to: {entries[-1]['digest']}." in last
@@ -125,12 +125,12 @@ def test_a_later_wave_takes_the_whole_fleet_back(scene: Scene, tmp_path: Any) ->
 
 
 def test_the_list_that_was_applied_last_has_nothing_to_go_back_to(scene: Scene) -> None:
-    """A node that came since fails: the run says beforehand that it would stop, and does."""
-    node = scene.cluster.kubectl("get", "nodes", "-o", "name", "-l", "!accelerator").split()[0].removeprefix("node/")
+    """A node that joined since fails: the run says beforehand that it will stop in that case, and does."""
+    node = "plain-00"
     scene.cluster.kubectl("label", "node", node, "accelerator=gpu")
     scene.knob(node, "never-ready/virt-handler-gpu")
     run = rollout(scene, NEWER, "rollback_all")
-    told = "The run has no list to go back to should a wave fail, and would stop there: it brings the list that was applied last."
+    told = "If a wave failed, the run would stop, since it has no list to go back to: the run applies the list that was applied last."
     assert told in run.refused().splitlines()[-1]
     assert told in run.stdout[: run.stdout.index("Take the Lease")]
     assert scene.owners() == dict.fromkeys(["a0", "a1", "b0", "b1"], "gpu")

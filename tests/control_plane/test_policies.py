@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Putting launcher policies live on a real API server: never untried, and never for the worse."""
+"""Launcher policies on a real API server: none goes live untried, and none makes things worse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ import time
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster, ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names, probes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
+    Cluster,
+    ClusterError,
+    DeleteOptions,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from policy_server import SERVICE_ACCOUNT
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
 NAMESPACE = "kubevirt"
@@ -34,14 +40,14 @@ def table(image, *more):
         "selector": {"deviceNames": ["vendor.example/gpu"], "vmLabels": {"matchLabels": {"class": "gpu"}}},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
     }
-    return Table.of(parse_pools([gpu, *more]))
+    return Table.of(read_dialect(OWN, [gpu, *more]))
 
 
 OLD, NEW = table(f"{STOCK}-gpu"), table(f"{STOCK}-gpu-2")
 
 
 class Site:
-    """An API server, and what a user and virt-controller do there."""
+    """An API server, with what a user and virt-controller do there."""
 
     def __init__(self, kubernetes):
         self.kubernetes = kubernetes
@@ -50,7 +56,7 @@ class Site:
         self.controller = Cluster.connect({**kubeconfig, **CONTROLLER}, retry_seconds=5)
         if self.cluster.get(kinds.NAMESPACE, NAMESPACE) is None:
             self.cluster.create(kinds.NAMESPACE, kinds.NAMESPACE.object(NAMESPACE), dry_run=False)
-        kubernetes.wait(lambda: self.cluster.get(kinds.SERVICE_ACCOUNT, "default", NAMESPACE), 30, "the namespace")
+        kubernetes.wait(lambda: self.cluster.get(SERVICE_ACCOUNT, "default", NAMESPACE), 30, "the namespace")
         labels = self.cluster.existing(kinds.NAMESPACE, NAMESPACE)["metadata"]["labels"]
         self.where = probes.Site(NAMESPACE, labels, STOCK, "registry.example/virt-handler:v1.9.0")
 
@@ -66,18 +72,18 @@ class Site:
 
     def remove(self):
         live = [self.cluster.get(kind, names.POLICY) for kind in (BINDING, POLICY)]
-        changes = policies.removal(obj for obj in live if obj is not None)
-        return policies.remove(self.cluster, changes, probes.plain(self.where), TIMEOUT, Clock())
+        changes = policies.removal_changes(obj for obj in live if obj is not None)
+        return policies.remove(self.cluster, changes, probes.plain_pod(self.where), TIMEOUT, Clock())
 
     def live(self, name=names.POLICY):
         return self.cluster.get(POLICY, name), self.cluster.get(BINDING, name)
 
     def start_vm(self):
         """Return the launcher image and the policy's digest of a VM of pool gpu that starts now."""
-        pod = probes.plain(self.where)
+        pod = probes.plain_pod(self.where)
         pod["metadata"]["labels"] = {names.KUBEVIRT_LABEL: names.LAUNCHER, "class": "gpu"}
-        made = self.controller.create(kinds.POD, pod, dry_run=True)
-        return made["spec"]["containers"][1]["image"], probes.digest_in(made)
+        admitted = self.controller.create(kinds.POD, pod, dry_run=True)
+        return admitted["spec"]["containers"][1]["image"], probes.digest_in(admitted)
 
     def drop(self, name):
         for kind in (BINDING, POLICY):
@@ -86,15 +92,15 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(plain_cluster):
-    made = Site(plain_cluster)
-    yield made
+    created = Site(plain_cluster)
+    yield created
     for name in (names.POLICY, names.CANDIDATE_POLICY):
-        made.drop(name)
+        created.drop(name)
 
 
 @pytest.fixture
 def nothing(site):
-    """Have no policy live."""
+    """Begin the test without a live policy."""
     for name in (names.POLICY, names.CANDIDATE_POLICY):
         site.drop(name)
     site.kubernetes.wait(lambda: site.start_vm()[1] is None, 15, "policies to be gone")
@@ -103,26 +109,26 @@ def nothing(site):
 
 @pytest.fixture
 def old(site):
-    """Have the policy of table OLD live."""
+    """Begin the test with the policy of table OLD live."""
     if site.start_vm()[1] != launcher_policy.digest_of(OLD, NAMESPACE):
         site.put(OLD)
     return site
 
 
 def broken(desired):
-    """Return a policy that no API server finds fault with until it judges a pod."""
-    made = copy.deepcopy(desired)
-    variables = made[0][1]["spec"]["variables"]
+    """Return a policy that the API server accepts, but that fails as soon as it acts on a pod."""
+    copied = copy.deepcopy(desired)
+    variables = copied[0][1]["spec"]["variables"]
     next(each for each in variables if each["name"] == "terms")["expression"] = "object.spec.afinity.terms"
-    return made
+    return copied
 
 
 def careless(desired):
     """Return a policy that works, but forgets the init containers."""
-    made = copy.deepcopy(desired)
-    patch = made[0][1]["spec"]["mutations"][0]["jsonPatch"]
+    copied = copy.deepcopy(desired)
+    patch = copied[0][1]["spec"]["mutations"][0]["jsonPatch"]
     patch["expression"] = patch["expression"].replace("object.spec.?initContainers", "object.spec.?ephemeralContainers")
-    return made
+    return copied
 
 
 def version(live):
@@ -155,7 +161,8 @@ class TestPut:
         policy["metadata"]["labels"]["others.example/note"] = "kept"
         policy["metadata"]["annotations"][names.MAPPING_ANNOTATION] = "edited"
         old.cluster.replace(POLICY, policy, dry_run=False)
-        old.cluster.delete(BINDING, names.POLICY, uid=binding["metadata"]["uid"], dry_run=False)
+        options = DeleteOptions(uid=binding["metadata"]["uid"])
+        old.cluster.delete(BINDING, names.POLICY, options=options, dry_run=False)
         assert len(old.put(OLD)) == 2
         now = old.live()[0]
         ((_kind, wanted), _binding) = old.desired(OLD)
@@ -201,8 +208,8 @@ class TestPreview:
             policies.preview(old.cluster, [(kind, policy), binding])
 
 
-class TestNeverForTheWorse:
-    def test_one_that_fails_is_never_live(self, old):
+class TestFaultyPolicies:
+    def test_a_policy_that_fails_is_never_live(self, old):
         before, seen, done = version(old.live()), [], threading.Event()
 
         def start_vms():
@@ -223,7 +230,7 @@ class TestNeverForTheWorse:
         assert version(old.live()) == before
         assert old.live(names.CANDIDATE_POLICY) == (None, None)
 
-    def test_nor_one_that_does_the_wrong_thing(self, old):
+    def test_a_policy_that_does_the_wrong_thing_is_never_live(self, old):
         before, trial = version(old.live()), old.trial(NEW)
         faulty = policies.Trial(careless(trial.candidate), trial.candidate_probes, trial.probes)
         wrong = r"pool gpu came out wrong: images.container-disk-binary is .*, it should be .*-gpu-2"
@@ -231,9 +238,9 @@ class TestNeverForTheWorse:
             old.put(NEW, trial=faulty)
         assert version(old.live()) == before
 
-    def test_what_fails_when_live_gives_way_to_the_former_one(self, old):
+    def test_a_policy_that_fails_when_live_gives_way_to_the_former_one(self, old):
         policy, binding = old.live()
-        with pytest.raises(ClusterError, match=r"no such key: afinity.* What was there before is in effect again\."):
+        with pytest.raises(ClusterError, match=r"no such key: afinity.* The former state is in effect again\."):
             old.put(NEW, desired=broken(old.desired(NEW)))
         assert old.start_vm() == (f"{STOCK}-gpu", launcher_policy.digest_of(OLD, NAMESPACE))
         now = old.live()
@@ -243,22 +250,22 @@ class TestNeverForTheWorse:
         )
         assert now[1] == binding
 
-    def test_and_to_none_where_there_was_none(self, nothing):
+    def test_a_first_policy_that_fails_when_live_is_deleted(self, nothing):
         with pytest.raises(ClusterError, match="in effect again"):
             nothing.put(NEW, desired=broken(nothing.desired(NEW)))
         assert nothing.live() == (None, None)
         assert nothing.start_vm() == (STOCK, None)
 
     @pytest.mark.parametrize("name", [names.POLICY, names.CANDIDATE_POLICY])
-    def test_somebody_elses_is_left_alone(self, nothing, name):
+    def test_a_policy_of_somebody_else_is_left_alone(self, nothing, name):
         ((kind, foreign), _binding) = nothing.desired(OLD, name)
         del foreign["metadata"]["labels"]
-        made = nothing.cluster.create(kind, foreign, dry_run=False)
+        created = nothing.cluster.create(kind, foreign, dry_run=False)
         with pytest.raises(ClusterError, match="is there but not ours"):
             nothing.put(NEW)
-        assert nothing.live(name) == (made, None)
+        assert nothing.live(name) == (created, None)
 
-    def test_one_that_never_acts_is_given_up(self, nothing):
+    def test_a_policy_that_never_acts_is_given_up(self, nothing):
         trial = nothing.trial(NEW)
         unbound = policies.Trial(trial.candidate[:1], trial.candidate_probes, trial.probes)
         with pytest.raises(ClusterError, match="does not act on launcher pods"):
@@ -267,7 +274,7 @@ class TestNeverForTheWorse:
 
 
 class TestRemove:
-    def test_waits_until_vms_start_as_without_it(self, old):
+    def test_waits_until_vms_start_without_the_policy(self, old):
         assert [str(change) for change in old.remove()] == [
             "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
             "MutatingAdmissionPolicy virtpools-launcher: delete",
@@ -278,10 +285,12 @@ class TestRemove:
 
 class TestProbes:
     def test_of_other_policies_and_other_users_pods_are_left_alone(self, old):
-        candidate = probes.plain(old.where, names.CANDIDATE_POLICY)
+        candidate = probes.plain_pod(old.where, names.CANDIDATE_POLICY)
         assert probes.digest_in(old.cluster.create(kinds.POD, candidate, dry_run=True)) is None
-        plain = probes.plain(old.where)
+        plain = probes.plain_pod(old.where)
         assert probes.digest_in(old.cluster.create(kinds.POD, plain, dry_run=True)) is not None
         stored = old.cluster.create(kinds.POD, plain, dry_run=False)
-        old.cluster.delete(kinds.POD, plain["metadata"]["name"], NAMESPACE, grace_seconds=0, dry_run=False)
+        old.cluster.delete(
+            kinds.POD, plain["metadata"]["name"], NAMESPACE, DeleteOptions(grace_seconds=0), dry_run=False
+        )
         assert probes.digest_in(stored) is None

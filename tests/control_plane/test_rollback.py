@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A fleet goes back to an earlier list as it was, whatever became of the run since. In order."""
+"""A fleet goes back to an earlier list, however the last run ended. The tests run in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_cluster import Fleet, Nodes
 from playbooks import Run
 from scene import Object, Scene, pool
 
-QUICK = {"standin.virtpools.io/start-seconds": "0.3", "standin.virtpools.io/stop-seconds": "0.3"}
+QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
 GPU = pool(
     "gpu",
     "gpu",
@@ -23,13 +23,13 @@ GPU = pool(
     selector={"vmLabels": {"matchLabels": {"class": "gpu"}}},
 )
 FORMER = [GPU, pool("rt", "rt")]
-# Another image and no launcher for one pool, the other is gone, and a third takes its node.
+# One pool has another image and no launcher image, the other pool is gone, and a third takes its node.
 EDITED = [pool("gpu", "gpu", virtHandlerImage="registry.example/virt-handler:v1.9.0-next"), pool("real-time", "rt")]
 BROKEN = [GPU, pool("rt", "rt", virtHandlerImage="registry.example/virt-handler:v1.9.0-never-ready")]
 
 
 class Story(Scene):
-    """A fleet, and what it was like under each list."""
+    """A fleet, and its state under each list."""
 
     def rollback(self, *arguments: str, pools: Any = None, **variables: Any) -> Run:
         quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 8, "virtpools_max_unavailable": "100%"}
@@ -70,13 +70,13 @@ def test_every_run_that_changed_something_is_in_the_history(story: Story) -> Non
     story.site(EDITED, virtpools_prune=True).succeeded()
     story.edited = story.state()
     entries = story.history()["entries"]
-    assert [[found["name"] for found in entry["pools"]] for entry in entries] == [["gpu", "rt"], ["gpu", "real-time"]]
+    assert [[each["name"] for each in entry["pools"]] for entry in entries] == [["gpu", "rt"], ["gpu", "real-time"]]
 
 
-def test_the_list_before_is_brought_back_as_foretold(story: Story) -> None:
+def test_the_list_before_is_brought_back_as_planned(story: Story) -> None:
     with story.no_writes():
         foretold = story.rollback("--check").succeeded()
-    # A list that lies around, and even one on the command line, is not looked at.
+    # A rollback ignores the current list, even one on the command line.
     run = story.rollback(pools=EDITED, virtpools_expected_plan=foretold.plan["digest"]).succeeded()
     assert run.changes == foretold.changes == run.plan["changes"]
     assert story.state() == story.former

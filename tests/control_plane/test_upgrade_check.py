@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What is said before an upgrade of KubeVirt comes true in the upgrade: what it stops at, what it leaves, what site needs."""
+"""An upgrade of KubeVirt with pools and VMs: what upgrade_check says before it comes true, and no run interferes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import playbooks
-from local_cluster import Fleet, Nodes
-from playbooks import Account
-from scene import Object, Scene, pool
+import pytest
 
-FROM, TO = "v1.9.0", "v1.9.1"
+import playbooks
+from local_cluster import Fleet, Nodes, kubevirt, programs
+from playbooks import Account
+from scene import NAMESPACE, Object, Scene, pool
+from watcher import Watcher
+
+FROM, TO = programs.EARLIER, programs.KUBEVIRT
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+STOCK = f"{kubevirt.IMAGES}/virt-handler"
+GPU_NODE, PLAIN_NODE = "a100-00", "node-00"
 
 
 def gpu(version: str) -> Object:
@@ -27,45 +32,129 @@ def gpu(version: str) -> Object:
     )
 
 
-def codes(found: Object, severity: str) -> list[str]:
-    return [finding["code"] for finding in found["findings"] if finding["severity"] == severity]
+def vm(name: str, **devices: Any) -> Object:
+    """Return a virtual machine that always runs."""
+    disk = {"name": "root", "containerDisk": {"image": "registry.example/disks/os:1"}}
+    domain = {"memory": {"guest": "128Mi"}, "devices": devices}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"runStrategy": "Always", "template": {"spec": {"domain": domain, "volumes": [disk]}}},
+    }
 
 
-def test_an_upgrade_is_as_the_check_before_it_says(start_cluster: Any) -> None:
+def gpu_vm(name: str) -> Object:
+    return vm(name, gpus=[{"name": "gpu", "deviceName": DEVICE}])
+
+
+def codes(report: Object, severity: str) -> list[str]:
+    return [finding["code"] for finding in report["findings"] if finding["severity"] == severity]
+
+
+class Story(Scene):
+    """A cluster whose KubeVirt is upgraded."""
+
+    def launchers(self) -> dict[str, tuple[str, str]]:
+        """Return uid and image of each running VM's launcher."""
+        pods = {pod["metadata"]["labels"]["vmi.kubevirt.io/id"]: pod for pod in self._launcher_pods()}
+        running = [vmi["metadata"]["name"] for vmi in self.get("vmi")["items"] if vmi["status"]["phase"] == "Running"]
+        return {name: (pods[name]["metadata"]["uid"], pods[name]["spec"]["containers"][0]["image"]) for name in running}
+
+    def _launcher_pods(self) -> list[Object]:
+        items: list[Object] = self.get("pods", "-l", "kubevirt.io=virt-launcher")["items"]
+        return items
+
+    def start_vms(self, *vms: Object) -> None:
+        """Start virtual machines and wait until they run."""
+        for each in vms:
+            self.apply(each)
+        self.cluster.wait(
+            lambda: {each["metadata"]["name"] for each in vms} <= self.launchers().keys(), 60, "VMs to run"
+        )
+
+    def versions(self) -> tuple[str, str]:
+        """Return the version that is deployed and the one that is to be."""
+        status = self.kubevirt()["status"]
+        return status["observedKubeVirtVersion"], status["targetKubeVirtVersion"]
+
+    def upgrade(self) -> None:
+        """Begin the upgrade as a user does; new handlers of the primary do not get Ready for the time being."""
+        self.knob(PLAIN_NODE, "never-ready/virt-handler")
+        manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+        new = [f"{STOCK}:{TO}"]
+        self.cluster.wait(lambda: self.handlers().get(PLAIN_NODE) == new, 120, "the new virt-handler")
+
+    def finish_upgrade(self) -> None:
+        """Let the new handlers get Ready and wait for the end of the upgrade."""
+        self.knob(PLAIN_NODE, None)
+        self.cluster.wait(lambda: self.versions() == (TO, TO), 120, "the upgrade")
+        self.wait_until_settled()
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
     fleet = Fleet.of(
         Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 4}),
         Nodes(prefix="node-", count=1),
     )
-    scene = Scene(start_cluster(fleet))
-    scene.site([gpu(FROM)]).succeeded()
-    reader = Account.make(scene.cluster, "reader")
+    story = Story(start_cluster(fleet, kubevirt=FROM))
+    story.site([gpu(FROM)]).succeeded()
+    story.start_vms(gpu_vm("trains"), vm("serves"))
+    return story
 
-    with scene.no_writes():
+
+def test_the_check_before_the_upgrade_says_what_it_needs(story: Story) -> None:
+    reader = Account.make(story.cluster, "reader")
+    with story.no_writes():
         run = playbooks.run("upgrade_check", reader.kubeconfig, None, virtpools_upgrade_to=TO).succeeded()
-        (task,) = run.of("virtpools.kubevirt.upgrade_info")
+        (task,) = run.results_of("virtpools.kubevirt.upgrade_info")
     assert (run.changed, task.result["verdict"]) == (0, "prepare")
     needed = [image["needed"] for image in task.result["images"]]
     assert needed == [gpu(TO)["virtHandlerImage"], gpu(TO)["virtLauncherImage"]]
-    old = scene.module("upgrade_info", version=TO, pools=[gpu(FROM)])
+    old = story.module("upgrade_info", version=TO, pools=[gpu(FROM)])
     assert (old["verdict"], codes(old, "error")) == ("blocked", ["upgrade_image_skew"] * 2), old["text"]
-    ready = scene.module("upgrade_info", version=TO, pools=[gpu(TO)])
+    ready = story.module("upgrade_info", version=TO, pools=[gpu(TO)])
     assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
 
-    scene.cluster.kubectl(
-        "set", "image", "-n", "kubevirt", "deploy/virt-operator", f"virt-operator=quay.io/kubevirt/virt-operator:{TO}"
-    )
 
-    def upgraded() -> bool:
-        status = scene.kubevirt()["status"]
-        return bool(status["observedKubeVirtVersion"] == status["targetKubeVirtVersion"] == TO)
-
-    scene.cluster.wait(upgraded, 90, "the upgrade")
-    scene.wait_until_settled()
-    # The pool stays at what it had, as the note says, and the list that the check refused is refused.
-    assert scene.handlers()["a100-00"] == [gpu(FROM)["virtHandlerImage"]]
-    assert scene.handlers()["node-00"] == [f"quay.io/kubevirt/virt-handler:{TO}"]
-    (handler, launcher) = scene.module("plan_info", pools=[gpu(FROM)])["errors"]
-    assert f"is of another version than KubeVirt {TO}" in handler
-    assert f"is of another version than KubeVirt {TO}" in launcher
-    done = scene.module("upgrade_info", version=TO, pools=[gpu(TO)])
+def test_an_upgrade_is_as_the_check_said_and_a_run_in_its_middle_is_refused(story: Story) -> None:
+    """VMs and the pool's handler live through the upgrade; site replaces the handler after it."""
+    launchers = story.launchers()
+    assert {name: image for name, (_uid, image) in launchers.items()} == {
+        "trains": gpu(FROM)["virtLauncherImage"],
+        "serves": f"{kubevirt.IMAGES}/virt-launcher:{FROM}",
+    }
+    with Watcher(story.cluster) as watcher:
+        story.upgrade()
+        assert story.versions() == (FROM, TO)
+        for version in (FROM, TO):
+            assert f"is being upgraded from {FROM} to {TO}; wait until that is done" in story.refused([gpu(version)])
+        assert story.versions() == (FROM, TO)
+        story.finish_upgrade()
+        watcher.stop()
+    assert {start.node for start in watcher.starts} == {PLAIN_NODE}
+    assert {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1} == {}
+    assert watcher.crowded == []
+    assert story.launchers() == launchers
+    # The pool keeps its old image, as the note says, and the run refuses the list that the check refused.
+    assert story.handlers() == {GPU_NODE: [gpu(FROM)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
+    error = story.refused([gpu(FROM)])
+    for field in ("virtHandlerImage", "virtLauncherImage"):
+        assert f"{field} {gpu(FROM)[field]} is of another version than KubeVirt {TO}" in error
+    done = story.module("upgrade_info", version=TO, pools=[gpu(TO)])
     assert (done["verdict"], codes(done, "note")) == ("ready", ["upgrade_done"])
+
+
+def test_site_with_the_new_images_ends_the_upgrade(story: Story) -> None:
+    launchers = story.launchers()
+    with Watcher(story.cluster) as watcher:
+        story.site([gpu(TO)]).succeeded()
+        watcher.stop()
+    assert (watcher.restarted, watcher.crowded, watcher.without_ready_handler) == ({GPU_NODE: 1}, [], [])
+    assert story.handlers() == {GPU_NODE: [gpu(TO)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
+    assert story.launchers() == launchers
+    story.settled([gpu(TO)])
+    story.start_vms(gpu_vm("trains-too"))
+    assert story.launchers()["trains-too"][1] == gpu(TO)["virtLauncherImage"]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The witness sees what must never happen: without that, tests that it saw nothing would prove nothing."""
+"""The witness sees what must never happen; otherwise the tests in which it sees nothing would prove nothing."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+
+import pytest
 
 from local_cluster import Fleet, LocalCluster
 from playbooks import Account, run
@@ -36,11 +39,54 @@ def test_a_label_flipped_in_one_step_gives_a_node_two_handlers_and_the_witness_s
 
 def test_the_witness_measures_how_long_a_node_had_no_handler(start_cluster: Callable[..., LocalCluster]) -> None:
     with start_cluster(Fleet.plain(1)) as cluster:
-        cluster.set_node_annotation("node-00", "standin.virtpools.io/start-seconds", "3")
+        cluster.set_node_annotation("node-00", "agent.virtpools.io/start-seconds", "3")
         with Watcher(cluster) as watcher:
             cluster.kubectl("delete", "pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler")
             cluster.wait(watcher.gaps, 30, "the handler to come back")
             watcher.stop()
-    # One second to stop, three to start.
+    # The agent takes one second to stop a handler, and three to start one.
     assert 3.5 < watcher.gaps()["node-00"] < 8
-    assert watcher.without == []
+    assert watcher.without_ready_handler == []
+
+
+def test_the_witness_misses_nothing_while_the_api_server_restarts(
+    start_cluster: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two handlers come and go before it is back; no list of the present shows that."""
+    with start_cluster(Fleet.plain(3)) as cluster:
+        run("site", Account.make(cluster, "writer").kubeconfig, [POOL]).succeeded()
+        with Watcher(cluster) as watcher:
+            back = threading.Event()
+            monkeypatch.setattr(watcher, "_rest", back.wait)
+            # A write of which no watch tells: the API server keeps no event from before its start.
+            cluster.kubectl("create", "configmap", "-n", "kubevirt", "any")
+            cluster.restart("kube-apiserver", kill=True)
+            for change in (f"{OWNER}=pool", f"{OWNER}-"):
+                wanted = "virt-handler-pool" if change.endswith("pool") else "virt-handler"
+                cluster.kubectl("label", "node", "node-01", change)
+                cluster.wait(lambda wanted=wanted: handlers_on(cluster, "node-01") == [wanted], 10, wanted)
+            assert watcher.starts == [], "all this must happen before the witness is back"
+            back.set()
+            watcher.stop()
+    assert watcher.recovered > 0
+    assert watcher.crowded == ["node-01"]
+    assert watcher.restarted["node-01"] == 2
+    assert watcher.nodes["node-01"].owners == ["primary", "pool", "primary"]
+    assert watcher.without_ready_handler == []
+
+
+def handlers_on(cluster: LocalCluster, node: str) -> list[str]:
+    """Return the DaemonSets of a node's handler pods."""
+    path = "{.items[*].metadata.ownerReferences[0].name}"
+    selected = ("-l", "kubevirt.io=virt-handler", f"--field-selector=spec.nodeName={node}")
+    return cluster.kubectl("get", "pods", "-n", "kubevirt", *selected, "-o", f"jsonpath={path}").split()
+
+
+def test_a_witness_that_dies_fails_the_test(start_cluster: Callable[..., LocalCluster]) -> None:
+    with start_cluster(Fleet.plain(1)) as cluster, pytest.raises(AssertionError, match="The watch of pods failed"):
+        _watch_and_die(cluster)
+
+
+def _watch_and_die(cluster: LocalCluster) -> None:
+    with Watcher(cluster) as watcher:
+        del watcher._last["pods"]

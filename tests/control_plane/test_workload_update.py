@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Outdated VMs while KubeVirt updates them by itself: refused, corrected, and updated by us. One cluster, one story."""
+"""Outdated VMs that KubeVirt would update by itself: refused, corrected, then updated by us. The tests run in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
 OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
 VMS = "default"
 GUESTS = ("guest-a", "guest-b")
-REST_SECONDS = 8  # KubeVirt's updater begins anew about every 5 s
+REST_SECONDS = 8  # KubeVirt's updater starts again about every 5 s
 
 
 def image(version: int) -> str:
@@ -78,22 +78,26 @@ class Story(Scene):
         self.wait_until_settled()
 
     def migrations(self, since: int) -> int:
-        """Return how many migrations were made since, by whomever."""
+        """Return how many migrations anybody has created since the marker."""
         return sum((write.resource, write.verb) == (MIGRATIONS, "create") for write in self.cluster.writes(since))
 
     def moving(self) -> bool:
-        found = self.get(MIGRATIONS, "-n", VMS)["items"]
-        return any(each.get("status", {}).get("phase") not in ("Succeeded", "Failed") for each in found)
+        migrations = self.get(MIGRATIONS, "-n", VMS)["items"]
+        return any(each.get("status", {}).get("phase") not in ("Succeeded", "Failed") for each in migrations)
+
+    def migration(self, name: str) -> dict[str, Any]:
+        """Return the status of a migration."""
+        return dict(self.get(MIGRATIONS, name, "-n", VMS).get("status", {}))
 
     def rests(self) -> bool:
-        """Say whether no VM begins to move for a while, once those under way have arrived."""
+        """Wait for migrations in progress, and return whether no VM begins to move for a while after them."""
         self.cluster.wait(lambda: not self.moving(), 30, "migrations to end")
         marker = self.cluster.audit_marker()
         time.sleep(REST_SECONDS)
         return self.migrations(marker) == 0
 
     def corrected(self) -> bool:
-        """Say whether KubeVirt sees its own image in the pool's VMs; in a running one it looks when that changes."""
+        """Return whether KubeVirt sees its own image in the pool's VMs; it looks again when a running VM changes."""
         seen = [self.vmi(name) for name in ("plain", *GUESTS)]
         images = {vmi["status"]["launcherContainerImageVersion"] for vmi in seen}
         return len(images) == 1 and not any(OUTDATED_LABEL in vmi["metadata"]["labels"] for vmi in seen)
@@ -127,7 +131,7 @@ def test_pool_vms_that_kubevirt_updates_never_rest_and_the_setting_is_refused(st
         assert "migrationState" not in story.vmi(resting)["status"]
 
 
-def test_with_the_policy_they_rest(story: Story) -> None:
+def test_with_the_policy_pool_vms_rest(story: Story) -> None:
     run = story.site([a100(1)], virtpools_outdated="correct").succeeded()
     assert "MutatingAdmissionPolicy virtpools-outdated: create" in run.changes
     story.cluster.wait(story.corrected, 60, "KubeVirt to see its own image in the pool's VMs", interval=1)
@@ -141,12 +145,12 @@ def test_with_the_policy_they_rest(story: Story) -> None:
 def test_a_new_image_is_found_and_carried_out_once(story: Story) -> None:
     story.site([a100(2)], virtpools_outdated="correct").succeeded()
     predicted = story.module("workload_update", check=True)
-    assert [found["name"] for found in predicted["restarts"]] == ["pinned"]
+    assert [each["name"] for each in predicted["restarts"]] == ["pinned"]
     assert "cannot be migrated" in predicted["restarts"][0]["reason"]
     run = playbooks.run("workload_update", story.writer.kubeconfig).succeeded()
-    (done,) = run.of("virtpools.kubevirt.workload_update")
+    (done,) = run.results_of("virtpools.kubevirt.workload_update")
     assert done.result["counts"]["restart"] == 1
-    assert {found["result"] for found in done.result["vms"]} <= {"done"}
+    assert {each["result"] for each in done.result["vms"]} <= {"done"}
     story.cluster.wait(story.corrected, 60, "KubeVirt to see its own image in the pool's VMs", interval=1)
     assert story.rests()
     for name in GUESTS:
@@ -162,10 +166,12 @@ def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(story: Story) -
     story.start_vms(*(instance(f"big-{number}", cpus=40) for number in range(3)))
     story.site([a100(3)]).succeeded()
     before = story.vmi("big-0")["status"]["nodeName"]
-    found = story.module("workload_update", batch=1, timeout=8)
-    assert found["failed"]
-    assert found["msg"].startswith("1 of 5 update(s) failed, and 4 were not begun. VM default/big-0: ")
-    assert "was cancelled: it is Scheduling, and the scheduler says 0/5 nodes are available" in found["msg"]
+    limits = {"virtpools_update_batch": 1, "virtpools_update_timeout": 25}
+    run = playbooks.run("workload_update", story.writer.kubeconfig, **limits)
+    error = run.refused()
+    assert error.startswith("1 of 5 update(s) failed, and 4 were not begun. VM default/big-0: ")
+    assert "was cancelled: it is Scheduling, and the scheduler says 0/6 nodes are available" in error
+    found = run.results_of("virtpools.kubevirt.workload_update")[0].result
     assert {each["name"]: each["result"] for each in found["vms"]} == {
         "big-0": "failed", "big-1": "not_started", "big-2": "not_started",
         "guest-a": "not_started", "guest-b": "not_started",
@@ -174,6 +180,22 @@ def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(story: Story) -
     assert story.vmi("big-0")["status"]["nodeName"] == before
     assert story.images("big-0") == {image(2)}
     story.cluster.kubectl("delete", "-n", VMS, "virtualmachineinstance", "big-0", "big-1", "big-2")
+
+
+def test_a_migration_that_waits_for_others_says_so(story: Story) -> None:
+    """KubeVirt runs no more migrations at once, and one of somebody's never ends."""
+    limit = {"migrations": {"parallelMigrationsPerCluster": 1}}
+    story.patch("kubevirt/kubevirt", merge={"spec": {"configuration": limit}})
+    story.wait_until_settled()
+    story.cluster.kubectl("annotate", "vmi", "plain", "-n", VMS, "agent.virtpools.io/migration=hang")
+    somebodys = {"kind": "VirtualMachineInstanceMigration", "metadata": {"name": "somebodys", "namespace": VMS}}
+    story.apply({"apiVersion": "kubevirt.io/v1", **somebodys, "spec": {"vmiName": "plain"}})
+    story.cluster.wait(lambda: story.migration("somebodys").get("phase") == "Running", 60, "a migration that hangs")
+    limits = {"virtpools_update_batch": 1, "virtpools_update_timeout": 5}
+    error = playbooks.run("workload_update", story.writer.kubeconfig, **limits).refused()
+    assert "did not end within 5 s and was cancelled: it is Pending, and it has no target pod while 1 other " in error
+    assert "migration(s) run (KubeVirt's limits: spec.configuration.migrations)" in error
+    story.cluster.kubectl("delete", MIGRATIONS, "somebodys", "-n", VMS)
     found = story.module("workload_update")
     assert {each["name"]: each["result"] for each in found["vms"]} == dict.fromkeys(GUESTS, "done")
     assert "virtpools" not in [lease["metadata"]["name"] for lease in story.get("leases")["items"]]

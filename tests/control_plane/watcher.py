@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""An independent witness: follows nodes and handler pods through the watch API, without a gap, and remembers all of it."""
+"""An independent witness: it follows nodes and handler pods through the watch API without a gap, and records them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes import client
+from urllib3.exceptions import HTTPError
 
 from local_cluster import LocalCluster
+from local_cluster.kubevirt import CONTROL_PLANE
 
 NAMESPACE = "kubevirt"
-# On handlers with the value virt-handler, and on KubeVirt's other pods.
+# A label of KubeVirt's pods; handlers have the value virt-handler.
 COMPONENT = "kubevirt.io"
 OWNER = "virtpools.io/pool"
 PRIMARY = "primary"
@@ -30,7 +32,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of time in which a node had the same number of handler pods. Times are the witness's own clock."""
+    """A time in which the number of a node's handler pods did not change; by the clock of the witness."""
 
     handlers: int
     begin: float
@@ -44,7 +46,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Start:
-    """A handler pod that was made while somebody watched."""
+    """A handler pod that was created while the witness watched."""
 
     node: str
     daemonset: str
@@ -53,26 +55,29 @@ class Start:
 
 @dataclass
 class Seen:
-    """Everything about one node."""
+    """What the witness saw of one node."""
 
     owners: list[str] = field(default_factory=list)
-    """Values of the owner label in their order, the first being that from before; ``primary`` stands for none."""
+    """The values of the owner label in order, beginning with the one at the start; ``primary`` stands for no label."""
     intervals: list[Interval] = field(default_factory=list)
     unready: list[float] = field(default_factory=list)
-    """How long, each time, the node had no handler that was Ready."""
+    """The seconds of each time in which the node had no Ready handler."""
 
 
 class Watcher:
-    """Follows one cluster; a context manager, so that it sees the time before a run and after it, too.
+    """Follows one cluster. It is a context manager, so that it also sees the time before and after a run.
 
-    It lists, and watches from the list's resourceVersion on: no event in between is lost. An event that cannot be
-    followed any more (410 Gone) fails ``stop`` instead of being papered over.
+    It lists, then watches from the list's resourceVersion on, so that no event is lost. An API server that was restarted
+    no longer has the next event (410 Gone). The witness then lists each state of the cluster since, which etcd keeps for
+    minutes. So it misses nothing, but what happened meanwhile has the time at which it learned of it. When a watch fails
+    for good, ``stop`` and the end of the context fail.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
         """Watch as the administrator."""
         self._core = client.CoreV1Api(cluster.api_client)
         self._cluster = cluster
+        self._namespace = cluster.options.namespace
         self._lock = threading.Lock()
         self._pods: dict[str, Object] = {}
         self._nodes: dict[str, Object] = {}
@@ -80,13 +85,16 @@ class Watcher:
         self._since: dict[str, float] = {}
         self._unready_since: dict[str, float] = {}
         self._version: dict[str, str] = {}
+        self._last: dict[str, dict[str, Object]] = {}
         self._problems: list[str] = []
         self._threads: list[threading.Thread] = []
         self._markers: dict[str, threading.Event] = {}
-        self._responses: list[Any] = []
+        self._responses: dict[str, Any] = {}
         self._stopped = False
         self.nodes: dict[str, Seen] = defaultdict(Seen)
         self.starts: list[Start] = []
+        self.recovered = 0
+        """How many changes it learned of from etcd's history, because no watch told of them."""
 
     def __enter__(self) -> Watcher:
         """Begin to watch."""
@@ -104,14 +112,18 @@ class Watcher:
         self._follow("pods", self._list_pods, pods, self._pod_event)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Stop watching."""
+    def __exit__(self, failure: object, *_: object) -> None:
+        """Stop watching. A witness that has not seen everything fails the test, unless that has failed already."""
+        if failure is None and not self._stopped:
+            self.stop()
         self._stop()
 
     def stop(self) -> Watcher:
         """Catch up with everything that happened so far, stop, and return the witness with all that it saw."""
-        self._catch_up()
-        self._stop()
+        try:
+            self._catch_up()
+        finally:
+            self._stop()
         assert not self._problems, "\n".join(self._problems)
         return self
 
@@ -119,12 +131,12 @@ class Watcher:
 
     @property
     def crowded(self) -> list[str]:
-        """Return the nodes that at any time had two handler pods or more, whatever state these were in."""
+        """Return the nodes that had two or more handler pods at any time, in whatever state."""
         return sorted(name for name, seen in self.nodes.items() if any(each.handlers > 1 for each in seen.intervals))
 
     @property
-    def without(self) -> list[str]:
-        """Return the nodes that have no handler, or one that is not Ready, at the end."""
+    def without_ready_handler(self) -> list[str]:
+        """Return the nodes that have no Ready handler at the end."""
         return sorted(name for name in self._nodes if name in self._unready_since)
 
     @property
@@ -133,9 +145,9 @@ class Watcher:
         return dict(Counter(start.node for start in self.starts))
 
     def started(self, sizes: Iterable[int]) -> list[list[str]]:
-        """Return the nodes on which pools' handlers were started, in order, in groups of these sizes, and a last one of more.
+        """Return the nodes on which pool handlers were started, in order, in groups of these sizes and one of the rest.
 
-        Within a group they are sorted: nodes of one batch go side by side.
+        Each group is sorted, because the nodes of a batch are handed over at the same time.
         """
         nodes = iter([start.node for start in self.starts if start.daemonset != "virt-handler"])
         groups = [sorted(itertools.islice(nodes, size)) for size in sizes]
@@ -144,17 +156,17 @@ class Watcher:
 
     @property
     def handlers(self) -> dict[str, list[str]]:
-        """Return the DaemonSets that have a handler pod on each node at the end."""
+        """Return for each node the DaemonSets of its handler pods at the end."""
         with self._lock:
             return {name: sorted(_daemonset(pod) for pod in self._on(name)) for name in self._nodes}
 
     @property
     def images(self) -> dict[str, list[str]]:
-        """Return the images of the handler container on each node at the end."""
+        """Return for each node the images of its handler containers at the end."""
         return {name: sorted(_image(pod) for pod in self._on(name)) for name in self._nodes}
 
     def gaps(self) -> dict[str, float]:
-        """Return the longest time without a Ready handler of each node that had such a time."""
+        """Return for each node that had no Ready handler at any time the longest such time, in seconds."""
         with self._lock:
             return {name: max(seen.unready) for name, seen in self.nodes.items() if seen.unready}
 
@@ -164,10 +176,11 @@ class Watcher:
         return dict(json.loads(function(_preload_content=False, **arguments).data))
 
     def _list_pods(self, **arguments: Any) -> Any:
-        return self._core.list_namespaced_pod(NAMESPACE, label_selector=COMPONENT, **arguments)
+        return self._core.list_namespaced_pod(self._namespace, label_selector=COMPONENT, **arguments)
 
     def _follow(self, what: str, function: Any, listed: Object, handle: Any) -> None:
         self._version[what] = listed["metadata"]["resourceVersion"]
+        self._last[what] = {obj["metadata"]["uid"]: obj for obj in listed["items"]}
         thread = threading.Thread(target=self._watch, args=(what, function, handle), daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -175,32 +188,76 @@ class Watcher:
     def _watch(self, what: str, function: Any, handle: Any) -> None:
         try:
             while not self._stopped:
-                # From where the last watch ended: the API server ends each after a while.
-                self._watch_once(what, function, handle)
+                # Each watch goes on where the last one ended: the API server ends every watch after a while.
+                self._watch_or_recover(what, function, handle)
         except Exception as error:  # noqa: BLE001 (in a thread: whatever it is must reach the test)
             if not self._stopped:
                 self._problems.append(f"The watch of {what} failed: {error!r}")
 
+    def _watch_or_recover(self, what: str, function: Any, handle: Any) -> None:
+        try:
+            self._watch_once(what, function, handle)
+        except _Gone:
+            self._recover(what, function, handle)
+        except (HTTPError, client.ApiException) as error:
+            if isinstance(error, client.ApiException) and error.status < 500:
+                raise
+            self._rest()
+
+    @staticmethod
+    def _rest() -> None:
+        time.sleep(0.1)
+
     def _watch_once(self, what: str, function: Any, handle: Any) -> None:
-        response = function(
-            watch=True,
-            resource_version=self._version[what],
-            allow_watch_bookmarks=True,
-            timeout_seconds=3600,
-            _preload_content=False,
-        )
-        self._responses.append(response)
+        try:
+            response = function(
+                watch=True,
+                resource_version=self._version[what],
+                allow_watch_bookmarks=True,
+                timeout_seconds=3600,
+                _preload_content=False,
+            )
+        except client.ApiException as error:
+            raise _Gone if error.status == 410 else error from error
+        self._responses[what] = response
         for line in _lines(response):
             self._take(what, json.loads(line), handle)
 
     def _take(self, what: str, event: Object, handle: Any) -> None:
         obj = event["object"]
         if event["type"] == "ERROR":
-            raise RuntimeError(f"events of {what} were lost: {obj}")
+            raise _Gone if obj.get("code") == 410 else RuntimeError(f"the watch of {what} got {obj}")
         with self._lock:
             self._version[what] = obj["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
-                handle(event["type"], obj, time.monotonic())
+                self._apply(what, event["type"], obj, handle)
+
+    def _apply(self, what: str, kind: str, obj: Object, handle: Any) -> None:
+        if kind == "DELETED":
+            self._last[what].pop(obj["metadata"]["uid"], None)
+        else:
+            self._last[what][obj["metadata"]["uid"]] = obj
+        handle(kind, obj, time.monotonic())
+
+    def _recover(self, what: str, function: Any, handle: Any) -> None:
+        """Go through all states since the last event. Each is one write of the cluster, be it to one of these objects or not."""
+        present = int(self._list(function)["metadata"]["resourceVersion"])
+        for version in range(int(self._version[what]) + 1, present + 1):
+            exactly = {"resource_version": str(version), "resource_version_match": "Exact"}
+            listed = {obj["metadata"]["uid"]: obj for obj in self._list(function, **exactly)["items"]}
+            with self._lock:
+                self._compare(what, listed, handle)
+                self._version[what] = str(version)
+
+    def _compare(self, what: str, listed: dict[str, Object], handle: Any) -> None:
+        last = self._last[what]
+        for uid in last.keys() - listed.keys():
+            self.recovered += 1
+            self._apply(what, "DELETED", last[uid], handle)
+        for uid, obj in listed.items():
+            if uid not in last or last[uid]["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                self.recovered += 1
+                self._apply(what, "MODIFIED" if uid in last else "ADDED", obj, handle)
 
     def _node_event(self, kind: str, node: Object, now: float) -> None:
         name = node["metadata"]["name"]
@@ -215,8 +272,11 @@ class Watcher:
 
     def _note_node(self, node: Object) -> None:
         metadata = node["metadata"]
+        labels = metadata.get("labels") or {}
+        if CONTROL_PLANE in labels:
+            return  # handlers do not tolerate its taint; one that was started there all the same is among the starts
         self._nodes[metadata["name"]] = node
-        owner = (metadata.get("labels") or {}).get(OWNER, PRIMARY)
+        owner = labels.get(OWNER, PRIMARY)
         owners = self.nodes[metadata["name"]].owners
         if not owners or owners[-1] != owner:
             owners.append(owner)
@@ -253,25 +313,28 @@ class Watcher:
             self._unready_since.setdefault(node, now)
 
     def _on(self, node: str) -> list[Object]:
-        """Return the handler pods that a DaemonSet means for the node; it counts from the pod's creation on."""
+        """Return the handler pods of the node, each from its creation on, even before it is bound."""
         return [pod for pod in self._pods.values() if _node(pod) == node]
 
     def _catch_up(self) -> None:
-        """Wait until the watches delivered a write of ours: then they delivered everything before it."""
+        """Wait until both watches have delivered a write of ours, and so everything before it."""
         pod_marker, node_marker = (f"watcher-{what}-{time.time_ns()}" for what in ("pod", "node"))
         self._markers = {name: threading.Event() for name in (pod_marker, node_marker)}
         waiting = list(self._markers.values())
         labels = {COMPONENT: "watcher"}
-        # No scheduler takes it, so it never runs anywhere.
+        # There is no scheduler of this name, so the pod never runs.
         spec = {"schedulerName": "none", "containers": [{"name": "none", "image": "none.example/none:1"}]}
-        self._core.create_namespaced_pod(NAMESPACE, {"metadata": {"name": pod_marker, "labels": labels}, "spec": spec})
+        self._core.create_namespaced_pod(
+            self._namespace, {"metadata": {"name": pod_marker, "labels": labels}, "spec": spec}
+        )
         node = next(iter(self._nodes))
         self._core.patch_node(node, {"metadata": {"annotations": {"watcher": node_marker}}}, _preload_content=False)
         try:
-            for event in waiting:
-                assert event.wait(30), "\n".join(["The watches do not catch up.", *self._problems])
+            self._cluster.wait(
+                lambda: self._problems or all(each.is_set() for each in waiting), 30, "the watches to catch up"
+            )
         finally:
-            self._core.delete_namespaced_pod(pod_marker, NAMESPACE, grace_period_seconds=0)
+            self._core.delete_namespaced_pod(pod_marker, self._namespace, grace_period_seconds=0)
             self._core.patch_node(node, {"metadata": {"annotations": {"watcher": None}}}, _preload_content=False)
 
     def _stop(self) -> None:
@@ -282,9 +345,13 @@ class Watcher:
         with self._lock:
             for name, count in self._counts.items():
                 self.nodes[name].intervals.append(Interval(count, self._since.get(name, now), now))
-        for response in self._responses:
-            with contextlib.suppress(OSError):  # the server has just ended it
+        for response in [*self._responses.values()]:
+            with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has just ended
                 response.shutdown()  # close would wait for the thread that reads, until the next event or bookmark
+
+
+class _Gone(Exception):
+    """The API server no longer has the next event of a watch."""
 
 
 def _lines(response: Any) -> Any:
@@ -299,7 +366,7 @@ def _is_handler(pod: Object) -> bool:
 
 
 def _node(pod: Object) -> str:
-    """Return the node of a DaemonSet's pod: before it is bound, the one it is made for."""
+    """Return the node of a DaemonSet's pod; before the pod is bound, the one that its affinity names."""
     bound = pod["spec"].get("nodeName")
     if bound:
         return str(bound)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A server for mutating webhooks of tests: what others have between a launcher pod and its kubelet."""
+"""A server for the mutating webhooks of tests, like those with which other software changes launcher pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kinds import Kind
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import Kind
 from policy_server import ARENA
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class Webhooks:
     """An HTTPS server on the loopback; every webhook has a path of its own."""
 
     def __init__(self, server: ThreadingHTTPServer, authority: bytes) -> None:
-        """Use serve instead."""
+        """Use ``serve`` instead."""
         self._server = server
         self._authority = base64.b64encode(authority).decode()
 
     def webhook(self, name: str, arena: str, change: Callable[[Object], Patch], *, reinvocation: str) -> Object:
-        """Return a webhook for the pods of an arena that answers with what ``change`` makes of them."""
+        """Return a webhook for the pods of an arena that answers with the patch that ``change`` returns for a pod."""
         _Handler.changes[f"/{name}"] = change
         host, port = self._server.server_address[:2]
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _certificate() -> tuple[bytes, bytes]:
-    """Return a certificate of our own for the loopback, and its key."""
+    """Return a self-signed certificate for the loopback, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test webhooks")])
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -2,14 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes objects as a cluster with KubeVirt serves them, for tests: each one small, complete, and fresh."""
+"""Kubernetes objects as a cluster with KubeVirt serves them, for tests: small, complete, and new with every call."""
 
 from __future__ import annotations
 
 import copy
+import json
+import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, exclusion, names, snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, exclusion, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 
 NAMESPACE = "kubevirt"
 VERSION = "v1.9.0"
@@ -25,10 +28,10 @@ RAW_POOL = {"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": GP
 
 def pool(name="gpu", **fields):
     """A pool on the nodes labelled ``hw=<name>``."""
-    (made,) = parse_pools(
-        [{"name": name, "nodeSelector": {"hw": name}, "virtHandlerImage": f"{HANDLER_IMAGE}-{name}", **fields}]
+    (parsed,) = read_dialect(
+        OWN, [{"name": name, "nodeSelector": {"hw": name}, "virtHandlerImage": f"{HANDLER_IMAGE}-{name}", **fields}]
     )
-    return made
+    return parsed
 
 
 def kubevirt(*patches, placement=None, conditions=None, generation=2, **status):
@@ -72,6 +75,24 @@ def excluding_kubevirt(**fields):
     return kubevirt(dict(exclusion.PATCH), **fields)
 
 
+def under_hco(of_kubevirt, *terms, operations=()):
+    """A KubeVirt object that HCO manages, and the HyperConverged. ``terms``: the required ones of its user's placement."""
+    managed = copy.deepcopy(of_kubevirt)
+    managed["metadata"].setdefault("labels", {})[names.MANAGED_BY_LABEL] = "hco-operator"
+    placement = {"workload": {"affinity": affinity(*terms)}} if terms else {}
+    hyperconverged = {
+        "apiVersion": "hco.kubevirt.io/v1",
+        "kind": "HyperConverged",
+        "metadata": {
+            "name": names.HCO_NAME,
+            "namespace": NAMESPACE,
+            "annotations": {names.HCO_PATCH_ANNOTATION: json.dumps(list(operations))},
+        },
+        "spec": {"deployment": {"nodePlacements": placement}},
+    }
+    return managed, hyperconverged
+
+
 def affinity(*terms):
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
@@ -79,7 +100,7 @@ def affinity(*terms):
 def primary(*, excluded=True, terms=(), desired=3, ready=None, generation=1):
     """The virt-handler DaemonSet as virt-operator makes it, with the server's defaults.
 
-    ``excluded``: with our exclusion, in a term of its own or added to ``terms`` of the user's nodePlacement.
+    ``excluded``: it has our exclusion, added to each of ``terms`` (the user's nodePlacement) or as its only term.
     """
     shared_labels = {
         "app.kubernetes.io/component": "kubevirt",
@@ -185,16 +206,21 @@ def _launcher_container(name):
 
 
 def pool_daemonset(of_pool, of_primary=None, generation=1, desired=1):
-    """The DaemonSet of a pool as the API serves it after we applied it."""
-    made = copy.deepcopy(daemonsets.derive(of_primary or primary(), of_pool))
-    made["metadata"].update(uid=f"uid-{made['metadata']['name']}", resourceVersion="5", generation=generation)
-    made["status"] = {
+    """The DaemonSet of a pool as the API serves it after a run applied it."""
+    daemonset = copy.deepcopy(daemonsets.derive(of_primary or primary(), of_pool))
+    daemonset["metadata"].update(uid=f"uid-{daemonset['metadata']['name']}", resourceVersion="5", generation=generation)
+    daemonset["status"] = {
         "observedGeneration": generation,
         "desiredNumberScheduled": desired,
         "numberReady": desired,
         "updatedNumberScheduled": desired,
     }
-    return made
+    return daemonset
+
+
+def heartbeat(seconds):
+    """What virt-handler writes at this time, in seconds since 1970."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def node(
@@ -206,11 +232,14 @@ def node(
     ready=True,
     taints=(),
     images=(),
-    heartbeat="t0",
+    heartbeat="1970-01-01T00:16:00Z",
     schedulable=True,
     version="1",
 ):
-    """A node; ``owner``: value of its owner label, ``former``: of the annotation for the former owner."""
+    """A node with ``owner`` in its owner label and ``former`` in its annotation for the former owner.
+
+    Its handler reported a little before the clock of a World begins.
+    """
     all_labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name, **(labels or {})}
     all_labels[names.SCHEDULABLE_LABEL] = "true" if schedulable else "false"
     if owner is not None:
@@ -236,7 +265,7 @@ def node(
 
 
 def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, terminating=False, waiting=None):
-    """A handler pod on node ``on`` that the DaemonSet named ``of`` made; ``waiting``: reason of its container."""
+    """A handler pod on node ``on``, created by the DaemonSet ``of``; ``waiting``: why its container waits."""
     name = name or f"{of}-{on}"
     metadata = {
         "name": name,
@@ -264,18 +293,18 @@ def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, 
 
 
 def handlers_of(nodes, of_daemonsets):
-    """One Ready handler on every node, of the DaemonSet of its owner, from the present template."""
+    """One handler per node, created from its owner's DaemonSet as that is now; it is Ready where the node is."""
     by_owner = {ds["metadata"]["labels"].get(names.OWNER_LABEL, names.PRIMARY): ds for ds in of_daemonsets}
     pods = []
     for item in nodes:
         owner = item["metadata"]["labels"].get(names.OWNER_LABEL, names.PRIMARY)
         if owner in by_owner:
-            made_by = by_owner[owner]
+            daemonset = by_owner[owner]
             pods.append(
                 handler_pod(
                     item["metadata"]["name"],
-                    made_by["metadata"]["name"],
-                    template=daemonsets.template_of(made_by),
+                    daemonset["metadata"]["name"],
+                    template=daemonsets.template_of(daemonset),
                     ready=item["status"]["conditions"][0]["status"] == "True",
                 )
             )
@@ -283,11 +312,11 @@ def handlers_of(nodes, of_daemonsets):
 
 
 def snapshot_of(nodes=(), pools=(), *, of_kubevirt=None, of_primary=None, more=(), pods=None, **others):
-    """A snapshot of a settled cluster with the exclusion, where ``pools`` have their DaemonSets."""
+    """A snapshot of a settled cluster that has the exclusion and the DaemonSets of ``pools``."""
     stock = of_primary or primary()
     sets = [stock, *(pool_daemonset(found, stock) for found in pools), *more]
-    return snapshot.build(
-        kubevirts=[of_kubevirt or excluding_kubevirt()],
+    return build_snapshot(
+        of_kubevirt or excluding_kubevirt(),
         daemonsets=sets,
         nodes=nodes,
         pods=handlers_of(nodes, sets) if pods is None else pods,
@@ -295,8 +324,15 @@ def snapshot_of(nodes=(), pools=(), *, of_kubevirt=None, of_primary=None, more=(
     )
 
 
+def build_snapshot(of_kubevirt=None, *, admission=None, monitoring=None, native=None, complete=True, **objects):
+    """A snapshot of exactly these objects."""
+    parts = snapshot.ClusterObjects(**objects)
+    read = {"admission": admission, "monitoring": monitoring, "native": native, "complete": complete}
+    return snapshot.build(of_kubevirt or kubevirt(), parts, **read)
+
+
 def fresh_snapshot(nodes=(), **others):
-    """A snapshot of stock KubeVirt, before anything was done."""
+    """A snapshot of stock KubeVirt, before any run."""
     return snapshot_of(nodes, of_kubevirt=kubevirt(), of_primary=primary(excluded=False), **others)
 
 
@@ -305,5 +341,18 @@ def codes(findings, severity=None):
 
 
 def message(findings, code):
-    (found,) = [finding.message for finding in findings if finding.code == code]
-    return found
+    (text,) = [finding.message for finding in findings if finding.code == code]
+    return text
+
+
+def after_moves(nodes, moves):
+    """The nodes once these moves have been carried out."""
+    nodes = copy.deepcopy(nodes)
+    by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
+    for move in moves:
+        metadata = by_name[move.node]
+        metadata["labels"].pop(names.OWNER_LABEL, None)
+        if move.target != names.PRIMARY:
+            metadata["labels"][names.OWNER_LABEL] = move.target
+        metadata.get("annotations", {}).pop(names.FORMER_OWNER_ANNOTATION, None)
+    return nodes

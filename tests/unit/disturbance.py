@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What may happen to requests between a client and an API server, in memory or real."""
+"""Faults that a request can meet between a client and an API server, in memory or real."""
 
 from __future__ import annotations
 
 import json
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import NoAnswer, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
 
 
 def _status(code, reason, **headers):
@@ -25,23 +25,27 @@ ANSWERS = {
 }
 FAULTS = ("lost before", "lost after", "500 after", "stale", *ANSWERS)
 STALE_SECONDS = 1.5
-"""For so long after a write is a read answered as the same one was before it, if there was one.
+"""For this long after the write, a repeated read gets the answer that it got before the write.
 
-An API server does not do that: it answers reads like ours, without resourceVersion=0, with what was written last. A cache
-that somebody put between may, and then we must come to no harm.
+An API server does not do that: it answers reads without resourceVersion=0, such as ours, with the newest state. A cache
+in between may do it, and must not make a run do harm.
 """
 
 
 class Disturbance:
-    """Between a client and a server: lets requests through, but the ``number``th write meets ``fault``, once.
+    """Stands between a client and a server and passes requests on, but the ``number``th write of a kind meets ``fault``.
 
-    ``lost`` requests are carried out, or not, and get no answer; a ``slow`` answer comes after ``slow_seconds``; the
-    client is ``killed`` by a call of ``kill``. ``writes`` are all there were.
+    ``kind`` is a part of the method and path of a request; by default all are of the kind. ``met`` tells whether the write came.
+    A ``lost`` request gets no answer, whether the server carried it out (``after``) or not (``before``). A ``slow``
+    answer comes after ``slow_seconds``. ``killed`` calls ``kill``, which ends the client. ``writes`` lists all writes.
     """
 
-    def __init__(self, number=0, fault="", *, kill=None, slow_seconds=0.0, clock=time.monotonic, sleep=time.sleep):
+    def __init__(
+        self, number=0, fault="", *, kind="", kill=None, slow_seconds=0.0, clock=time.monotonic, sleep=time.sleep
+    ):
         self.writes = []
-        self._number, self._fault = number, fault
+        self.met = False
+        self._number, self._fault, self._kind = number, fault, kind
         self._kill = kill
         self._slow_seconds = slow_seconds
         self._clock, self._sleep = clock, sleep
@@ -49,14 +53,17 @@ class Disturbance:
         self._stale_until = 0.0
 
     def __call__(self, request, forward):
-        """The answer to a request that ``forward()`` carries out.
+        """The answer to a request, which ``forward()`` sends to the server.
 
-        :raises NoAnswer: where there is none.
+        :raises NoAnswer: if the client gets no answer.
         """
         if not is_write(request):
             return self._reading(request, forward)
         self.writes.append(f"{request.method} {request.path}")
-        return self._disturbed(forward) if len(self.writes) == self._number else forward()
+        if self.met or sum(self._kind in write for write in self.writes) != self._number:
+            return forward()
+        self.met = True
+        return self._disturbed(forward)
 
     def _reading(self, request, forward):
         what = (request.method, request.path, request.query)

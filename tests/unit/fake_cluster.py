@@ -2,20 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An API server in memory, behind the real client, and a cluster around it: time, a DaemonSet controller, kubelets."""
+"""An in-memory API server for the real client, and a cluster around it: a clock, a DaemonSet controller, kubelets."""
 
 from __future__ import annotations
 
 import copy
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import NoAnswer, Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import assignment, kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import handler_fit
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 LOST = NoAnswer("Connection reset by peer", sent=True)
@@ -31,10 +32,12 @@ _KINDS = {
     for kind in constant
     if isinstance(kind, kinds.Kind)
 }
-_MISFIT = "the server rejected our request due to an error in our request"
+_PATCH_REFUSED = "the server rejected our request due to an error in our request"
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """The answer to a request that the server refuses; ``before`` may raise it, too."""
+
     def __init__(self, status, reason, message="it said so", details=None):
         super().__init__(message)
         body = {"kind": "Status", "code": status, "reason": reason, "message": message, "details": details or {}}
@@ -42,10 +45,10 @@ class _Refused(Exception):
 
 
 class ApiServer:
-    """A transport that stores objects. ``writes`` are (verb, path) of what was stored, ``requests`` all there were.
+    """A transport that stores objects. ``writes`` lists verb and path of each stored write, ``requests`` every request.
 
-    ``before(request)`` and ``after(request)`` are called around each request; NoAnswer raised by the latter loses the
-    answer of a request that was carried out.
+    ``before(request)`` and ``after(request)`` are called around each request. When ``after`` raises NoAnswer, the
+    request was carried out but the client gets no answer.
     """
 
     server = "https://api.example:6443"
@@ -65,7 +68,7 @@ class ApiServer:
     def client(self, **options):
         return Cluster(self, **options)
 
-    # What tests see and do
+    # For tests
 
     def put(self, obj):
         kind = next(k for k in _KINDS.values() if (k.api_version, k.name) == (obj["apiVersion"], obj["kind"]))
@@ -94,10 +97,10 @@ class ApiServer:
 
     def send(self, request):
         self.requests.append(request)
-        self.before(request)
         try:
+            self.before(request)
             answer = self._answer(request)
-        except _Refused as refused:
+        except Refused as refused:
             return refused.response
         self.after(request)
         return Response(200, json.dumps(answer).encode())
@@ -111,8 +114,8 @@ class ApiServer:
         if namespace is not None and plural is None:
             plural, namespace, name = "namespaces", None, namespace
         if plural == "selfsubjectaccessreviews":
-            asked = request.body["spec"]["resourceAttributes"]
-            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}
+            attributes = request.body["spec"]["resourceAttributes"]
+            return {"status": {"allowed": (attributes["verb"], attributes["resource"]) not in self.denied}}
         if plural == "selfsubjectreviews":
             return {"status": {"userInfo": {"username": "tester"}}}
         kind = _KINDS.get((version, plural))
@@ -120,12 +123,12 @@ class ApiServer:
             served = [k.plural for k in _KINDS.values() if k.api_version == version and k.name not in self.unserved]
             return {"resources": [{"name": each} for each in served]}
         if kind is None or kind.name in self.unserved:
-            raise _Refused(404, "NotFound", "404 page not found")
+            raise Refused(404, "NotFound", "404 page not found")
         verb = {"GET": "get" if name else "list", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, "create"
         )
         if (verb, plural) in self.denied:
-            raise _Refused(403, "Forbidden", f"cannot {verb} {plural}")
+            raise Refused(403, "Forbidden", f"cannot {verb} {plural}")
         if verb == "list":
             return {"metadata": {}, "items": self._selected(kind, namespace, dict(request.query))}
         dry = ("dryRun", "All") in request.query or bool((request.body or {} if verb == "delete" else {}).get("dryRun"))
@@ -136,10 +139,10 @@ class ApiServer:
         key = (kind.api_version, kind.plural, namespace, name)
         live = self.objects.get(key)
         if verb == "create" and live is not None:
-            raise _Refused(409, "AlreadyExists")
+            raise Refused(409, "AlreadyExists")
         applied = request.content_type == "application/apply-patch+yaml"
         if live is None and verb != "create" and not applied:
-            raise _Refused(404, "NotFound", f'{kind.plural} "{name}" not found', {"name": name})
+            raise Refused(404, "NotFound", f'{kind.plural} "{name}" not found', {"name": name})
         if verb == "get":
             return live
         if not dry:
@@ -157,7 +160,7 @@ class ApiServer:
         wanted = copy.deepcopy(request.body)
         version = wanted["metadata"].get("resourceVersion")
         if live is not None and version not in (None, live["metadata"]["resourceVersion"]):
-            raise _Refused(409, "Conflict", "the object has been modified")
+            raise Refused(409, "Conflict", "the object has been modified")
         return wanted
 
     def _stored(self, key, live, wanted, dry):
@@ -179,7 +182,7 @@ class ApiServer:
     def _deleted(self, kind, key, live, options, dry):
         wanted_uid = (options.get("preconditions") or {}).get("uid")
         if wanted_uid not in (None, live["metadata"]["uid"]):
-            raise _Refused(409, "Conflict", "the UID in the precondition does not match")
+            raise Refused(409, "Conflict", "the UID in the precondition does not match")
         if dry:
             return live
         if kind is kinds.POD and names.KUBEVIRT_LABEL in live["metadata"]["labels"]:
@@ -190,36 +193,36 @@ class ApiServer:
         return live
 
     def _selected(self, kind, namespace, query):
-        found = []
+        selected = []
         for obj in self.all(kind):
             metadata = obj["metadata"]
             if namespace is not None and metadata.get("namespace") != namespace:
                 continue
-            if not _labelled(metadata.get("labels") or {}, query.get("labelSelector", "")):
+            if not _meets_label_selector(metadata.get("labels") or {}, query.get("labelSelector", "")):
                 continue
-            if not _has(obj, query.get("fieldSelector", "")):
+            if not _meets_field_selector(obj, query.get("fieldSelector", "")):
                 continue
-            found.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
-        return found
+            selected.append({k: v for k, v in obj.items() if k not in ("apiVersion", "kind")})
+        return selected
 
 
-def _labelled(labels, selector):
-    """Whether labels are as a selector asks for: keys alone, with a value, or with values in brackets."""
-    wanted = [_WANTED.fullmatch(part).groups() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", selector)]
-    return all(_fits(labels.get(key), operator, values or "") for key, operator, values in wanted)
+def _meets_label_selector(labels, selector):
+    """Whether labels meet a selector made of ``key``, ``key=value``, ``key in (...)`` and ``key notin (...)``."""
+    wanted = [_REQUIREMENT.fullmatch(part).groups() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", selector)]
+    return all(_meets(labels.get(key), operator, values or "") for key, operator, values in wanted)
 
 
-_WANTED = re.compile(r"([^ =]+)(?:(=| in | notin )\(?([^)]*)\)?)?")
+_REQUIREMENT = re.compile(r"([^ =]+)(?:(=| in | notin )\(?([^)]*)\)?)?")
 
 
-def _fits(value, operator, values):
+def _meets(value, operator, values):
     if operator is None:
         return value is not None
     return (value in values.split(",")) is (operator != " notin ")
 
 
-def _has(obj, selector):
-    """Whether a field of an object has the value that a field selector asks for."""
+def _meets_field_selector(obj, selector):
+    """Whether an object meets a field selector with at most one field."""
     path, _equals, value = selector.partition("=")
     for part in path.split(".") if path else ():
         obj = obj.get(part) or {}
@@ -227,7 +230,7 @@ def _has(obj, selector):
 
 
 def _served(obj):
-    """As the API server serves it: empty labels and annotations are absent."""
+    """The object as the API server serves it: without empty labels and annotations."""
     for field in ("labels", "annotations"):
         if not obj["metadata"].get(field):
             obj["metadata"].pop(field, None)
@@ -241,7 +244,7 @@ def _merged(live, applied):
 
 
 def _patched(live, operations):
-    """RFC 6902, as far as we use it; null stands for absent in a test, as in the API server."""
+    """Apply a JSON patch (RFC 6902) as far as we use it; a test for null passes on an absent value, as there."""
     changed = copy.deepcopy(live)
     for operation in operations:
         *above, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].lstrip("/").split("/")]
@@ -249,40 +252,40 @@ def _patched(live, operations):
         for part in above:
             holder = holder.get(part)
             if not isinstance(holder, dict):
-                raise _Refused(422, "Invalid", _MISFIT)
+                raise Refused(422, "Invalid", _PATCH_REFUSED)
         if operation["op"] == "test":
             if holder.get(last) != operation["value"]:
-                raise _Refused(422, "Invalid", _MISFIT)
+                raise Refused(422, "Invalid", _PATCH_REFUSED)
         elif operation["op"] == "add":
             holder[last] = copy.deepcopy(operation["value"])
         elif last not in holder:
-            raise _Refused(422, "Invalid", _MISFIT)
+            raise Refused(422, "Invalid", _PATCH_REFUSED)
         else:
             del holder[last]
     return changed
 
 
-# A cluster that moves ------------------------------------------------------------------------------------------------
+# A cluster whose time passes -----------------------------------------------------------------------------------------
 
 
 @dataclass
 class Behaviour:
-    """How pods of one DaemonSet behave on one node, in seconds. None: never."""
+    """How the pods of a DaemonSet behave on a node. Times are in seconds; None means never."""
 
     stop: float | None = 2.0
     start: float | None = 3.0
     heartbeat: float | None = 1.0
     broken: str | None = None
-    """Reason of a container that cannot start."""
+    """Why the container waits for ever, as in ImagePullBackOff; None: it starts."""
     killed: bool = False
-    """It ends without telling that its node is not schedulable any more."""
+    """The handler ends without marking its node unschedulable."""
 
 
 class World(ApiServer):
-    """Nodes, DaemonSets and time: a controller that sees changes late, kubelets that start and stop pods.
+    """A cluster with a clock, a DaemonSet controller that sees changes after ``lag`` seconds, and kubelets.
 
-    ``behave[daemonset, node]`` (or ``[daemonset, None]``) says how pods behave; ``at`` maps times to calls.
-    Whenever two handler pods are on a node, ``doubled`` notes it.
+    ``behave[daemonset, node]`` (or ``[daemonset, None]``) says how pods behave; ``at`` maps times to functions to call
+    then. ``doubled`` records each time and node with two handler pods.
     """
 
     TICK = 0.25
@@ -319,49 +322,66 @@ class World(ApiServer):
         return Node.of(self.find(kinds.NODE, name))
 
     def pods(self, node="n1"):
-        return [pod for pod in self.all(kinds.POD) if pod["spec"].get("nodeName") == node and _handles(pod)]
+        return [pod for pod in self.all(kinds.POD) if pod["spec"].get("nodeName") == node and _is_handler(pod)]
 
     def handlers(self, node="n1"):
-        """DaemonSets of the handler pods on a node that are Ready."""
-        ready = [p for p in self.pods(node) if p["status"]["conditions"][0]["status"] == "True"]
+        """The DaemonSets of the Ready handler pods on a node."""
+        ready = [p for p in self.pods(node) if self._is_ready(p)]
         return [pod["metadata"]["ownerReferences"][0]["name"] for pod in ready]
 
+    @staticmethod
+    def _is_ready(pod):
+        return pod["status"]["conditions"][0]["status"] == "True"
+
     def behaviour(self, pod):
-        made_by = pod["metadata"]["ownerReferences"][0]["name"]
-        of_set = self.behave.get((made_by, None), Behaviour())
-        return self.behave.get((made_by, pod["spec"]["nodeName"]), of_set)
+        daemonset = pod["metadata"]["ownerReferences"][0]["name"]
+        default = self.behave.get((daemonset, None), Behaviour())
+        return self.behave.get((daemonset, pod["spec"]["nodeName"]), default)
 
     def _tick(self):
         self._control()
-        for pod in [pod for pod in self.all(kinds.POD) if _handles(pod)]:
+        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
             self._run(pod)
         for node in self.all(kinds.NODE):
             if len(self.pods(node["metadata"]["name"])) > 1:
                 self.doubled.append((self.now, node["metadata"]["name"]))
 
     def _lasts(self, key, seconds):
-        """Whether what ``key`` stands for has been so for this long."""
+        """Whether the state called ``key`` has lasted this long; it begins with the first call."""
         return seconds is not None and self.now - self._since.setdefault(key, self.now) >= seconds
 
     def _control(self):
-        """The DaemonSet controller. A pod that still ends counts as there, for its own DaemonSet only."""
+        """The DaemonSet controller. A terminating pod still counts, but only for its own DaemonSet."""
+        nodes = self.all_nodes()
         for daemonset in self.all(kinds.DAEMON_SET):
             name = daemonset["metadata"]["name"]
             daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
-            for node in self.all(kinds.NODE):
+            for node in nodes:
                 self._control_node(daemonset, name, node)
-        for pod in [pod for pod in self.all(kinds.POD) if _handles(pod)]:
+        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
             if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
-    def _control_node(self, daemonset, name, obj):
-        node = Node.of(obj)
+    def all_nodes(self):
+        return [Node.of(obj) for obj in self.all(kinds.NODE)]
+
+    @staticmethod
+    def wants(daemonset, node):
+        """Whether a DaemonSet should have a pod on a node."""
         template = daemonset["spec"]["template"]
         selected = template["spec"].get("nodeSelector", {}).get(names.OWNER_LABEL)
-        wanted = assignment.unfit(template, node) is None and selected in (None, node.labels.get(names.OWNER_LABEL))
+        return handler_fit.unfit(template, node) is None and selected in (None, node.labels.get(names.OWNER_LABEL))
+
+    def keeps(self, daemonset, node):
+        """Whether a DaemonSet leaves a pod alone that is there: a NoSchedule taint only keeps new ones off."""
+        remaining = tuple(taint for taint in node.taints if taint["effect"] != "NoSchedule")
+        return self.wants(daemonset, replace(node, taints=remaining))
+
+    def _control_node(self, daemonset, name, node):
+        wanted = self.wants(daemonset, node)
         there = [p for p in self.pods(node.name) if p["metadata"]["ownerReferences"][0]["name"] == name]
         key = ("control", name, node.name)
-        if wanted == bool(there):
+        if wanted == bool(there) or (there and self.keeps(daemonset, node)):
             self._since.pop(key, None)
         elif self._lasts(key, self.lag):
             self._since.pop(key)
@@ -373,7 +393,7 @@ class World(ApiServer):
     def _create(self, daemonset, node):
         self._count += 1
         while self.find(kinds.POD, f"{daemonset['metadata']['name']}-{self._count}", builders.NAMESPACE):
-            self._count += 1  # of a world that this one goes on from
+            self._count += 1  # the name is taken: this world continues an earlier one
         annotations = daemonset["spec"]["template"]["metadata"].get("annotations") or {}
         pod = builders.handler_pod(
             node,
@@ -382,7 +402,7 @@ class World(ApiServer):
             ready=False,
             name=f"{daemonset['metadata']['name']}-{self._count}",
         )
-        self.put(pod)
+        return self.put(pod)
 
     def _run(self, pod):
         """The kubelet, and the handler inside the pod."""
@@ -397,13 +417,13 @@ class World(ApiServer):
         if behaviour.broken:
             waiting = {"reason": behaviour.broken, "message": "it says why"}
             pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
-        elif self._lasts(("start", name), behaviour.start):
+        elif (not Node.of(node).pressure or self._is_ready(pod)) and self._lasts(("start", name), behaviour.start):
             pod["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "True"}])
             if self._lasts(("heartbeat", name), behaviour.heartbeat):
                 node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
                 annotations = node["metadata"].setdefault("annotations", {})
-                annotations[names.HEARTBEAT_ANNOTATION] = f"{name} {int(self.now)}"
+                annotations[names.HEARTBEAT_ANNOTATION] = builders.heartbeat(self.now)
 
 
-def _handles(pod):
+def _is_handler(pod):
     return pod["metadata"].get("labels", {}).get(names.KUBEVIRT_LABEL) == names.HANDLER

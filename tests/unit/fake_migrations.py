@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
 
 VMI = kinds.VIRTUAL_MACHINE_INSTANCE
@@ -34,8 +35,10 @@ def vm(name="vm", on="n1", image=builders.LAUNCHER_IMAGE, *, migratable=True, ph
 class Kubevirt:
     """Migrates VMs of ``world`` to the node ``to``, where their pods get ``image``.
 
-    ``fail`` and ``stick``: names of VMIs whose migration fails, or never gets anywhere.
+    ``fail`` names the VMIs whose migration fails, ``stick`` those whose migration never ends, for want of a node.
     """
+
+    NO_NODE = "0/4 nodes are available: 4 Insufficient cpu."
 
     def __init__(self, world, image=builders.GPU_LAUNCHER_IMAGE, to="n2", fail=(), stick=(), seconds=2.0):
         self.world = world
@@ -53,6 +56,15 @@ class Kubevirt:
             self.tick()
 
         world._tick = both
+        delete = world._deleted
+
+        def deleted(kind, key, live, options, dry):
+            """A migration takes its waiting pod along at once."""
+            if kind is MIGRATION and not dry:
+                self.world.drop(kinds.POD, f"target-{live['metadata']['uid']}", live["metadata"]["namespace"])
+            return delete(kind, key, live, options, dry)
+
+        world._deleted = deleted
 
     def tick(self):
         active = [
@@ -65,15 +77,31 @@ class Kubevirt:
             since = self._since.setdefault(migration["metadata"]["uid"], self.world.now)
             if name in self.fail:
                 status.update(phase="Failed", migrationState={"failureReason": "the target ran out of memory"})
-            elif name not in self.stick and self.world.now - since >= self.seconds:
+            elif name in self.stick:
+                self._wait(migration)
+            elif self.world.now - since >= self.seconds:
                 self._switch(migration["metadata"]["namespace"], name, migration["metadata"]["uid"])
                 status["phase"] = "Succeeded"
 
-    def _switch(self, namespace, name, migration):
-        vmi = self.world.find(VMI, name, namespace)
+    def _source(self, vmi):
         uid = vmi["metadata"]["uid"]
         of_vmi = [p for p in self.world.all(kinds.POD) if p["metadata"]["labels"].get("kubevirt.io/created-by") == uid]
-        (source,) = [pod for pod in of_vmi if pod["status"]["phase"] == "Running"]
+        return next(pod for pod in of_vmi if pod["status"]["phase"] == "Running")
+
+    def _wait(self, migration):
+        """The target pod stays without a node."""
+        namespace, uid = migration["metadata"]["namespace"], migration["metadata"]["uid"]
+        target = copy.deepcopy(self._source(self.world.find(VMI, migration["spec"]["vmiName"], namespace)))
+        target["metadata"].update(name=f"target-{uid}", uid=f"target-{uid}")
+        target["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = uid
+        del target["spec"]["nodeName"]
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": self.NO_NODE}
+        target["status"] = {"phase": "Pending", "conditions": [condition]}
+        self.world.put(target)
+
+    def _switch(self, namespace, name, migration):
+        vmi = self.world.find(VMI, name, namespace)
+        source = self._source(vmi)
         text = json.dumps(source)
         for image in set(LauncherPod.of(source).launcher_images.values()):
             text = text.replace(json.dumps(image), json.dumps(self.image))

@@ -2,35 +2,52 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rest of a cluster that whole runs need: virt-operator, counts in DaemonSets' status, kubelets that pull images."""
+"""What whole runs need besides a World: HCO, virt-operator, counts in a DaemonSet's status, kubelets that pull images."""
 
 from __future__ import annotations
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import assignment, exclusion, kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.snapshot import Node
+import copy
+import json
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 
+GENERATION = "pod-template-generation"
+"""As the DaemonSet controller labels pods."""
+
 
 class OperatedWorld(World):
-    """A world whose primary gets and loses the exclusion as the KubeVirt object says, and restarts one by one."""
-
-    def __init__(self, *objects, **others):
-        super().__init__(*objects, **others)
-        self._generations = {}
+    """A world with virt-operator: it keeps the exclusion as the KubeVirt object says, and restarts pods one by one."""
 
     def _tick(self):
+        self._render()
         self._operate()
         super()._tick()
         self._restart_outdated()
+        nodes = self.all_nodes()
         for daemonset in self.all(kinds.DAEMON_SET):
-            daemonset["status"].update(self._counts(daemonset))
+            daemonset["status"].update(self._counts(daemonset, nodes))
         for pod in self.all(kinds.POD):
             if names.PULL_LABEL in pod["metadata"].get("labels", {}):
                 self._pull(pod)
 
+    def _render(self):
+        """HCO, if it is there: the KubeVirt object has what it renders, with the operations of its annotation."""
+        for hyperconverged in self.all(kinds.HYPER_CONVERGED):
+            operations = (hyperconverged["metadata"].get("annotations") or {}).get(names.HCO_PATCH_ANNOTATION, "[]")
+            spec = _patched(builders.kubevirt()["spec"], json.loads(operations))
+            (kubevirt,) = self.all(kinds.KUBEVIRT)
+            if kubevirt["spec"] == spec:
+                self._since.pop("render", None)
+            elif self._lasts("render", self.lag):
+                kubevirt["spec"] = spec
+                kubevirt["metadata"]["generation"] += 1
+                self.touch(kubevirt)
+
     def _operate(self):
-        """virt-operator: late, as all controllers."""
+        """virt-operator, which sees changes late, like every controller."""
         (kubevirt,) = self.all(kinds.KUBEVIRT)
         live = self._primary()
         kubevirt["status"]["observedGeneration"] = kubevirt["metadata"]["generation"]
@@ -51,13 +68,13 @@ class OperatedWorld(World):
         return [p for p in pods if (p["metadata"].get("ownerReferences") or [{}])[0].get("name") == owner]
 
     def _create(self, daemonset, node):
-        super()._create(daemonset, node)
-        for pod in self._of(daemonset):
-            self._generations.setdefault(pod["metadata"]["name"], daemonset["metadata"]["generation"])
+        pod = super()._create(daemonset, node)
+        pod["metadata"]["labels"][GENERATION] = str(daemonset["metadata"]["generation"])
+        return pod
 
     def _is_current(self, pod):
-        """Pods that were there before are of the first generation."""
-        return self._generations.get(pod["metadata"]["name"], 1) == self._primary()["metadata"]["generation"]
+        """Whether a pod has the primary's current template; a pod that the test put there has the first one."""
+        return pod["metadata"]["labels"].get(GENERATION, "1") == str(self._primary()["metadata"]["generation"])
 
     def _restart_outdated(self):
         pods = self._of(self._primary())
@@ -65,15 +82,9 @@ class OperatedWorld(World):
         if outdated and all(_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
             outdated[0]["metadata"]["deletionTimestamp"] = "now"
 
-    def _counts(self, daemonset):
-        template, pods = daemonset["spec"]["template"], self._of(daemonset)
-        selected = template["spec"]["nodeSelector"].get(names.OWNER_LABEL)
-        nodes = [Node.of(obj) for obj in self.all(kinds.NODE)]
-        wanted = [
-            node
-            for node in nodes
-            if assignment.unfit(template, node) is None and selected in (None, node.labels.get(names.OWNER_LABEL))
-        ]
+    def _counts(self, daemonset, nodes):
+        pods = self._of(daemonset)
+        wanted = [node for node in nodes if self.wants(daemonset, node)]
         current = pods if daemonset is not self._primary() else [pod for pod in pods if self._is_current(pod)]
         return {
             "desiredNumberScheduled": len(wanted),
@@ -94,3 +105,20 @@ class OperatedWorld(World):
 
 def _ready(pod):
     return pod["status"]["conditions"][0]["status"] == "True"
+
+
+def _patched(spec, operations):
+    """A KubeVirt spec with operations of HyperConverged's annotation, of which we send only ``add``."""
+    document = {"spec": copy.deepcopy(spec)}
+    for operation in operations:
+        assert operation["op"] == "add", operation
+        *above, last = operation["path"].lstrip("/").split("/")
+        target = document
+        for part in above:
+            target = target[part]
+        if isinstance(target, list):
+            assert last == "-", operation
+            target.append(operation["value"])
+        else:
+            target[last] = copy.deepcopy(operation["value"])
+    return document["spec"]

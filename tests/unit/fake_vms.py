@@ -2,28 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A KubeVirt that starts the VirtualMachines of a World, and lets them go."""
+"""A KubeVirt that starts the VirtualMachines of a World, and stops them when they are deleted."""
 
 from __future__ import annotations
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import vms
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 
 class Kubevirt:
-    """Gives every VirtualMachine of ``world`` an instance with a launcher pod, and takes both away with it.
+    """Creates an instance and a launcher pod for every VirtualMachine of ``world``, and deletes both with it.
 
-    They get to ``phase`` on the node ``on``, and the pod has ``image``. ``lingering``: instances stay.
+    Instances reach ``phase`` on the node ``on`` (None: the first that they ask for). Their pods have ``image``, if there
+    is no ``admitted``, the function that makes a pod what admission makes of it. ``lingering``: nothing is deleted.
     """
 
-    def __init__(self, world, *, phase="Running", on="gpu-0", image=vms.IMAGE):
+    def __init__(self, world, *, phase="Running", on="gpu-0", image=vms.IMAGE, admitted=None):
         self.world = world
         self.phase = phase
         self.on = on
         self.image = image
+        self.admitted = admitted
         self.lingering = False
         self.seen = []
-        """The VirtualMachines there were."""
+        """Every VirtualMachine that it started."""
         tick = world._tick
 
         def both():
@@ -46,8 +48,19 @@ class Kubevirt:
                 self.world.drop(kinds.POD, f"virt-launcher-{name}", namespace)
 
     def _start(self, name, namespace, template):
-        self.world.put(vms.vmi(name, self.on, namespace=namespace, phase=self.phase))
+        on = self.on or _wanted_nodes(template)[0]
+        self.world.put(vms.vmi(name, on, namespace=namespace, phase=self.phase))
         labels = template["metadata"]["labels"]
-        pod = vms.launcher(name, self.on, image=self.image, namespace=namespace, labels=labels)
+        if self.admitted is None:
+            pod = vms.launcher(name, on, image=self.image, namespace=namespace, labels=labels)
+        else:
+            plain = {"pool": None, "device": False, "image": builders.LAUNCHER_IMAGE}
+            pod = self.admitted(vms.launcher(name, on, namespace=namespace, labels=labels, **plain))
         pod["metadata"]["labels"][names.CREATED_BY_LABEL] = f"uid-{name}"
         self.world.put(pod)
+
+
+def _wanted_nodes(template):
+    required = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = required["nodeSelectorTerms"][0]["matchExpressions"]
+    return expression["values"]

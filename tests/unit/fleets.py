@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 SETTINGS = settings(max_examples=60, deadline=None)
-"""An example is a whole plan; a busy machine takes its time."""
+"""No deadline: an example makes a whole plan, which takes long on a busy machine."""
 
 KEYS = ("hw", "disk")
 VALUES = ("a", "b")
@@ -27,7 +27,7 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 @dataclass(frozen=True)
 class Fleet:
-    """Nodes (as the API serves them), the pools asked for, and the names of pools that exist and were not."""
+    """Nodes as the API serves them, the listed pools, and the names of pools that exist but are no longer listed."""
 
     nodes: list
     pools: list
@@ -35,7 +35,7 @@ class Fleet:
 
 
 def expected_owner(node, pools, kept):
-    """Who should own a node, as docs/ say it: the first pool that matches, a kept pool that has it, the primary."""
+    """Who should own a node by docs/: the first pool that matches, else the kept pool that has it, else the primary."""
     labels = node["metadata"]["labels"]
     for pool in pools:
         if all(labels.get(key) == value for key, value in pool.node_selector.items()) and all(
@@ -73,7 +73,7 @@ def _expressions():
 def _pools(draw, name):
     selector = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1))
     fields = {}
-    # On another key than nodeSelector's, so that the two do not contradict each other.
+    # Only keys that nodeSelector does not use, so that the two do not contradict each other.
     free = [e for e in draw(st.lists(_expressions(), max_size=1)) if e["key"] not in selector]
     if free:
         fields["nodeExpressions"] = free

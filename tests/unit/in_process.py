@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Modules in this process, from arguments to the JSON they answer."""
+"""Runs modules in this process, from their arguments to the JSON that they print."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MODULES = "ansible_collections.virtpools.kubevirt.plugins.modules"
 
 
 def run_module(name, *, check=False, **arguments):
-    """A module's result."""
-    found = importlib.import_module(f"{MODULES}.{name}")
+    """Run a module and return its result."""
+    module = importlib.import_module(f"{MODULES}.{name}")
     output = io.StringIO()
     with (
         contextlib.redirect_stdout(output),
         _arguments({**arguments, "_ansible_check_mode": check}),
         pytest.raises(SystemExit) as caught,
     ):
-        found.main()
+        module.main()
     result = json.loads(output.getvalue())
     assert bool(result.get("failed")) == bool(caught.value.code)
     assert "Traceback" not in result.get("msg", "")

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launcher pods of every kind of VM, pool lists and nodes: by hand, and random ones that a seed repeats.
+"""Launcher pods of every kind of VM, pool lists and nodes: some written by hand, others random from a seed.
 
-All draw from the same few labels, devices and namespaces, so that pools and pods meet often, and just miss as often.
+All use the same few labels, devices and namespaces, so that pools and pods often match, and as often just do not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HOSTILE = (
     "~0~1/",
     "l" * 2000,
 )
-"""Texts that mean something to somebody; labels cannot hold them, variables, annotations and users' images can."""
+"""Texts with a special meaning somewhere. Labels cannot hold them; variables, annotations and users' images can."""
 
 SPOOF = {
     "virtpools.io/pool": "gpu",
@@ -123,10 +123,11 @@ def launcher_pod(
     devices=None,
     affinity=None,
     tolerations=None,
+    pull_secrets=None,
     annotations=None,
     stock=STOCK,
 ):
-    """A launcher pod with what a policy looks at, or might confuse with that."""
+    """A launcher pod with everything that a policy looks at, or might mistake for it."""
     parts = KINDS[kind]
     limits = {KVM: "1", "devices.kubevirt.io/tun": "1"}
     limits |= {key: str(count) for key, count in {**parts.get("devices", {}), **(devices or {})}.items()}
@@ -169,6 +170,8 @@ def launcher_pod(
         pod["spec"]["affinity"] = affinity
     if tolerations is not None:
         pod["spec"]["tolerations"] = tolerations
+    if pull_secrets is not None:
+        pod["spec"]["imagePullSecrets"] = [{"name": secret} for secret in pull_secrets]
     return with_stock(pod, stock)
 
 
@@ -201,6 +204,8 @@ def expression(key, operator, *values):
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
+PULL_SECRETS = ("disks", "launchers", "mirror.example")
+"""KubeVirt gives launcher pods those of container disks."""
 HOST_MODEL = expression("node-labeller.kubevirt.io/obsolete-host-model", "DoesNotExist")
 
 
@@ -223,6 +228,7 @@ def random_pod(rng: random.Random, name):
         devices={rng.choice(DEVICES): rng.randint(1, 8) for _ in range(rng.choice((0, 0, 0, 1, 2)))},
         affinity=_affinity(rng),
         tolerations=rng.choice((None, [], [_toleration(rng) for _ in range(rng.randint(1, 3))])),
+        pull_secrets=rng.choice((None, None, [], rng.sample(PULL_SECRETS, rng.randint(1, 3)))),
         annotations=_annotations(rng),
         stock=rng.choice((STOCK, STOCK, "virt-launcher", f"10.0.0.1:5000/kubevirt/virt-launcher@sha256:{'0' * 64}")),
     )
@@ -316,7 +322,7 @@ def _node_expression(rng):
 
 
 def _about_the_owner(rng):
-    """What owners of VMs might write who know our label."""
+    """Requirements that owners of VMs might write if they know our label."""
     operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist"))
     if operator in ("Exists", "DoesNotExist"):
         return expression(OWNER, operator)
@@ -339,7 +345,7 @@ def _toleration(rng):
 
 
 def _distinction(toleration):
-    """What tells a toleration from another to Kubernetes."""
+    """The fields by which Kubernetes compares tolerations."""
     return tuple(
         toleration.get(field, "Equal" if field == "operator" else "")
         for field in ("key", "operator", "value", "effect")
@@ -386,6 +392,8 @@ def _pool(rng, name):
     if rng.random() < 0.5:
         tolerations = [_toleration(rng) for _ in range(rng.randint(1, 3))]
         pool["tolerations"] = list({_distinction(each): each for each in tolerations}.values())
+    if "virtLauncherImage" in pool and rng.random() < 0.4:
+        pool["virtLauncherPullSecrets"] = [{"name": each} for each in rng.sample(PULL_SECRETS, rng.randint(1, 2))]
     return pool
 
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The judge of launcher policies: what is wrong with a launcher pod that a policy has changed.
+"""The judge of launcher policies: it knows the pod that a policy has to make, and finds what is wrong with another one.
 
-Written from the design alone. It shares no code with the policies it judges, nor with the matcher that predicts them:
-pools are plain mappings in our own form, and where a pod can land is worked out node by node.
+It is written from the design alone and shares no code with the policies that it judges or the matcher that predicts them:
+pools are plain mappings in our own form, and it checks node by node where a pod can land.
 """
 
 from __future__ import annotations
@@ -74,22 +74,80 @@ def _has_labels(vm_labels, labels):
     )
 
 
+# What is right ------------------------------------------------------------------------------------------------------
+
+
+def admitted(pools, images, before, *, namespace_labels, digest, canaries=None):
+    """The pod that a policy without fault makes of ``before``; the parameters are those of ``faults``."""
+    won = winner(pools, images, before, namespace_labels)
+    after = copy.deepcopy(before)
+    stock = compute(before)["image"]
+    owner = won["name"] if won else UNMATCHED
+    after["metadata"].setdefault("annotations", {}).update({POOL_ANNOTATION: owner, POLICY_ANNOTATION: digest})
+    _replace_image(after["spec"], stock, image(won, images, canaries or {}, before) or stock)
+    kept = [variable for variable in compute(after).get("env", ()) if variable["name"] not in OURS]
+    ours = [{"name": POOL_VARIABLE, "value": owner}, {"name": STOCK_VARIABLE, "value": stock}]
+    compute(after)["env"] = [*kept, *ours]
+    had = before["spec"].get("tolerations", [])
+    known = set(map(_toleration, had))
+    missing = {_toleration(each): each for each in (won or {}).get("tolerations", ()) if _toleration(each) not in known}
+    if missing:
+        after["spec"]["tolerations"] = [*had, *missing.values()]
+    _require(after["spec"], _owner_requirement(won, pools))
+    secrets = before["spec"].get("imagePullSecrets", [])
+    secrets = [*secrets, *(each for each in (won or {}).get("virtLauncherPullSecrets", ()) if each not in secrets)]
+    if secrets:
+        after["spec"]["imagePullSecrets"] = secrets
+    return after
+
+
+def _replace_image(spec, stock, target):
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container["image"] = target if container["image"] == stock else container["image"]
+    for volume in spec.get("volumes", ()):
+        if volume.get("image", {}).get("reference") == stock:
+            volume["image"]["reference"] = target
+
+
+def _owner_requirement(won, pools):
+    if won:
+        return {"key": OWNER, "operator": "In", "values": [won["name"]]}
+    kept_off = sorted(pool["name"] for pool in pools if _unmatched(pool) == "keep_off")
+    if len(kept_off) == len(pools):
+        return {"key": OWNER, "operator": "DoesNotExist"}
+    return {"key": OWNER, "operator": "NotIn", "values": [*kept_off, IN_TRANSIT]}
+
+
+def _require(spec, requirement):
+    """Add a requirement to each term; one that is empty selects no node and stays so."""
+    of_nodes = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    if required not in of_nodes:
+        of_nodes[required] = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+        return
+    for term in of_nodes[required]["nodeSelectorTerms"]:
+        if term.get("matchExpressions") or term.get("matchFields"):
+            term["matchExpressions"] = [*(term.get("matchExpressions") or ()), requirement]
+
+
 # What is wrong ------------------------------------------------------------------------------------------------------
 
 
 def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=(), canaries=None):
     """Everything that is wrong with ``after``, which a policy made of ``before``; a sentence each.
 
-    ``before`` is what the server makes of the pod without the policy. ``former`` are tolerations that a pool may have
-    left behind which won before the pod asked for more. ``canaries`` has the images of pools for their canaries.
+    ``before`` is the pod as the server returns it without the policy. ``former`` are pools that may have won before the pod
+    asked for more, whose tolerations and pull secrets may be left. ``canaries`` has the images of pools for their canaries.
     """
+    tolerations_left = [each for pool in former for each in pool.get("tolerations", ())]
     won = winner(pools, images, before, namespace_labels)
     return [
         *_wrong_annotations(won, after, digest),
         *_wrong_images(image(won, images, canaries or {}, before), before, after),
         *_wrong_variables(won, before, after),
-        *_wrong_tolerations(won, before, after, former),
-        *_wrong_nodes(won, pools, before, after, nodes, former),
+        *_wrong_tolerations(won, before, after, tolerations_left),
+        *_wrong_pull_secrets(won, before, after, former),
+        *_wrong_nodes(won, pools, before, after, nodes, tolerations_left),
         *differences(_rest(before), _rest(after)),
     ]
 
@@ -138,6 +196,21 @@ def _wrong_tolerations(won, before, after, former):
             yield f"{each} is not tolerated"
 
 
+def _wrong_pull_secrets(won, before, after, former):
+    had, has = (pod["spec"].get("imagePullSecrets", []) for pod in (before, after))
+    wanted = [] if won is None else won.get("virtLauncherPullSecrets", [])
+    allowed = [*wanted, *(each for pool in former for each in pool.get("virtLauncherPullSecrets", ()))]
+    added = has[len(had) :]
+    if has[: len(had)] != had:
+        yield f"the pull secrets {had} became {has}"
+    for each in added:
+        if each not in allowed or each in had or added.count(each) > 1:
+            yield f"the pull secret {each} is added for no reason"
+    for each in wanted:
+        if each not in has:
+            yield f"the pull secret {each} is missing"
+
+
 def _wrong_nodes(won, pools, before, after, nodes, former):
     has = [_toleration(each) for each in after["spec"].get("tolerations", ())]
     left = [each for each in former if _toleration(each) in has]
@@ -164,7 +237,7 @@ def _unmatched(pool):
 
 
 def _rest(pod):
-    """The pod without all that a policy has a right to change, and without what differs from one create to the next."""
+    """The pod without everything that a policy may change, and without what differs between two creates."""
     pod = copy.deepcopy(pod)
     metadata, spec = pod["metadata"], pod["spec"]
     for key in SET_BY_THE_SERVER:
@@ -179,6 +252,7 @@ def _rest(pod):
     kept = [variable for variable in compute(pod).pop("env", ()) if variable["name"] not in OURS]
     compute(pod)["env"] = kept
     spec.pop("tolerations", None)
+    spec.pop("imagePullSecrets", None)
     affinity = spec.pop("affinity", {})
     node_affinity = affinity.pop("nodeAffinity", {})
     node_affinity.pop("requiredDuringSchedulingIgnoredDuringExecution", None)
@@ -216,6 +290,20 @@ def references(pod):
     for volume in spec.get("volumes", ()):
         if "image" in volume:
             yield f"volumes/{volume['name']}", volume["image"].get("reference")
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------
+
+
+def node_owner(pools, labels):
+    """The first of ``pools`` that selects a node with these labels, or None."""
+    return next((pool["name"] for pool in pools if _owns(pool, labels)), None)
+
+
+def _owns(pool, labels):
+    return pool.get("nodeSelector", {}).items() <= labels.items() and all(
+        _meets(labels, expression) for expression in pool.get("nodeExpressions", ())
+    )
 
 
 # Scheduling, as its documentation has it ----------------------------------------------------------------------------
@@ -271,6 +359,6 @@ def _tolerated(taint, tolerations):
 
 
 def _toleration(toleration):
-    """What makes two tolerations the same to Kubernetes (``Toleration.MatchToleration``)."""
+    """The fields by which Kubernetes compares tolerations (``Toleration.MatchToleration``)."""
     defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
     return tuple(toleration.get(field) or default for field, default in defaults.items())

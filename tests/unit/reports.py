@@ -1,13 +1,13 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A verification's reports as data, of clusters of any size, for what renders them."""
+"""Verification reports as data, for tests of what renders them; clusters can have any size."""
 
 from __future__ import annotations
 
 import collections
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.verdicts import FAILING, VERDICTS
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import FAILING, VERDICTS
 
 STOCK = "registry.example/kubevirt/virt-launcher@sha256:" + "5" * 64
 
@@ -26,7 +26,7 @@ def vm(name="web", namespace="shop", pool="gpu", verdict="wrong_image", **fields
         "node": f"{pool}-0",
         "owner": pool,
         "verdict": verdict,
-        "reason": "it has another image, because its pod passed the launcher policy by",
+        "reason": "it has another image, because its pod bypassed the launcher policy",
         "remedy": "restart",
         **fields,
     }
@@ -45,9 +45,9 @@ def node(name, owner="primary", problem=None, handlers=1, ready=True, **fields):
 
 
 def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
-    """A report of these VMs, and of ``correct`` others in every pool."""
+    """A report of these VMs and of ``correct`` other VMs, which are correct, in every pool."""
     vms, nodes, owners = list(vms), list(nodes), ["primary", *pools]
-    verdicts = collections.Counter(found["verdict"] for found in vms)
+    verdicts = collections.Counter(each["verdict"] for each in vms)
     verdicts["correct"] += correct * len(owners)
     problems = sum(verdicts[verdict] for verdict in FAILING)
     return {
@@ -82,13 +82,13 @@ def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
 
 
 def _pool(owner, vms, nodes, correct):
-    own = [found for found in nodes if found["owner"] == owner]
-    counts = collections.Counter(found["verdict"] for found in vms if (found["pool"] or "primary") == owner)
+    own = [each for each in nodes if each["owner"] == owner]
+    counts = collections.Counter(each["verdict"] for each in vms if (each["pool"] or "primary") == owner)
     counts["correct"] += correct
     return {
         "name": owner,
         "nodes": len(own),
-        "ready": sum(found["ready"] for found in own),
+        "ready": sum(each["ready"] for each in own),
         "daemonset": "virt-handler" if owner == "primary" else f"virt-handler-{owner}",
         "handler_image": f"registry.example/virt-handler:v1.9.0-{owner}",
         "launcher_image": None if owner == "primary" else image(owner),

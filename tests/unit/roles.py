@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+
 yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules need not have them
 jinja2 = pytest.importorskip("jinja2")
 nativetypes = pytest.importorskip("jinja2.nativetypes")
@@ -30,9 +33,14 @@ def _read(file):
     return yaml.safe_load(file.read_text("utf-8")) or {}
 
 
+def _variables(role):
+    return (ROOT / "roles" / role / folder / "main.yml" for folder in ("defaults", "vars"))
+
+
 _GROUPS = _read(ROOT / "meta/runtime.yml")["action_groups"]
 _ENVIRONMENT = nativetypes.NativeEnvironment(undefined=jinja2.StrictUndefined)
 _ENVIRONMENT.filters["bool"] = bool
+_ENVIRONMENT.filters["combine"] = lambda first, second: {**first, **second}
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
     *("rescue", "always", "tags", "check_mode"),
@@ -50,6 +58,7 @@ class Play:
         self._module = module
         self._registered = {}
         self._folder = None
+        self.stats = {}
 
     def role(self, name, **variables):
         """Run a role with these variables.
@@ -57,9 +66,21 @@ class Play:
         :raises TaskFailed: when a task does, after the role's own ``always``.
         """
         outer, self._folder = self._folder, ROOT / "roles" / name / "tasks"
-        file = ROOT / "roles" / name / "defaults/main.yml"
-        defaults = _read(file) if file.exists() else {}
-        scope = {"ansible_check_mode": False, "omit": _OMIT, **defaults, **variables}
+        defaults, own = (_read(file) if file.exists() else {} for file in _variables(name))
+        scope = {
+            "ansible_check_mode": False,
+            "inventory_hostname": "localhost",
+            "omit": _OMIT,
+            **defaults,
+            **own,
+            **variables,
+        }
+        # Ansible itself checks that they are there, before the first task.
+        missing = [
+            option.variable for option in _options.of_role(name) if option.required and option.variable not in scope
+        ]
+        if missing:
+            raise TaskFailed(f"missing required arguments: {', '.join(missing)}")
         try:
             self._file("main.yml", scope, {})
         finally:
@@ -118,7 +139,11 @@ class Play:
     def _act(self, action, given, scope, defaults):
         short = action.removeprefix("ansible.builtin.")
         if short == "include_tasks":
-            self._file(self._rendered(given, scope), scope, defaults)
+            if isinstance(given, str):
+                # Ansible reads what stands before an equals sign as the name of an option, be it in an expression.
+                assert "=" not in given, f"{given} needs the option file"
+                given = {"file": given}
+            self._file(self._rendered(given, scope)["file"], scope, defaults)
             return {}
         arguments = self._rendered(given, scope)
         if short in ("include_role", "import_role"):
@@ -127,10 +152,20 @@ class Play:
             raise TaskFailed(arguments["msg"])
         elif short == "set_fact":
             self._registered.update(arguments)
-        elif short not in ("debug", "set_stats"):
+        elif action == f"{OURS}role_options":
+            return self._options(arguments, scope)
+        elif short == "set_stats":
+            self.stats.update(arguments["data"])
+        elif short != "debug":
             assert action.startswith(OURS), f"{action} is not understood here"
             return self._result(action.removeprefix(OURS), arguments, scope, defaults)
         return {}
+
+    def _options(self, arguments, scope):
+        try:
+            return {"options": _options.resolve(arguments["role"], scope, arguments.get("override"))}
+        except InputErrors as error:
+            raise TaskFailed("\n".join(error.messages)) from error
 
     def _result(self, module, arguments, scope, defaults):
         for group, values in defaults.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The judge of launcher policies is judged here: what is right passes, and every kind of fault is noticed."""
+"""Tests of the judge of launcher policies: correct pods pass, and it notices every kind of fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
 from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import expression, launcher_pod, required, term
@@ -19,12 +19,14 @@ from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import exp
 DIGEST = "d1"
 IMAGE = "registry.example/virt-launcher:gpu"
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+SECRET = {"name": "launchers"}
 GPU = {
     "name": "gpu",
     "nodeSelector": {"accelerator": "nvidia"},
     "virtLauncherImage": IMAGE,
     "selector": {"deviceNames": [cases.A100]},
     "tolerations": [TOLERATION],
+    "virtLauncherPullSecrets": [SECRET],
 }
 ARM = {
     "name": "arm",
@@ -41,6 +43,7 @@ SCREEN = {
 POOLS = [GPU, ARM]
 IN_GPU = expression(cases.OWNER, "In", "gpu")
 OFF_GPU = expression(cases.OWNER, "NotIn", "gpu", "in_transit")
+OF_GPU = {"tolerations": [TOLERATION], "secrets": [SECRET], "requirement": IN_GPU}
 
 
 def images_of(pools):
@@ -61,7 +64,7 @@ def judged(before, after, pools=POOLS, images=None, seed=1, **more):
     )
 
 
-def mutated(before, *, pool=None, image=None, tolerations=(), requirement=OFF_GPU):
+def mutated(before, *, pool=None, image=None, tolerations=(), secrets=(), requirement=OFF_GPU):
     """What a policy without fault makes of a pod."""
     after = copy.deepcopy(before)
     spec = after["spec"]
@@ -77,6 +80,9 @@ def mutated(before, *, pool=None, image=None, tolerations=(), requirement=OFF_GP
     missing = [each for each in tolerations if each not in spec.get("tolerations", [])]
     if missing:
         spec["tolerations"] = [*spec.get("tolerations", []), *missing]
+    more = [each for each in secrets if each not in spec.get("imagePullSecrets", [])]
+    if more:
+        spec["imagePullSecrets"] = [*spec.get("imagePullSecrets", []), *more]
     node = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     demanded = node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
     terms = demanded["nodeSelectorTerms"]
@@ -95,10 +101,22 @@ def gpu_pod(kind="virtiofs", **fields):
 
 
 def matched(before):
-    return mutated(before, pool="gpu", image=IMAGE, tolerations=[TOLERATION], requirement=IN_GPU)
+    return mutated(before, pool="gpu", image=IMAGE, **OF_GPU)
 
 
 class TestWhatIsRight:
+    @pytest.mark.parametrize("seed", range(30))
+    def test_is_what_it_makes_itself(self, seed):
+        rng = random.Random(seed)
+        pools = cases.random_pools(rng)
+        images = cases.random_images(rng, pools)
+        canaries = cases.random_canaries(rng, images)
+        for number in range(20):
+            pod = cases.random_pod(rng, f"pod-{number}")
+            labels = cases.NAMESPACES[pod["metadata"]["namespace"]]
+            made = oracle.admitted(pools, images, pod, namespace_labels=labels, digest=DIGEST, canaries=canaries)
+            assert judged(pod, made, pools, images, seed=seed + number, canaries=canaries) == []
+
     @pytest.mark.parametrize("kind", cases.KINDS)
     def test_of_every_kind(self, kind):
         assert judged(gpu_pod(kind), matched(gpu_pod(kind))) == []
@@ -135,15 +153,16 @@ class TestWhatIsRight:
     def test_a_pool_image_that_is_the_stock_image(self):
         before = gpu_pod()
         same = {"gpu": cases.STOCK, "arm": None}
-        after = mutated(before, pool="gpu", image=cases.STOCK, tolerations=[TOLERATION], requirement=IN_GPU)
+        after = mutated(before, pool="gpu", image=cases.STOCK, **OF_GPU)
         assert judged(before, after, images=same) == []
         assert judged(before, matched(before), images=same)
 
-    def test_tolerations_that_a_former_winner_left(self):
+    @pytest.mark.parametrize("left", [{"tolerations": [TOLERATION]}, {"secrets": [SECRET]}], ids=str)
+    def test_what_a_former_winner_left(self, left):
         before = launcher_pod()
-        after = mutated(before, tolerations=[TOLERATION])
+        after = mutated(before, **left)
         assert judged(before, after)
-        assert judged(before, after, former=[TOLERATION]) == []
+        assert judged(before, after, former=[GPU]) == []
 
 
 class TestCanaries:
@@ -153,12 +172,12 @@ class TestCanaries:
     def test_get_the_image_of_the_pool_that_they_name(self, named, image):
         before = gpu_pod(labels={cases.CANARY: named})
         for found in (IMAGE, self.NEW):
-            after = mutated(before, pool="gpu", image=found, tolerations=[TOLERATION], requirement=IN_GPU)
+            after = mutated(before, pool="gpu", image=found, **OF_GPU)
             assert (judged(before, after, canaries={"gpu": self.NEW}) == []) is (found == image)
 
     def test_may_get_the_stock_image(self):
         before = gpu_pod(labels={cases.CANARY: "gpu"})
-        after = mutated(before, pool="gpu", tolerations=[TOLERATION], requirement=IN_GPU)
+        after = mutated(before, pool="gpu", **OF_GPU)
         assert judged(before, after, canaries={"gpu": None}) == []
         assert judged(before, after)
 
@@ -292,6 +311,10 @@ FAULTS = {
     "a toleration comes twice": lambda pod: pod["spec"]["tolerations"].append(TOLERATION),
     "the user's toleration is lost": lambda pod: pod["spec"]["tolerations"].pop(0),
     "a toleration for no reason": lambda pod: pod["spec"]["tolerations"].append({"operator": "Exists"}),
+    "a pull secret is missing": lambda pod: pod["spec"]["imagePullSecrets"].remove(SECRET),
+    "a pull secret comes twice": lambda pod: pod["spec"]["imagePullSecrets"].append(SECRET),
+    "the user's pull secret is lost": lambda pod: pod["spec"]["imagePullSecrets"].pop(0),
+    "a pull secret for no reason": lambda pod: pod["spec"]["imagePullSecrets"].append({"name": "other"}),
     "another pool's name": _set("metadata", "annotations", "virtpools.io/pool", value="arm"),
     "no name": _without("metadata", "annotations", "virtpools.io/pool"),
     "a spoofed digest stays": _set("metadata", "annotations", "virtpools.io/policy", value="0"),
@@ -324,6 +347,7 @@ def test_notices_on_a_matched_pod(fault):
             preferredDuringSchedulingIgnoredDuringExecution=[preference],
         ),
         tolerations=[{"key": "dedicated.example/for", "operator": "Exists"}],
+        pull_secrets=["disks"],
         annotations=cases.SPOOF,
     )
     after = matched(before)
@@ -344,6 +368,7 @@ UNMATCHED_FAULTS = {
     "does not say so in a variable": lambda pod: oracle.compute(pod)["env"].pop(),
     "forgets the stock image": lambda pod: oracle.compute(pod)["env"].pop(-2),
     "tolerates for no reason": _set("spec", "tolerations", value=[TOLERATION]),
+    "has a pull secret for no reason": _set("spec", "imagePullSecrets", value=[SECRET]),
     "a pool's name": _set("metadata", "annotations", "virtpools.io/pool", value="gpu"),
 }
 
@@ -362,7 +387,7 @@ class TestCases:
         rng = random.Random(1)
         for _ in range(200):
             pools = cases.random_pools(rng)
-            assert [pool.name for pool in parse_pools(pools)] == [pool["name"] for pool in pools]
+            assert [pool.name for pool in read_dialect(OWN, pools)] == [pool["name"] for pool in pools]
 
     def test_pools_and_pods_meet_and_miss(self):
         """Or a judge of what a policy makes of them would have seen one half only."""

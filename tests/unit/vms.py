@@ -2,21 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster with a pool, its launcher policy, and VMs: in order, unless a test says otherwise."""
+"""A cluster with a pool, its launcher policy and VMs. Nothing is wrong with it unless a test makes it so."""
 
 from __future__ import annotations
 
 import copy
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import (
-    kinds,
-    launcher_policy,
-    names,
-    plan,
-    snapshot,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
 
 IMAGE, STOCK = builders.GPU_LAUNCHER_IMAGE, builders.LAUNCHER_IMAGE
@@ -41,10 +38,10 @@ def gpu(name="gpu", **fields):
 def policy(pool=None, created=POLICY_MADE):
     """The launcher policy of a pool and its binding, as the API serves them."""
     table = Table.of([gpu() if pool is None else pool])
-    made = [obj for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, _kind())]
-    for obj in made:
+    objects = [obj for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, _kind())]
+    for obj in objects:
         obj["metadata"]["creationTimestamp"] = created
-    return copy.deepcopy(made)
+    return copy.deepcopy(objects)
 
 
 def digest(pool=None):
@@ -52,17 +49,17 @@ def digest(pool=None):
 
 
 def admission(*objects, **fields):
-    """What can change launcher pods; ``objects`` are live."""
+    """The admission part of a snapshot, with these live objects."""
     by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
     return snapshot.Admission(**{"policy_kind": _kind(), "version": "v1.36.3", "objects": by_name, **fields})
 
 
 def node(name, owner=None, **fields):
-    """A node; that of the pool has the label and the device that it selects by."""
+    """A node; one whose name begins with gpu has the label and the device of the pool."""
     labels = {"kubernetes.io/arch": "amd64", **({"hw": "gpu"} if name.startswith("gpu") else {})}
-    made = builders.node(name, owner, labels=labels, **fields)
-    made["status"]["allocatable"] = {DEVICE: "8"} if name.startswith("gpu") else {}
-    return made
+    obj = builders.node(name, owner, labels=labels, **fields)
+    obj["status"]["allocatable"] = {DEVICE: "8"} if name.startswith("gpu") else {}
+    return obj
 
 
 def nodes():
@@ -71,19 +68,20 @@ def nodes():
 
 
 def plan_of(pool=None, *, of_nodes=None, objects=None, **fields):
-    """The plan of a cluster with this pool, which its launcher policy was made for."""
+    """The plan of a cluster that has this pool and, unless ``objects`` says otherwise, its launcher policy."""
     pool = gpu() if pool is None else pool
     live = policy(pool) if objects is None else objects
-    found = builders.snapshot_of(
+    cluster = builders.snapshot_of(
         nodes() if of_nodes is None else of_nodes, [pool], admission=admission(*live), **fields
     )
-    return plan.make(found, [pool], Options())
+    return plan.make(cluster, [pool], Options())
 
 
 def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made_by=None, **fields):
-    """The launcher pod of a VM that the policy took for one of ``pool``; None: the policy never saw it.
+    """The launcher pod of a VM that the policy assigned to ``pool``; None: the policy never saw the pod.
 
-    ``made_by``: the policy's digest. ``labels``, ``node_selector``, ``devices`` and so on as ``launcher_cases`` has them.
+    ``made_by`` is the policy's digest. ``labels``, ``node_selector``, ``tolerations``, ``kind`` and ``namespace`` go to
+    ``launcher_cases.launcher_pod``; other fields go into the pod's metadata.
     """
     of_case = {
         key: fields.pop(key) for key in ("labels", "node_selector", "tolerations", "kind", "namespace") if key in fields
@@ -91,14 +89,14 @@ def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made
     requirement = {"key": names.OWNER_LABEL, "operator": "In", "values": [pool]}
     if pool in (None, names.PRIMARY):
         requirement = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
-    made = launcher_cases.launcher_pod(
+    pod = launcher_cases.launcher_pod(
         name=f"virt-launcher-{name}",
         devices={DEVICE: 1} if device else None,
         affinity=None if pool is None else builders.affinity({"matchExpressions": [requirement]}),
         stock=image or (IMAGE if pool == "gpu" else STOCK),
         **of_case,
     )
-    metadata, spec = made["metadata"], made["spec"]
+    metadata, spec = pod["metadata"], pod["spec"]
     reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "controller": True}
     metadata.update(
         uid=f"uid-pod-{name}-{on}",
@@ -110,19 +108,19 @@ def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made
         spec["containers"][0]["env"].append({"name": names.POOL_ENV, "value": pool})
     if on:
         spec["nodeName"] = on
-    made["status"] = {"phase": fields.pop("phase", "Running" if on else "Pending"), **fields.pop("status", {})}
+    pod["status"] = {"phase": fields.pop("phase", "Running" if on else "Pending"), **fields.pop("status", {})}
     metadata.update(fields)
-    return made
+    return pod
 
 
 def unschedulable(message="0/3 nodes are available: 3 Insufficient nvidia.com/x."):
-    """The status of a pod that finds no node."""
+    """The status of a pod for which the scheduler finds no node."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     return {"conditions": [condition]}
 
 
 def vmi(name="vm", on="gpu-0", *, migratable=True, phase="Running", namespace="plain", **status):
-    """A VMI; ``migratable``: None while KubeVirt does not say."""
+    """A VMI; ``migratable`` is None as long as KubeVirt has not said."""
     conditions = [] if migratable is None else [{"type": "LiveMigratable", "status": str(migratable)}]
     return {
         "apiVersion": "kubevirt.io/v1",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The command line: python -m local_cluster up|down|status|kubeconfig|build|list."""
+"""The command line: python -m local_cluster up|down|status|kubeconfig|build|seed|sums|go|list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import functools
 import sys
 from pathlib import Path
 
-from . import cluster, instance, paths, programs
+from . import cluster, go, instance, paths, programs
 from .cluster import LocalCluster
 from .errors import ClusterError
 
@@ -19,8 +19,10 @@ say = functools.partial(print, flush=True)
 
 def main() -> int:
     """Run one command."""
-    arguments = _parser().parse_args()
     try:
+        if sys.argv[1:2] == ["go"]:
+            go.become(sys.argv[2:])
+        arguments = _parser().parse_args()
         return COMMANDS[arguments.command](arguments)
     except ClusterError as error:
         print(error, file=sys.stderr)
@@ -38,18 +40,40 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", parents=[name], help="start a cluster; does nothing if it runs")
     up.add_argument("--fleet", type=Path, default=paths.FLEETS / "demo.yaml", help="file with its nodes")
     up.add_argument("--hco", action="store_true", help="let a HyperConverged object own KubeVirt")
+    up.add_argument("--kubevirt", default=programs.KUBEVIRT, metavar="VERSION", help="default: %(default)s")
+    up.add_argument("--kubernetes", default=programs.KUBERNETES, metavar="VERSION", help="default: %(default)s")
+    up.add_argument("--namespace", default="kubevirt", help="KubeVirt's namespace")
+    up.add_argument("--native", default="", choices=programs.NATIVE, help="play a build with pools of its own")
     up.add_argument("--no-kubevirt", action="store_true", help="Kubernetes alone")
     commands.add_parser("down", parents=[name], help="stop a cluster and remove all it has")
     commands.add_parser("status", parents=[name], help="show a cluster's components")
     commands.add_parser("kubeconfig", parents=[name], help="print the path of the administrator's kubeconfig")
-    commands.add_parser("build", help="only build the programs")
+    build = commands.add_parser("build", help="only build the programs: the agent, and of these versions")
+    for option, default in (("--kubevirt", programs.KUBEVIRT), ("--kubernetes", programs.KUBERNETES)):
+        build.add_argument(option, nargs="*", default=[default], metavar="VERSION", help=f"default: {default}")
+    build.add_argument("--kyverno", action="store_true", help="Kyverno's admission controller as well")
+    commands.add_parser(
+        "seed", help="build what a default cluster needs, and install KubeVirt in the one that it copies"
+    )
+    sums = commands.add_parser("sums", help="make a version known: write the checksums that its own go.sum lacks")
+    sums.add_argument("title", choices=programs.VERSIONS)
+    sums.add_argument("version")
+    commands.add_parser("go", help="run Go as programs are built with it; what follows is for Go")
     commands.add_parser("list", help="name all clusters")
     return parser
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    kubevirt = not arguments.no_kubevirt
-    running = LocalCluster.start(arguments.name, arguments.fleet, hco=arguments.hco, kubevirt=kubevirt, log=say)
+    running = LocalCluster.start(
+        arguments.name,
+        arguments.fleet,
+        hco=arguments.hco,
+        kubevirt="" if arguments.no_kubevirt else arguments.kubevirt,
+        kubernetes=arguments.kubernetes,
+        namespace=arguments.namespace,
+        native=arguments.native,
+        log=say,
+    )
     say(f"Cluster {running.name} runs. Use it with: export KUBECONFIG={running.kubeconfig}")
     return 0
 
@@ -61,12 +85,12 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    found = instance.load(arguments.name)
-    if found is None:
+    loaded = instance.load(arguments.name)
+    if loaded is None:
         raise ClusterError(f"There is no cluster {arguments.name}.")
-    states = cluster.state(found)
+    states = cluster.state(loaded)
     for component, alive in states.items():
-        say(f"{component:<24} {'running' if alive else 'DEAD'}   {found.log(component)}")
+        say(f"{component:<24} {'running' if alive else 'DEAD'}   {loaded.log(component)}")
     return 0 if all(states.values()) else 1
 
 
@@ -75,9 +99,25 @@ def _kubeconfig(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _build(_arguments: argparse.Namespace) -> int:
-    built = programs.build(say)
-    say(f"Kubernetes {programs.kubernetes_version()} is in {built.kubernetes}")
+def _build(arguments: argparse.Namespace) -> int:
+    kyverno = [programs.KYVERNO] if arguments.kyverno else []
+    wanted = {"Kubernetes": arguments.kubernetes, "KubeVirt": arguments.kubevirt, "Kyverno": kyverno}
+    products = [programs.product(title, version) for title, versions in wanted.items() for version in versions]
+    programs.make([programs.agent_product(), *products], say)
+    for product in products:
+        say(f"{product.title} is in {product.folder}")
+    return 0
+
+
+def _seed(_arguments: argparse.Namespace) -> int:
+    say(LocalCluster.seed(instance.Options("", kubevirt=programs.KUBEVIRT), programs.build(say), say))
+    say(programs.build_one("KubeVirt", programs.EARLIER, say))
+    say(programs.build_one("Prometheus", programs.PROMETHEUS, say))
+    return 0
+
+
+def _sums(arguments: argparse.Namespace) -> int:
+    say(programs.write_sums(arguments.title, arguments.version, say))
     return 0
 
 
@@ -87,7 +127,16 @@ def _list(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"up": _up, "down": _down, "status": _status, "kubeconfig": _kubeconfig, "build": _build, "list": _list}
+COMMANDS = {
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "kubeconfig": _kubeconfig,
+    "build": _build,
+    "seed": _seed,
+    "sums": _sums,
+    "list": _list,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

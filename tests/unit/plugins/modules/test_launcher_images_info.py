@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 
@@ -64,7 +64,10 @@ def test_a_cluster_in_order(run, world):
     assert (found["changed"], found["healthy"], found["failing"], found["findings"]) == (False, True, {}, [])
     assert found["counts"]["vms"] == 2
     assert (found["vms"], found["nodes"]) == ([], [])
-    assert found["text"][0] == found["summary"]
+    assert found["text"][:2] == [
+        f"Cluster {found['server']}, UID unknown: the user may not read namespace kube-system",
+        found["summary"],
+    ]
     assert world.writes == []
 
 
@@ -99,7 +102,11 @@ def test_a_dump_says_the_same(run, wrong, dumped):
     run.connected = False
     offline = run("launcher_images_info", dump=dumped([*objects(), *more]))
     assert not run.connected
-    assert {**offline, "invocation": None} == {**online, "invocation": None}
+    # But for the name of the cluster.
+    assert online["text"][1:] == offline["text"]
+    of_cluster = ("invocation", "server", "uid", "text")
+    said = [{key: value for key, value in each.items() if key not in of_cluster} for each in (offline, online)]
+    assert said[0] == said[1]
 
 
 def test_a_dump_has_nothing_to_probe(run, dumped):
@@ -125,9 +132,9 @@ def test_rights_are_asked_for(run, world):
 def test_only_some_vms_are_told(run, wrong, limit):
     wrong.put(vms.vmi("worse"))
     wrong.put(vms.launcher("worse", pool=None))
-    found = run("launcher_images_info", limit=limit)
+    found = run("launcher_images_info", max_listed_vms=limit)
     assert (len(found["vms"]), found["vms_left_out"], found["problems"]) == (limit, 2 - limit, {"wrong_image": 2})
-    assert "limit is -1" in run.failure("launcher_images_info", limit=-1)
+    assert "max_listed_vms is -1" in run.failure("launcher_images_info", max_listed_vms=-1)
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -144,6 +151,15 @@ def test_reports(run, wrong, tmp_path, check):
     assert written["html"].startswith("<!DOCTYPE html>")
     # A collector is another user.
     assert stat.S_IMODE((tmp_path / "report.prometheus").stat().st_mode) & 0o044
+
+
+def test_a_folder_of_reports(run, wrong, tmp_path):
+    found = run("launcher_images_info", reports={"folder": str(tmp_path)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json", "report.txt"]
+    when, *lines = (tmp_path / "report.txt").read_text().splitlines()
+    assert (when[:12], lines) == ("Verified at ", "\n".join(found["text"]).splitlines())
+    said = run.failure("launcher_images_info", reports={"folder": "/missing"})
+    assert said == "reports.folder cannot be written to /missing/report.txt: No such file or directory."
 
 
 def test_a_report_that_cannot_be_written(run, world, tmp_path):

@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import parse_pools
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, KYVERNO, POLICY, Admission
 
@@ -19,8 +20,8 @@ RAW = {
     "virtLauncherImage": builders.GPU_LAUNCHER_IMAGE,
     "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
 }
-ACTIVE = Table.of(parse_pools([RAW]))
-INACTIVE = Table.of(parse_pools([RAW]), {})
+ACTIVE = Table.of(read_dialect(OWN, [RAW]))
+INACTIVE = Table.of(read_dialect(OWN, [RAW]), {})
 MEANING = f"VMs that match pool gpu start with {builders.GPU_LAUNCHER_IMAGE} on its nodes"
 
 

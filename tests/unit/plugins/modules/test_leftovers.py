@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import guard, kinds, names, removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alerts
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import Settings
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 GUARD_KINDS = (kinds.VALIDATING_ADMISSION_POLICY_BINDING, kinds.VALIDATING_ADMISSION_POLICY)
@@ -18,8 +23,10 @@ POLICIES = [
 ]
 HISTORY = "ConfigMap kubevirt/virtpools-history: delete"
 OWNERS = ["Node n1: forget its owner gpu", "Node n2: forget its owner rt"]
+ALERTS = f"PrometheusRule monitoring/{names.ALERTS}: delete"
 EXPECTED = [
     *POLICIES,
+    ALERTS,
     "DaemonSet kubevirt/virt-handler-gpu: delete",
     "Pod kubevirt/pull: delete",
     HISTORY,
@@ -44,6 +51,7 @@ def left(world):
         builders.pool_daemonset(builders.pool("gpu")),
         pull,
         history(),
+        alerts.derive(Scope(builders.NAMESPACE, ("gpu",)), Settings("monitoring")),
         builders.node("n1", "gpu"),
         builders.node("n2", None, "rt"),
         kinds.NAMESPACE.object(builders.NAMESPACE),
@@ -96,7 +104,7 @@ class TestWithoutKubeVirt:
         ):
             abandoned.drop(kind, name, builders.NAMESPACE)
         abandoned.drop(kinds.NAMESPACE, builders.NAMESPACE)
-        assert run("leftovers")["changes"] == [*POLICIES, *OWNERS]
+        assert run("leftovers")["changes"] == [*POLICIES, ALERTS, *OWNERS]
         assert not any("/leases" in path for _verb, path in abandoned.writes), "there is no place for a Lease"
 
     def test_nothing_of_others(self, run, abandoned):
@@ -104,7 +112,9 @@ class TestWithoutKubeVirt:
         foreign = builders.pool_daemonset(builders.pool("mine"))
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
         abandoned.put(foreign)
+        abandoned.put(kinds.PROMETHEUS_RULE.object(names.ALERTS, "theirs", spec={}))
         assert HISTORY not in run("leftovers")["changes"]
+        assert abandoned.find(kinds.PROMETHEUS_RULE, names.ALERTS, "theirs") is not None
         assert abandoned.find(kinds.DAEMON_SET, "virt-handler-mine", builders.NAMESPACE) is not None
 
     def test_a_lease_of_a_dead_run_goes_too(self, run, abandoned):
@@ -114,7 +124,7 @@ class TestWithoutKubeVirt:
         assert abandoned.all(kinds.LEASE) == []
 
     def test_one_pool_cannot_go_alone(self, run, abandoned):
-        assert "no pool can stay" in run.failure("leftovers", removed=["gpu"])
+        assert "no pool can stay" in run.failure("leftovers", remove_pools=["gpu"])
         assert abandoned.writes == []
 
     def test_missing_rights_are_named_before_anything_is_written(self, run, abandoned):

@@ -8,7 +8,8 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names, node_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import NodeAdmission
 
@@ -31,7 +32,7 @@ def written(excluded):
 
 @pytest.fixture
 def acting(world):
-    NodeAdmission(world, [GPU])
+    NodeAdmission(world, WANTED["pools"])
     return world
 
 

@@ -10,7 +10,7 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
     ALL,
@@ -35,7 +35,8 @@ class Rollout:
         self.begin(stock())
 
     def begin(self, objects):
-        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)))
+        self.cuts = []
+        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)), cuts=self.cuts)
 
     def run(self, pools, on_failure="stop", **variables):
         given = {"virtpools_pools": pools, "virtpools_waves": WAVES, "virtpools_on_failure": on_failure, **variables}
@@ -124,7 +125,7 @@ def test_the_same_command_succeeds_once_the_reason_is_gone(running, on_failure):
 def test_cut_off_anywhere_the_same_command_still_succeeds(running, on_failure):
     start = list(running.world.objects.values())
     running.fails([NEXT_GPU, RT], on_failure)
-    steps = list(zip(running.disturbance.writes, running.disturbance.cuts, strict=True))
+    steps = list(zip(running.disturbance.writes, running.cuts, strict=True))
     running.begin(start)
     running.run([NEXT_GPU, RT])
     wanted = running.outcome()

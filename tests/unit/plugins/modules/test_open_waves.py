@@ -10,7 +10,7 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
     FIRST,
     GPU,
@@ -33,7 +33,8 @@ class Rollout:
         self.begin(stock())
 
     def begin(self, objects):
-        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)))
+        self.cuts = []
+        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)), cuts=self.cuts)
 
     def run(self, pools=(GPU, RT), role="rollout", closed_at="", tasks=CLOSED, **variables):
         """Run it; ``closed_at``: the wave after which the user's gate is closed, which has these tasks."""
@@ -77,7 +78,7 @@ def test_a_closed_gate_is_asked_again_before_any_other_node_is_touched(rollout):
     assert rollout.world.writes == []
 
 
-@pytest.mark.parametrize(("given", "seconds"), [({}, 90), ({"virtpools_gates_hold": 3600}, 3600)])
+@pytest.mark.parametrize(("given", "seconds"), [({}, 90), ({"virtpools_gate_lease_seconds": 3600}, 3600)])
 def test_no_other_run_begins_while_the_users_gate_is_asked(rollout, given, seconds):
     another_run = "- virtpools.kubevirt.run_lease: {{timeout: 0}}"
     error = rollout.fails(tasks=another_run, **given)
@@ -96,7 +97,7 @@ def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):
     ]
     assert found["waves"][0]["pools"] == ["gpu"]
     assert "Wave 1 of 2 (n1): 1 of 1 node(s) done, 0 to go, 0 batch(es), gate not passed" in found["text"]
-    assert "Wave 1 (n1) was begun by an earlier run, and its gate has not passed since" in "\n".join(found["text"])
+    assert "An earlier run began wave 1 (n1), and its gate has not passed since" in "\n".join(found["text"])
     rollout.run(virtpools_expected_plan=before["digest"])
     assert "No change: everything is as the pools ask for." in rollout.plan()["text"]
 
@@ -136,16 +137,16 @@ def closed_by_us(rollout):
         return answer
 
     rollout.world.send = spoiled
-    text = rollout.fails(virtpools_gate_patience=0)
+    text = rollout.fails(virtpools_gate_timeout=0)
     rollout.world.send = send
     return text
 
 
 def test_what_was_wrong_before_the_wave_is_remembered(rollout):
     assert "Node n1 takes no VMs" in closed_by_us(rollout)
-    again = rollout.fails(virtpools_gate_patience=0)
+    again = rollout.fails(virtpools_gate_timeout=0)
     assert "Node n1 takes no VMs" in again
-    assert again.endswith("To accept it instead, set virtpools_accept_closed_gates.")
+    assert again.endswith("To accept it instead, set virtpools_skip_pending_gates.")
     node(rollout)["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
     rollout.run()
     assert rollout.moved() == ["n1", "n2", "n3"]
@@ -153,15 +154,15 @@ def test_what_was_wrong_before_the_wave_is_remembered(rollout):
 
 def test_what_is_wrong_can_be_accepted(rollout):
     closed_by_us(rollout)
-    assert [wave["open"] for wave in rollout.plan(accept_closed_gates=True)["waves"]] == ["", ""]
-    rollout.run(virtpools_accept_closed_gates=True, closed_at="n1")
+    assert [wave["open"] for wave in rollout.plan(skip_pending_gates=True)["waves"]] == ["", ""]
+    rollout.run(virtpools_skip_pending_gates=True, closed_at="n1")
     assert rollout.moved() == ["n1", "n2", "n3"]
     assert rollout.open_waves() == []
 
 
 def test_accepting_the_last_gate_completes_the_run(rollout, run):
     rollout.fails(closed_at="n2, n3")
-    rollout.run(virtpools_accept_closed_gates=True, closed_at="n2, n3")
+    rollout.run(virtpools_skip_pending_gates=True, closed_at="n2, n3")
     assert rollout.open_waves() == []
     assert len(run("pool_history")["entries"]) == 1
     rollout.world.writes.clear()
@@ -250,7 +251,7 @@ def test_nodes_that_went_back_are_asked_nothing(running, on_failure):
 def test_cut_off_anywhere_the_next_run_asks_every_gate(rollout):
     """After each write of a rollout: whatever wave was begun passes its gate, in the next run if not in this one."""
     rollout.run()
-    steps = list(zip(rollout.disturbance.writes, rollout.disturbance.cuts, strict=True))
+    steps = list(zip(rollout.disturbance.writes, rollout.cuts, strict=True))
     asked = dict.fromkeys(("n1", "n2, n3"), 0)
     for write, cut in steps:
         rollout.begin(cut)

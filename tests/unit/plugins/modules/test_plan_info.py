@@ -23,6 +23,9 @@ def test_shows_what_a_run_would_do(run, world):
     ]
     assert found["batches"] == [[{"node": "n1", "from": "primary", "to": "gpu", "action": "move"}]]
     assert found["owners"] == {"primary": {"now": 2, "after": 1}, "gpu": {"now": 0, "after": 1}}
+    assert (
+        found["text"][0] == "Cluster https://api.example:6443, UID unknown: the user may not read namespace kube-system"
+    )
     assert found["text"][-1] == f"Plan digest: {found['digest']}"
     assert found["retire"] == found["leftovers"] == []
     assert world.writes == []
@@ -48,7 +51,32 @@ class TestApproval:
         digest = run("plan_info", pools=[RAW])["digest"]
         text = run.failure("plan_info", pools=[RAW], expected_plan=digest, max_unavailable=2)
         assert text.startswith(
-            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, waves, removed, vms_on_nodes, unmovable)"
+            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, alerts, waves, remove_pools, drain, on_non_migratable)"
+        )
+
+    def test_of_a_plan_that_an_earlier_job_published(self, run, world):
+        published = run("plan_info", pools=[RAW], cluster_name="west")["published"]
+        west = {"cluster_name": "west", "published_plan": published}
+        assert run("plan_info", pools=[RAW], **west)["pending"]
+        assert "is not the approved one" in run.failure("plan_info", pools=[RAW], max_unavailable=2, **west)
+        text = run.failure("plan_info", pools=[RAW], cluster_name="east", published_plan=published)
+        assert "has a plan of site for west, but not for east" in text
+        assert world.writes == []
+
+    def test_that_the_user_gives_counts_more_than_the_published_one(self, run):
+        digest = run("plan_info", pools=[RAW])["digest"]
+        stale = {"localhost": {"site": {"digest": "0-0-0"}}}
+        assert run("plan_info", pools=[RAW], published_plan=stale, expected_plan=digest)["pending"]
+
+    def test_is_needed_for_a_run_where_it_is_required(self, run, world):
+        text = run.failure("plan_info", pools=[RAW], for_run=True, require_approval=True)
+        assert "virtpools_require_approval is true, and no plan of site was approved for localhost" in text
+        found = run("plan_info", pools=[RAW], require_approval=True)
+        given = {"require_approval": True, "for_run": True}
+        assert run("plan_info", pools=[RAW], expected_plan=found["digest"], **given)["pending"]
+        assert run("plan_info", pools=[RAW], published_plan=found["published"], **given)["pending"]
+        assert "no plan of remove" in run.failure(
+            "plan_info", remove_pools="all", published_plan=found["published"], **given
         )
 
     def test_of_no_plan(self, run):

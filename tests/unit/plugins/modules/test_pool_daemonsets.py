@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import daemonsets, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 RAW = builders.RAW_POOL
@@ -50,6 +51,26 @@ class TestPresent:
         assert "this collection did not make it" in run.failure("pool_daemonsets", pools=[RAW])
         assert world.writes == []
 
+    def test_a_kubevirt_that_a_batch_makes_unavailable_refuses_only_outside_of_a_run(self, run, world):
+        lease = run("run_lease")
+        world.put(builders.kubevirt(conditions={"Available": "False"}))
+        assert "is not available" in run.failure("pool_daemonsets", pools=[RAW])
+        assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
+
+    def test_a_kubevirt_that_is_degraded_for_a_moment_refuses_only_outside_of_a_run(self, run, world):
+        """As virt-operator is when the API server restarts."""
+        lease = run("run_lease")
+        world.put(builders.kubevirt(conditions={"Degraded": "True"}))
+        assert "is degraded" in run.failure("pool_daemonsets", pools=[RAW])
+        world.at[world.now + 5] = lambda: world.put(builders.kubevirt())
+        assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
+
+    def test_a_kubevirt_that_stays_degraded_refuses_inside_of_a_run_as_well(self, run, world):
+        lease = run("run_lease")
+        world.put(builders.kubevirt(conditions={"Degraded": "True"}))
+        assert "stays degraded" in run.failure("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])
+        assert [path for _verb, path in world.writes if "daemonsets" in path] == []
+
 
 class TestAbsent:
     def absent(self, run, **options):
@@ -86,7 +107,24 @@ class TestAbsent:
     def test_not_without_prune(self, run, world):
         assert run("pool_daemonsets", pools=[OTHER], state="absent")["changed"] is False
 
+    def test_deletes_many_side_by_side(self, run, world):
+        for number in range(9):
+            world.put(builders.pool_daemonset(builders.pool(f"gone-{number}"), desired=0))
+
+        def end(kind, name):
+            world.drop(kind, name, builders.NAMESPACE)
+
+        def deleted(kind, key, obj, options, dry):
+            name = obj["metadata"]["name"]
+            world.at[world.now + 5 + len(world.at) / 100] = lambda: end(kind, name)
+            return obj
+
+        world._deleted = deleted
+        began = world.now
+        assert len(self.absent(run)["changes"]) == 10
+        assert world.now - began < 10
+
     def test_says_when_pods_do_not_end(self, run, world):
         world._deleted = lambda kind, key, obj, options, dry: obj
         text = run.failure("pool_daemonsets", pools=[OTHER], state="absent", prune=True, timeout=30)
-        assert "still there after 30 s" in text
+        assert "still exists after 30 s" in text

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 RAW = builders.RAW_POOL
@@ -29,7 +29,7 @@ def owned(excluded):
 
 class TestPlan:
     def test_needs_no_list_of_pools(self, run, owned):
-        found = run("plan_info", removed="all")
+        found = run("plan_info", remove_pools="all")
         assert [line.split(":")[0] for line in found["changes"]] == [
             "Node n1",
             "DaemonSet kubevirt/virt-handler-gpu",
@@ -40,15 +40,15 @@ class TestPlan:
         assert owned.writes == []
 
     def test_refuses_one(self, run):
-        assert "drop it" in run.failure("plan_info", removed="all", pools=[RAW])
+        assert "drop it" in run.failure("plan_info", remove_pools="all", pools=[RAW])
 
     def test_refuses_an_empty_one(self, run):
-        assert "give the names of pools as a list, or all" in run.failure("plan_info", removed=[])
+        assert "give the names of pools as a list, or all" in run.failure("plan_info", remove_pools=[])
 
     @pytest.mark.parametrize(("mode", "errors"), [("refuse", 1), ("leave", 0), ("migrate", 0), ("wait", 0)])
     def test_tells_of_vms(self, run, owned, mode, errors):
         owned.put(vms.launcher(on="n1", pool=None))
-        found = run("plan_info", removed="all", vms=True, remove_vms=mode)
+        found = run("plan_info", remove_pools="all", vms=True, remove_vms=mode)
         assert len(found["errors"]) == errors
         assert any("1 VM(s) run with the launcher image of pool gpu" in line for line in found["text"])
 
@@ -57,42 +57,43 @@ class TestPlan:
         history["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "virtpools"}
         owned.put(history)
         owned.denied.add(("delete", "configmaps"))
-        assert "delete configmaps" in run.failure("plan_info", removed="all", for_run=True)
+        assert "delete configmaps" in run.failure("plan_info", remove_pools="all", for_run=True)
 
 
 class TestNodes:
     def test_go_back(self, run, owned):
-        found = run("pool_nodes", removed="all", nodes=["n1"])
+        found = run("pool_nodes", remove_pools="all", nodes=["n1"])
         assert found["changes"] == ["Node n1: gpu -> primary"]
         assert owned.handlers("n1") == ["virt-handler"]
         assert owned.doubled == []
 
     def test_go_back_beside_a_kubevirt_that_is_degraded(self, run, owned):
         owned.put(builders.excluding_kubevirt(conditions=DEGRADED))
-        assert run("pool_nodes", removed="all", nodes=["n1"])["nodes"][0]["result"] == "done"
+        assert run("pool_nodes", remove_pools="all", nodes=["n1"])["nodes"][0]["result"] == "done"
 
     def test_stay_while_it_is_upgraded(self, run, owned):
         owned.put(builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1"))
-        assert "is being upgraded" in run.failure("pool_nodes", removed="all", nodes=["n1"])
+        assert "is being upgraded" in run.failure("pool_nodes", remove_pools="all", nodes=["n1"])
         assert owned.writes == []
 
     def test_only_those_of_pools_that_go(self, run, owned):
         owned.put(builders.pool_daemonset(builders.pool("other")))
-        assert run("pool_nodes", removed=["other"], nodes=["n1"])["changed"] is False
+        assert run("pool_nodes", remove_pools=["other"], nodes=["n1"])["changed"] is False
 
 
 class TestDaemonSets:
     def test_go_once_no_node_is_theirs(self, run, owned):
-        assert run("pool_daemonsets", removed="all", state="absent", check=True)["changed"]
-        assert "Pool gpu still has node(s) n1" in run.failure("pool_daemonsets", removed="all", state="absent")
-        run("pool_nodes", removed="all")
-        assert run("pool_daemonsets", removed="all", state="absent")["changes"] == [
+        assert run("pool_daemonsets", remove_pools="all", state="absent", check=True)["changed"]
+        assert "Pool gpu still has node(s) n1" in run.failure("pool_daemonsets", remove_pools="all", state="absent")
+        run("pool_nodes", remove_pools="all")
+        assert run("pool_daemonsets", remove_pools="all", state="absent")["changes"] == [
             "DaemonSet kubevirt/virt-handler-gpu: delete"
         ]
 
     def test_none_is_made_or_repaired(self, run, owned):
+        owned.put(builders.pool_daemonset(builders.pool("other"), desired=0))
         owned.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["spec"]["template"]["spec"]["x"] = 1
-        assert run("pool_daemonsets", removed=["other"])["changed"] is False
+        assert run("pool_daemonsets", remove_pools=["other"])["changed"] is False
 
 
 class TestExclusion:

@@ -11,7 +11,8 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
     GPU,
@@ -34,7 +35,8 @@ class Story:
 
     def begin(self, objects):
         """Go on with a cluster that has these objects."""
-        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)))
+        self.cuts = []
+        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)), cuts=self.cuts)
 
     def site(self, pools, **variables):
         self._stage.run("handler_pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
@@ -69,6 +71,11 @@ def edited(story):
     return story
 
 
+def test_questions_of_a_survey_that_nobody_answered_change_nothing(edited):
+    edited.rollback(**{option.variable: "" for option in _options.TABLE if option.roles})
+    assert edited.state() == edited.former
+
+
 def test_there_and_back_again(edited):
     edited.rollback()
     assert edited.state() == edited.former
@@ -94,7 +101,7 @@ def test_an_interrupted_run_is_undone(edited):
     edited.begin(edited.world.objects.values())
     edited.site(EDITED)
     # Until the new DaemonSets are there, nothing tells that a run has begun.
-    begun = [cut for cut in edited.disturbance.cuts if any(names_new(obj) for obj in cut)]
+    begun = [cut for cut in edited.cuts if any(names_new(obj) for obj in cut)]
     undone = begun[:-2:8]  # once the list is recorded, and the Lease given back, the run has completed
     assert len(undone) > 1
     for cut in undone:
@@ -111,7 +118,7 @@ def test_an_interrupted_rollback_goes_on(edited):
     edited.begin(edited.world.objects.values())
     edited.rollback()
     # The first two writes are the Lease and the note of where the run goes, the last two that it is there, and the Lease.
-    cuts = edited.disturbance.cuts[1:-2:8]
+    cuts = edited.cuts[1:-2:8]
     assert len(cuts) > 1
     for cut in cuts:
         edited.begin(cut)

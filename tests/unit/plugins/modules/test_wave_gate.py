@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import json
-import time
-
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-
-OLD = "2026-11-21T10:00:00Z"
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
 
 
 def vmi(name, phase, node):
@@ -37,7 +33,11 @@ def silent(world, node):
 
 
 def hanging(world, node):
-    world.put(builders.node(node, labels={"hw": "gpu"}, heartbeat=json.dumps(OLD)))
+    world.put(builders.node(node, labels={"hw": "gpu"}, heartbeat=builders.heartbeat(world.now - 181)))
+
+
+def unreadable(world, node):
+    world.put(builders.node(node, labels={"hw": "gpu"}, heartbeat="soon"))
 
 
 def dead(world, node):
@@ -73,9 +73,10 @@ def orphan(world, _node):
 
 
 TROUBLES = {
-    not_schedulable: "Node n1 takes no VMs (its label kubevirt.io/schedulable is not true).",
-    silent: "The handler on node n1 has never reported",
-    hanging: "The handler on node n1 has sent no heartbeat for more than 180 seconds.",
+    not_schedulable: "Node n1 takes no VMs (label kubevirt.io/schedulable is not true).",
+    silent: "Node n1 has a handler that has never reported",
+    hanging: "Node n1 has a handler that has sent no heartbeat for more than 180 seconds (the last: 1970-01-01T00:13:39Z).",
+    unreadable: "Node n1 has a heartbeat that is no time (annotation kubevirt.io/heartbeat: 'soon').",
     dead: "Node n1 is not Ready.",
     failed_vmi: "VM instance tenant/vm on node n1 has failed.",
     stuck_vmi: "VM instance tenant/vm on node n1 stays Scheduling.",
@@ -100,7 +101,7 @@ def test_a_cluster_in_order_passes(run, world):
 def test_what_is_new_closes_it(run, world, disturb):
     before = run("wave_gate", nodes=["n1"])["baseline"]
     disturb(world, "n1")
-    text = run.failure("wave_gate", nodes=["n1"], baseline=before, patience=0)
+    text = run.failure("wave_gate", nodes=["n1"], baseline=before, timeout=0)
     assert "1 thing(s) are wrong that were not before the wave" in text
     assert TROUBLES[disturb] in text
 
@@ -109,7 +110,7 @@ def test_what_is_new_closes_it(run, world, disturb):
 def test_all_but_a_failed_vm_has_its_time_to_go_away(run, world, disturb, seconds):
     disturb(world, "n1")
     begin = world.now
-    run.failure("wave_gate", nodes=["n1"], baseline=[], patience=60)
+    run.failure("wave_gate", nodes=["n1"], baseline=[], timeout=60)
     assert seconds <= world.now - begin <= seconds + 5
 
 
@@ -122,7 +123,9 @@ def test_what_was_before_does_not(run, world, disturb):
 
 
 @pytest.mark.parametrize(
-    "disturb", [not_schedulable, silent, hanging, failed_vmi, stuck_vmi], ids=lambda disturb: disturb.__name__
+    "disturb",
+    [not_schedulable, silent, hanging, unreadable, failed_vmi, stuck_vmi],
+    ids=lambda disturb: disturb.__name__,
 )
 def test_other_nodes_do_not_count(run, world, disturb):
     disturb(world, "stays")
@@ -152,15 +155,23 @@ def test_what_goes_away_in_time_is_waited_for(run, world):
                 world.put(starting(f"later-{len(looks)}", "n1"))
 
     world.after = starts
-    assert run("wave_gate", nodes=["n1"], baseline=[], patience=60)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["troubles"] == []
     assert 20 < world.now - begin < 60
     assert len(looks) > 3
 
 
 def test_a_recent_heartbeat_is_fine(run, world):
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    world.put(builders.node("n1", labels={"hw": "gpu"}, heartbeat=json.dumps(now)))
-    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
+    world.put(builders.node("n1", labels={"hw": "gpu"}, heartbeat=builders.heartbeat(world.now - 180)))
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
+
+
+@pytest.mark.parametrize("before", [silent, hanging], ids=lambda before: before.__name__)
+def test_a_handler_that_has_just_started_has_time_for_its_first_heartbeat(run, world, before):
+    before(world, "n1")
+    world.behave["virt-handler", "n1"] = Behaviour(start=0, heartbeat=10)
+    begin = world.now
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["troubles"] == []
+    assert 10 <= world.now - begin < 20
 
 
 @pytest.mark.parametrize(
@@ -174,14 +185,14 @@ def test_a_recent_heartbeat_is_fine(run, world):
 )
 def test_a_vm_that_finds_no_node_for_another_reason_is_not_ours(run, world, pod):
     world.put(pod)
-    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
 
 
 def test_the_target_of_a_migration_is_no_vm_that_starts(run, world):
     pod = starting("vm", "n1")
     pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "uid"
     world.put(pod)
-    assert run("wave_gate", nodes=["n1"], baseline=[], patience=0)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
 
 
 def test_a_handler_that_is_gone_or_not_ready(run, world):
@@ -204,6 +215,6 @@ def test_a_run_that_lost_its_lease_stops(run):
     assert "lost its Lease" in run.failure("wave_gate", nodes=["n1"], baseline=[], run_id="run-0")
 
 
-@pytest.mark.parametrize("field", ["soak", "patience"])
+@pytest.mark.parametrize("field", ["soak", "timeout"])
 def test_times_are_not_negative(run, field):
     assert "from 0" in run.failure("wave_gate", nodes=["n1"], **{field: -1})

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core import kinds, launcher_policy, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, _Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
 
 STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
@@ -142,8 +143,39 @@ class TestFailures:
         Kubevirt(world, stick={"vm"})
         add("vm")
         message = run.failure("workload_update", timeout=20)
-        assert "did not end within 20 s and was cancelled: it is Scheduling" in message
+        assert (
+            "did not end within 20 s and was cancelled: it is Scheduling, and the scheduler says 0/4 nodes are"
+            in message
+        )
         assert migrations(world) == []
+
+    @pytest.mark.parametrize(
+        ("others", "conditions", "reason"),
+        [
+            (0, [], "it is Pending, and it has no target pod, and its events say why."),
+            (
+                3,
+                [],
+                "it is Pending, and it has no target pod while 3 other migration(s) run (KubeVirt's limits: spec.conf",
+            ),
+            (
+                3,
+                [{"type": "migrationRejectedByResourceQuota", "status": "True", "message": "exceeded quota: memory."}],
+                "it is Pending, and KubeVirt says exceeded quota: memory.",
+            ),
+        ],
+        ids=["no reason known", "limits", "quota"],
+    )
+    def test_a_migration_that_stays_pending_says_why(self, run, world, add, others, conditions, reason):
+        add("vm")
+        world.after = lambda request: [
+            migration.update(status={"phase": "Pending", "conditions": conditions})
+            for migration in world.all(MIGRATION)
+        ]
+        for number in range(others):
+            elsewhere = MIGRATION.object(f"m{number}", "elsewhere", spec={"vmiName": f"vm-{number}"})
+            world.put({**elsewhere, "status": {"phase": "Running"}})
+        assert reason in run.failure("workload_update", timeout=20)
 
     def test_a_pod_that_comes_out_wrong(self, run, world, add):
         Kubevirt(world, image=STOCK)
@@ -203,7 +235,7 @@ class TestMeanwhile:
         def refuse(request):
             if request.method == "POST" and request.path.endswith(MIGRATION.plural):
                 self.other(world)
-                raise _Refused(400, "BadRequest", "in-flight migration detected")
+                raise Refused(400, "BadRequest", "in-flight migration detected")
             return answer(request)
 
         monkeypatch.setattr(world, "_answer", refuse)
@@ -215,7 +247,7 @@ class TestMeanwhile:
 
         def refuse(request):
             if request.method == "POST" and request.path.endswith(MIGRATION.plural):
-                raise _Refused(400, "BadRequest", "no migration on Sundays")
+                raise Refused(400, "BadRequest", "no migration on Sundays")
             return answer(request)
 
         monkeypatch.setattr(world, "_answer", refuse)

@@ -1,0 +1,53 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action role_options: the values of a role's options. Its documentation is plugins/modules/role_options.yml."""
+
+from __future__ import annotations
+
+import importlib
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
+    """An action and no module, because only actions see a role's variables. It runs on the controller."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"role", "override", "collections"})
+
+    def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        role, override = self._task.args["role"], self._task.args.get("override") or {}
+        names = {option.variable for option in _options.of_role(role)}
+        variables = {name: value for name, value in (task_vars or {}).items() if name in names}
+        try:
+            _need(self._task.args.get("collections") or [])
+            options = _options.resolve(role, self._templar.template(variables), override)
+        except InputErrors as error:
+            return {**result, "failed": True, "msg": "\n".join(error.messages)}
+        secrets = {option.name for option in _options.of_role(role) if option.secret}
+        shown = {name: value for name, value in options.items() if name not in secrets}
+        return {**result, "changed": False, "options": shown}
+
+
+def _need(collections: t.Sequence[str]) -> None:
+    """Refuse to go on without these collections: Ansible would only say that a module cannot be resolved."""
+    missing = [name for name in collections if not _is_installed(name)]
+    if missing:
+        raise InputErrors(
+            [f"The collection {name} is missing: ansible-galaxy collection install {name}" for name in missing]
+        )
+
+
+def _is_installed(collection: str) -> bool:
+    try:
+        importlib.import_module(f"ansible_collections.{collection}")
+    except ModuleNotFoundError:
+        return False
+    return True

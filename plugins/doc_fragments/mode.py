@@ -1,0 +1,23 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The option of modules that work with composed and with native pools."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  mode:
+    description:
+      - 'Who makes the pools'' DaemonSets. V(composed): this collection, on any KubeVirt. V(native): virt-operator, where KubeVirt is
+        a build with pools of its own; C(docs/native.md) says which these are and what they cannot do.'
+      - V(auto) is V(native) where the cluster has such pools already, else V(composed).
+    type: str
+    choices:
+      - auto
+      - native
+      - composed
+    default: auto
+"""

@@ -1,0 +1,252 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""HTTP to the API server. Only this file knows kubernetes.core, the kubernetes library and urllib3.
+
+kubernetes.core reads the credentials (module options, ``K8S_AUTH_*``, kubeconfig, in-cluster). Requests then go to
+plain REST paths over the kubernetes library's connection pool. We do not use kubernetes.core's dynamic client: it asks
+the server for its API on every cold start, keeps the answer in a file that goes stale, never pages lists, does not
+retry, and builds slow objects instead of plain dicts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import typing as t
+from dataclasses import dataclass, field
+from urllib.parse import urlencode, urlsplit
+
+from ...core.base.findings import printable
+from . import credentials
+
+_MISSING = ""
+"""The library that is missing; empty when all are there."""
+
+try:
+    import kubernetes
+    import urllib3
+except ImportError:
+    _MISSING = "the Python package kubernetes"
+
+try:
+    from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
+    from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client as kubernetes_core
+except ImportError:
+    _MISSING = "the collection kubernetes.core"
+    # Enough options for the module to start and report what is missing.
+    AUTH_ARG_SPEC = {
+        name: {"type": "raw", "no_log": True}
+        for name in [
+            "kubeconfig",
+            "context",
+            "host",
+            "api_key",
+            "validate_certs",
+            "ca_cert",
+            "client_cert",
+            "client_key",
+            "proxy",
+        ]
+    }
+
+AUTH_ARGUMENTS: dict[str, t.Any] = copy.deepcopy(AUTH_ARG_SPEC)
+"""kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
+
+JSON = "application/json"
+
+_CONNECT_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request; ``body`` is any JSON value, None for no body."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: t.Any = None
+    content_type: str = JSON
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Response:
+    """One HTTP answer; names of headers are in lower case."""
+
+    status: int
+    body: bytes
+    headers: t.Mapping[str, str] = field(default_factory=dict)
+
+
+class NoAnswer(Exception):
+    """A request got no answer; the message says why in a few words. Another attempt may succeed.
+
+    ``sent`` is false when the server certainly never saw the request.
+    """
+
+    def __init__(self, problem: str, *, sent: bool) -> None:
+        super().__init__(problem)
+        self.sent = sent
+
+
+class CannotConnect(Exception):
+    """We cannot talk to the server until somebody repairs something; the message is a sentence for a person."""
+
+
+class Transport(t.Protocol):
+    """Carries requests to the API server; tests have their own."""
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+
+    def send(self, request: Request) -> Response:
+        """Send a request once and return the answer, whatever its status. Raises NoAnswer or CannotConnect."""
+
+
+def _without_file(params: t.Mapping[str, t.Any]) -> str | None:
+    """A clause when the named kubeconfig does not exist: the library only says that there is no configuration."""
+    for path in (params.get("kubeconfig"), os.environ.get("K8S_AUTH_KUBECONFIG"), os.environ.get("KUBECONFIG")):
+        if isinstance(path, str) and path:
+            # KUBECONFIG may be a list of files, of which some may be missing.
+            exists = any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep))
+            return None if exists else f"the kubeconfig {path} does not exist"
+    return None
+
+
+def connect(params: t.Mapping[str, t.Any]) -> Transport:
+    """The transport to the cluster that a module's options (AUTH_ARGUMENTS) name. Sends no request. The option ``run_by``
+    becomes a part of the user agent, which the API server's audit log has.
+
+    Raises CannotConnect when a library is missing, or when options, environment and kubeconfig name no cluster. The
+    message never quotes a credential.
+    """
+    if _MISSING:
+        raise CannotConnect(
+            f"Cannot talk to Kubernetes without {_MISSING}: install it for the Python that runs this module, "
+            f"{sys.executable}, or name another one as ansible_python_interpreter."
+        )
+    problem = credentials.contradiction(params, os.environ)
+    if problem:
+        raise CannotConnect(problem)
+    try:
+        api_client = _api_client({name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None})
+    except kubernetes.config.ConfigException as error:
+        # Its messages name files, contexts and keys of the kubeconfig, never their values.
+        problem = _without_file(params) or " ".join(str(error).split()).rstrip(".")
+    except OSError as error:
+        problem = _words(error)
+    except Exception as error:  # noqa: BLE001 (a parser's message, for example, would quote the kubeconfig)
+        problem = f"{type(error).__name__} while reading what is given"
+    else:
+        return _checked(_KubernetesTransport(api_client, str(params.get("run_by") or "")))
+    raise CannotConnect(
+        f"No way to reach a cluster was found ({problem}): give kubeconfig, or host and api_key, as options or in "
+        "K8S_AUTH_* variables."
+    )
+
+
+def _api_client(given: t.Mapping[str, t.Any]) -> t.Any:
+    """The kubernetes library's ApiClient for these options, without a request to the server if possible.
+
+    kubernetes.core's public ``get_api_client`` always does discovery: some ten requests whose answers we do not need.
+    So we use its private parts, and ``get_api_client`` itself when a newer release lacks one of them.
+    """
+    parts = ("_create_auth_spec", "_create_configuration", "_create_headers", "_set_header")
+    if not all(hasattr(kubernetes_core, part) for part in parts):
+        return kubernetes_core.get_api_client(**given).client.client
+    create_auth_spec, create_configuration, create_headers, set_header = (getattr(kubernetes_core, p) for p in parts)
+    # The library keeps the credentials of a kubeconfig that it has read as a default, which would override later ones.
+    kubernetes.client.Configuration.set_default(None)
+    api_client = kubernetes.client.ApiClient(create_configuration(create_auth_spec(None, **given)))
+    for name, value in create_headers(None, **given).items():
+        set_header(api_client, name, value)
+    return api_client
+
+
+def _checked(transport: Transport) -> Transport:
+    """Refuse an address without a scheme now: urllib3 would take it for a host name and try to resolve it."""
+    url = urlsplit(transport.server)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise CannotConnect(f"The address of the API server, {transport.server!r}, should be like https://HOST:6443.")
+    return transport
+
+
+class _KubernetesTransport:
+    """Requests over the connection pool and with the credentials of the kubernetes library's ApiClient."""
+
+    def __init__(self, api_client: t.Any, run_by: str) -> None:
+        # Headers hold ASCII alone.
+        agent = printable(run_by).encode("ascii", "backslashreplace").decode()[:200]
+        self._user_agent = f"virtpools.kubevirt ({agent})" if agent else "virtpools.kubevirt"
+        self._configuration = api_client.configuration
+        self._pool = api_client.rest_client.pool_manager
+        self._headers = api_client.default_headers
+
+    @property
+    def server(self) -> str:
+        return str(self._configuration.host).rstrip("/")
+
+    def send(self, request: Request) -> Response:
+        url = self.server + request.path
+        if request.query:
+            url += "?" + urlencode(request.query)
+        try:
+            response = self._pool.request(
+                request.method,
+                url,
+                body=None if request.body is None else json.dumps(request.body).encode(),
+                headers=self._request_headers(request),
+                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=request.timeout_seconds),
+                retries=False,  # urllib3 would repeat without a time limit, and silently
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise self._failure(error, request) from error
+        return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
+
+    def _request_headers(self, request: Request) -> dict[str, str]:
+        headers = dict(self._headers)  # kubernetes.core has one key per impersonated group here: equal, not identical
+        headers["User-Agent"] = self._user_agent
+        headers["Accept"] = JSON
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        for setting in self._configuration.auth_settings().values():  # refreshes a token that expires
+            if setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        return headers
+
+    def _failure(self, error: Exception, request: Request) -> NoAnswer | CannotConnect:
+        cause = _innermost(error)
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return CannotConnect(
+                f"The certificate of the API server at {self.server} is not trusted ({_words(cause)}): give the "
+                "certificate of the authority that signed it as ca_cert, or in the kubeconfig."
+            )
+        if isinstance(cause, (FileNotFoundError, PermissionError)):
+            return CannotConnect(
+                f"Cannot talk to the API server at {self.server}: the CA file, or the client's certificate or key, "
+                f"cannot be read ({_words(cause)})."
+            )
+        if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+            return NoAnswer(f"no answer within {request.timeout_seconds:.0f} s", sent=True)
+        never_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+        return NoAnswer(_words(cause), sent=not isinstance(error, never_connected))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first cause: urllib3 wraps the socket's error as the cause (2), the context (1.26) or an argument."""
+    while True:
+        inner = error.__cause__ or error.__context__
+        inner = inner or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        if inner is None:
+            return error
+        error = inner
+
+
+def _words(error: BaseException) -> str:
+    """The message of a low-level error."""
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The gate between two waves: watches the cluster until the rollout may go on or the time is over."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ...core.checks import gates
+from ...core.checks.gates import Gate, Trouble
+from ..api._client import Cluster
+from ..api.waiting import Clock
+from ..reading import live
+
+_SOAK_PAUSE_SECONDS = 5.0
+
+
+def find_troubles(cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str], now: float) -> list[Trouble]:
+    """Everything that is wrong now with KubeVirt, with these nodes and their VMs, and, because of us, with other VMs.
+
+    :param namespace: the namespace of the KubeVirt object, and ``name`` its name.
+    :param now: seconds since 1970.
+    """
+    wave = frozenset(nodes)
+    troubles = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
+    # Pods come first, so that we do not miss a VM that starts meanwhile.
+    all_nodes = functools.cache(lambda: live.nodes(cluster))
+    troubles += gates.of_pending(live.pending_launcher_pods(cluster), wave, all_nodes)
+    troubles += [trouble for vmi in live.vmis_on(cluster, wave) if (trouble := gates.of_vmi(vmi))]
+    if live.count_without_handler(cluster, namespace):
+        unmanaged = gates.without_handler(live.take_snapshot(cluster, namespace, name)) - wave
+        troubles += [trouble for vmi in live.vmis_on(cluster, unmanaged) if (trouble := gates.orphan(vmi))]
+    return troubles
+
+
+def await_open(
+    find_troubles: t.Callable[[], list[Trouble]], baseline: t.Iterable[str], timeout: float, clock: Clock
+) -> list[Trouble]:
+    """Wait until no trouble is left that is not in ``baseline``.
+
+    Returns the troubles that are left after ``timeout`` seconds, or as soon as one of them is final.
+    """
+    gate = Gate(baseline)
+    left: list[Trouble] = []
+
+    def pending() -> str | None:
+        nonlocal left
+        left = gate.blocking(find_troubles())
+        return "troubles" if left and not any(trouble.final for trouble in left) else None
+
+    clock.wait(pending, timeout)
+    return left
+
+
+def soak(seconds: float, clock: Clock) -> None:
+    """Wait for so many seconds and keep the Lease alive."""
+    until = clock.now() + seconds
+    for _pause in clock.pauses(_SOAK_PAUSE_SECONDS):
+        if clock.now() >= until:
+            return

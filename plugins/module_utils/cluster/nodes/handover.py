@@ -1,0 +1,389 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Hands the nodes of a batch over, and replaces handler pods, all nodes side by side.
+
+A node never has two handlers: the old one must be *gone* before the node gets its new owner. A node is never without a
+handler for long: everything that can be checked or done before (node Ready, images pulled, migrations ended) is done
+before, and when the new handler does not get Ready in time, the node goes back to its former owner. A write that fails
+half-way is tried again: for a node without a handler, waiting is better than giving up.
+
+What happens on one node is one generator that reads from top to bottom. It yields wherever it must wait, and the loop
+sends it the state of the node in each round.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ...core.base import kinds, names
+from ...core.base.findings import listed
+from ...core.base.objects import KubeObject
+from ...core.kubevirt import handler_fit
+from ...core.kubevirt.snapshot import HandlerPod, Node
+from ...core.planning.schedule import Move
+from ..api._client import Cluster, ClusterError, DeleteOptions, NotFound, Unreachable
+from ..api.lease import LeaseLost
+from ..api.waiting import Clock, Persistence
+from ..reading import live
+from ..writing.writes import OwnerChanged, write_owner
+
+Result = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+
+_LONGEST_PAUSE_SECONDS = 1.0
+
+_PROBLEM_PATIENCE_SECONDS = 15.0
+"""A container that waits with an error for so long will not start by itself soon enough."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to one node.
+
+    ``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former owner has the
+    node again. ``stuck``: an error half-way, a person must look. ``failed``: a
+    handler pod was replaced but does not get Ready. ``gap``: seconds from the moment when the old handler was told to
+    end until the next one was Ready; None when no handler was told to end.
+    """
+
+    move: Move
+    result: Result
+    message: str = ""
+    gap: float | None = None
+
+    def __str__(self) -> str:
+        without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
+        return f"{self.move}{without}" if self.result == "done" else f"{self.move}: {self.result}: {self.message}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return {
+            **self.move.to_dict(),
+            "result": self.result,
+            "message": self.message,
+            "seconds_without_handler": None if self.gap is None else round(self.gap, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """The future owner of a node. Its ``daemonset`` makes the handler from ``pod``, the template with the digest ``template``;
+    None: no handler will run."""
+
+    owner: str
+    daemonset: str | None
+    template: str | None = None
+    pod: KubeObject | None = None
+
+    def refusal(self, node: Node) -> str | None:
+        """Why the DaemonSet would not start a handler on the node now; None when it would, or need not."""
+        return handler_fit.refusal(self.pod, node) if self.pod is not None and self.daemonset is not None else None
+
+
+@dataclass
+class View:
+    """The state of a node in one round; the Node object is read only when it is needed."""
+
+    pods: tuple[HandlerPod, ...]
+    read_node: t.Callable[[], Node]
+    _node: Node | None = field(default=None, repr=False)
+
+    @property
+    def node(self) -> Node:
+        if self._node is None:
+            self._node = self.read_node()
+        return self._node
+
+
+Steps: t.TypeAlias = "t.Generator[ClusterError | None, View, Outcome]"
+"""What happens on one node. It yields where it must wait, with the error because of which it tries again, if any."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of nodes. ``timeout``: seconds for an old handler to end, and again for a new one to get Ready."""
+
+    cluster: Cluster
+    namespace: str
+    clock: Clock
+    timeout: float
+
+    def run(self, moves: t.Sequence[tuple[Move, Target, Target]]) -> list[Outcome]:
+        """Carry out moves side by side. With each move come its target and the target to go back to on failure.
+
+        :raises LeaseLost: when another run has the Lease.
+        :raises ClusterError: when the API server, or the renewal of the Lease, fails for longer than ``timeout``.
+        """
+        running = {move.node: _Steps(self, move, to, back).run() for move, to, back in moves}
+        by_node = {move.node: move for move, _to, _back in moves}
+        outcomes: list[Outcome] = []
+        for steps in running.values():
+            next(steps)
+        try:
+            self._run(running, by_node, outcomes)
+        except LeaseLost as error:
+            raise LeaseLost(f"{error}{_left(running)}") from error
+        return outcomes
+
+    def _run(self, running: dict[str, Steps], moves: t.Mapping[str, Move], outcomes: list[Outcome]) -> None:
+        outage = Persistence(self.clock, self.timeout)
+        for _round in self.clock.rounds(_LONGEST_PAUSE_SECONDS):
+            try:
+                self.clock.beat()
+                pods = self._pods(list(running))
+            except LeaseLost:
+                raise
+            except ClusterError as error:
+                if outage.lasts(True):
+                    raise ClusterError(f"{error}{_left(running)}") from error
+                continue
+            outage.lasts(False)
+            outcomes += self._round(running, moves, pods)
+            if not running:
+                return
+
+    def _round(
+        self, running: dict[str, Steps], moves: t.Mapping[str, Move], pods: t.Mapping[str, tuple[HandlerPod, ...]]
+    ) -> t.Iterator[Outcome]:
+        """One round of every node; the outcomes of those that have ended, which are no longer running."""
+        for name in list(running):
+            outcome, trouble = self._advance(running[name], moves[name], pods.get(name, ()))
+            if outcome is not None:
+                del running[name]
+                yield outcome
+            if isinstance(trouble, Unreachable):
+                break  # The next node would wait as long for the server. The next round asks for it first.
+
+    def _advance(
+        self, steps: Steps, move: Move, pods: tuple[HandlerPod, ...]
+    ) -> tuple[Outcome | None, ClusterError | None]:
+        """One round of one node: its outcome when it has ended, and the error that it met. An error of one node must not stop
+        the others half-way."""
+        try:
+            return None, steps.send(View(pods, lambda: self._node(move.node)))
+        except StopIteration as end:
+            return t.cast(Outcome, end.value), None
+        except LeaseLost:
+            raise
+        except ClusterError as error:
+            return Outcome(move, "stuck", str(error)), error
+
+    def _pods(self, nodes: t.Sequence[str]) -> dict[str, tuple[HandlerPod, ...]]:
+        by_node: dict[str, tuple[HandlerPod, ...]] = {}
+        for pod in live.handler_pods(self.cluster, self.namespace, nodes):
+            handler = HandlerPod.of(pod)
+            by_node[handler.node] = (*by_node.get(handler.node, ()), handler)
+        return by_node
+
+    def _node(self, name: str) -> Node:
+        return Node.of(self.cluster.retrying_for(self.timeout).existing(kinds.NODE, name))
+
+
+def _left(running: t.Collection[str]) -> str:
+    """A sentence on the nodes that were given up."""
+    return f" The handover of {listed(sorted(running))} was not finished, and they may have no virt-handler: run site, which finishes it."
+
+
+class _Steps:
+    """What happens on one node."""
+
+    def __init__(self, batch: Batch, move: Move, to: Target, back: Target) -> None:
+        self._batch = batch
+        self._clock = batch.clock
+        self._move = move
+        self._to = to
+        self._back = back
+        self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by somebody else
+        self._ended_at: float | None = None
+        self._ready_at: float | None = None
+
+    def run(self) -> Steps:
+        view = yield None
+        if self._move.action == "replace":
+            return (yield from self._replace(view))
+        if self._move.action == "finish":
+            return (yield from self._prove(view))
+        return (yield from self._hand_over(view))
+
+    def _hand_over(self, view: View) -> Steps:
+        # The node may have changed since the plan, while the batch waited for images and migrations.
+        self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
+        refused = self._to.refusal(view.node)
+        if refused and view.pods:
+            return self._untouched(refused)
+        self._write(view.node, names.IN_TRANSIT, self._move.source)
+        self._ended_at = self._clock.now()
+        problem, view = yield from self._handlers_gone()
+        if problem is not None:
+            view = yield from self._persist(view, self._back.owner, None)
+            return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
+        view = yield from self._persist(view, self._to.owner, self._move.source)
+        problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
+        return (yield from self._finish(problem, view))
+
+    def _finish(self, problem: str | None, view: View) -> Steps:
+        """The end of a handover: remove the former owner when the new handler is Ready, else go back to that owner."""
+        if problem is not None and self._move.source == self._move.target:
+            return self._outcome("failed", f"its handler was replaced, but {problem}")
+        if problem is not None:
+            return (yield from self._go_back(problem, view))
+        yield from self._persist(view, self._to.owner, None)
+        return self._outcome("done")
+
+    def _go_back(self, problem: str, view: View) -> Steps:
+        """The new handler does not get Ready: hand the node back to its former owner."""
+        former = self._back.owner
+        refused = self._back.refusal(view.node)
+        if refused:
+            return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
+        view = yield from self._persist(view, names.IN_TRANSIT, former)
+        if self._ended_at is None:
+            self._ended_at = self._clock.now()
+        self._ready_at = None
+        stuck, view = yield from self._handlers_gone()
+        if stuck is not None:
+            return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
+        view = yield from self._persist(view, former, former)
+        stuck, view = yield from self._handler_ready(self._back, view.node.heartbeat)
+        if stuck is not None:
+            return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
+        yield from self._persist(view, former, None)
+        return self._outcome("returned", f"{problem}; it went back to {former}")
+
+    def _replace(self, view: View) -> Steps:
+        old = self._outdated(view)
+        refused = self._to.refusal(view.node)
+        if refused and old:
+            return self._untouched(refused)
+        if old:
+            # If this run dies, the next one finishes the replacement like a handover: it must see the handler Ready.
+            self._write(view.node, self._to.owner, self._to.owner)
+        problem, view = yield from self._renewed(view, old, self._to)
+        return (yield from self._finish(problem, view))
+
+    def _prove(self, view: View) -> Steps:
+        """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
+        old, wanted = self._outdated(view), self._to
+        if old and wanted.refusal(view.node):
+            old, wanted = [], replace(wanted, template=None)
+        problem, view = yield from self._renewed(view, old, wanted)
+        return (yield from self._finish(problem, view))
+
+    def _outdated(self, view: View) -> list[HandlerPod]:
+        return [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
+
+    def _renewed(
+        self, view: View, old: t.Sequence[HandlerPod], wanted: Target
+    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+        """Delete old handlers, and wait until the wanted one is Ready."""
+        # Read the heartbeat now: the next handler may send one before we see that the old handler is gone.
+        heartbeat = view.node.heartbeat if old else None
+        for pod in old:
+            if not pod.terminating:
+                only_it = DeleteOptions(uid=pod.uid)
+                self._batch.cluster.delete(kinds.POD, pod.name, self._batch.namespace, only_it, dry_run=False)
+        if old:
+            self._ended_at = self._clock.now()
+            problem, view = yield from self._handlers_gone(old)
+            if problem is not None:
+                return problem, view
+        return (yield from self._handler_ready(wanted, heartbeat))
+
+    # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
+
+    def _handlers_gone(
+        self, old: t.Sequence[HandlerPod] | None = None
+    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+        """Wait until these handler pods are gone; without ``old``, until the node has no handler pod."""
+        give_up = self._clock.now() + self._batch.timeout
+        while True:
+            view = yield None
+            left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
+            if not left:
+                return None, view
+            if self._clock.now() >= give_up:
+                pods = ", ".join(pod.name for pod in left)
+                return (
+                    f"handler pod {pods} did not end within {self._batch.timeout:.0f} s (does the node's kubelet work? "
+                    "is somebody else's DaemonSet there?)"
+                ), view
+
+    def _handler_ready(
+        self, wanted: Target, heartbeat: str | None
+    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+        """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has a newer heartbeat."""
+        give_up = self._clock.now() + self._batch.timeout
+        problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
+        while True:
+            view = yield None
+            waiting_for = self._not_ready(view, wanted, heartbeat)
+            if waiting_for is None:
+                return None, view
+            broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
+            if problem.lasts(broken is not None):
+                return f"the handler of {wanted.owner} does not start: {broken}", view
+            if self._clock.now() >= give_up:
+                return f"{waiting_for} after {self._batch.timeout:.0f} s", view
+
+    def _not_ready(self, view: View, wanted: Target, heartbeat: str | None) -> str | None:
+        if wanted.daemonset is None:
+            return None
+        pods = _made_by(wanted, view.pods)
+        if not pods:
+            return f"DaemonSet {wanted.daemonset} had made no pod for the node"
+        if not pods[0].ready:
+            return f"handler pod {pods[0].name} was not Ready" + (f" ({pods[0].problem})" if pods[0].problem else "")
+        if self._ready_at is None:
+            self._ready_at = self._clock.now()
+        if not view.node.schedulable:
+            return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
+        if heartbeat is not None and view.node.heartbeat == heartbeat:
+            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat"
+        return None
+
+    def _persist(self, view: View, owner: str, former: str | None) -> t.Generator[ClusterError | None, View, View]:
+        """Write half-way, where a node may have no handler: what fails is tried again. Returns the last state of the node.
+
+        :raises LeaseLost: at once.
+        :raises ClusterError: at once when somebody else changed the owner, else after the batch's timeout.
+        """
+        give_up = self._clock.now() + self._batch.timeout
+        while True:
+            try:
+                self._write(view.node, owner, former)
+                return view
+            except (LeaseLost, OwnerChanged, NotFound):
+                raise
+            except ClusterError as error:
+                trouble = error
+                if self._clock.now() >= give_up:
+                    raise ClusterError(
+                        f"{error} The node's owner is {self._owner} now: run site, which finishes it."
+                    ) from error
+            view = yield trouble
+
+    def _write(self, node: Node, owner: str, former: str | None) -> None:
+        """Give the node a new owner if it still has the owner that this handover gave it."""
+        if (node.owner, node.former_owner) != (owner, former):
+            expected = replace(node, owner=self._owner)
+            write_owner(self._batch.cluster, expected, owner, former)
+        self._owner = owner
+
+    def _untouched(self, refused: str) -> Outcome:
+        return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
+
+    def _outcome(self, result: Result, message: str = "") -> Outcome:
+        gap = None
+        if self._ended_at is not None:
+            gap = (self._ready_at or self._clock.now()) - self._ended_at
+        return Outcome(self._move, result, message, gap)
+
+
+def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
+    """The pods that the wanted DaemonSet made from its present template and that do not end."""
+    return [
+        pod
+        for pod in pods
+        if pod.daemonset == wanted.daemonset and not pod.terminating and wanted.template in (None, pod.template)
+    ]

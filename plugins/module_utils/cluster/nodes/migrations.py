@@ -1,0 +1,295 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Migrates VMs live, a few at a time, and proves each migration before the next one begins.
+
+What happens to one VM is one generator that reads from top to bottom. It yields wherever it must wait.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+import uuid
+from dataclasses import dataclass
+
+from ...core.base import kinds, names
+from ...core.base.findings import printable
+from ...core.base.objects import Object, field, is_managed
+from ...core.kubevirt import snapshot
+from ...core.kubevirt.snapshot import Node
+from ...core.planning import updates
+from ...core.planning.updates import AnyRelocation, Need, Relocation
+from ...core.vms.launcher_pods import LauncherPod
+from ..api._client import Cluster, ClusterError, DeleteOptions, Unreachable
+from ..api.lease import LeaseLost
+from ..api.waiting import Clock
+from ..reading import live
+
+Result = t.Literal["done", "gone", "restart", "failed", "not_started"]
+
+_NAME_PREFIX = "virtpools-update-"
+_LONGEST_PAUSE_SECONDS = 1.0
+_PROOF_SECONDS = 30.0
+"""A VMI names the new node of its guest only some moments after the migration has ended."""
+_MOST_SINGLE_READS = 40
+"""Up to so many VMIs are read one by one; for more, a list of all VMIs is cheaper."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``batch``: migrations at once. ``max_failures``: after so many, none begins. ``timeout``: seconds for each."""
+
+    batch: int = 2
+    max_failures: int = 1
+    timeout: float = 900
+
+
+@dataclass(frozen=True)
+class Outcome(t.Generic[AnyRelocation]):
+    """What happened to one VM.
+
+    ``gone``: the VM does not exist any more. ``restart``: it can no longer be migrated, only restarted.
+    ``not_started``: too many others failed before.
+    """
+
+    relocation: AnyRelocation
+    result: Result
+    message: str = ""
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        took = "" if self.seconds is None else f", {self.seconds:.1f} s"
+        return (
+            f"{self.relocation}{took}" if self.result == "done" else f"{self.relocation}: {self.result}: {self.message}"
+        )
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return {
+            **self.relocation.to_dict(),
+            "result": self.result,
+            "message": self.message,
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+        }
+
+
+_Steps = t.Generator[None, None, Outcome[AnyRelocation]]
+
+
+# Finding ------------------------------------------------------------------------------------------------------------
+
+
+def find(
+    cluster: Cluster,
+    need: Need[AnyRelocation],
+    namespaces: t.Collection[str] = (),
+    nodes: t.Collection[str] | None = None,
+) -> list[AnyRelocation]:
+    """The VMs that need a relocation, in these namespaces (empty: in all) and on these nodes (None: all), by name."""
+    needed: dict[tuple[str, str], AnyRelocation] = {}
+    for pod in live.launcher_pods(cluster, nodes):
+        if namespaces and pod.namespace not in namespaces:
+            continue
+        relocation = need.update(pod)
+        if relocation is not None:
+            needed[relocation.namespace, relocation.vmi] = relocation
+    vmis = _vmis(cluster, needed)
+    wanted = (updates.with_vmi(relocation, vmis.get(key)) for key, relocation in sorted(needed.items()))
+    return [relocation for relocation in wanted if relocation is not None]
+
+
+def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple[str, str], Object]:
+    """The VMIs with these namespaces and names, without their specs."""
+    kind = kinds.VIRTUAL_MACHINE_INSTANCE
+    if len(wanted) <= _MOST_SINGLE_READS:
+        single = ((key, cluster.get(kind, key[1], key[0])) for key in wanted)
+        return {key: vmi for key, vmi in single if vmi is not None}
+    listed = (({**vmi, "spec": {}}, vmi["metadata"]) for vmi in cluster.list(kind))
+    keyed = ((vmi, (metadata["namespace"], metadata["name"])) for vmi, metadata in listed)
+    return {key: vmi for vmi, key in keyed if key in wanted}
+
+
+# Carrying out -------------------------------------------------------------------------------------------------------
+
+
+def carry_out(
+    cluster: Cluster, need: Need[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
+) -> t.Iterator[Outcome[AnyRelocation]]:
+    """Migrate these VMs. Outcomes come as soon as they are known, at the end those of VMs that were not started.
+
+    When the run is interrupted, its migrations go on, and the next run finds them.
+    """
+    waiting = collections.deque(wanted)
+    running: dict[AnyRelocation, _Steps[AnyRelocation]] = {}
+    failures = 0
+    migrations = _Migrations(cluster, need, limits.timeout, clock)
+    for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
+        while waiting and len(running) < limits.batch and failures < limits.max_failures:
+            relocation = waiting.popleft()
+            running[relocation] = migrations.migrate(relocation)
+        for relocation, steps in list(running.items()):
+            outcome = _advance(relocation, steps)
+            if outcome is not None:
+                del running[relocation]
+                failures += outcome.result == "failed"
+                yield outcome
+        if not running and (not waiting or failures >= limits.max_failures):
+            break
+    for relocation in waiting:
+        yield Outcome(relocation, "not_started", f"{failures} update(s) failed before")
+
+
+def _advance(relocation: AnyRelocation, steps: _Steps[AnyRelocation]) -> Outcome[AnyRelocation] | None:
+    """One round of one VM. An error of one VM must not stop the others."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return t.cast("Outcome[AnyRelocation]", end.value)
+    except (LeaseLost, Unreachable):
+        raise
+    except ClusterError as error:
+        return Outcome(relocation, "failed", str(error))
+    return None
+
+
+@dataclass(frozen=True)
+class _Migrations(t.Generic[AnyRelocation]):
+    cluster: Cluster
+    need: Need[AnyRelocation]
+    timeout: float
+    clock: Clock
+
+    def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
+        began = self.clock.now()
+        give_up = began + self.timeout
+        while True:
+            running = self._running(relocation)
+            if running is None:
+                settled = self._settled(relocation)
+                if settled is not None:
+                    return settled
+                running = self._create(relocation)
+            if is_managed(running):
+                break
+            if self.clock.now() >= give_up:
+                name = running["metadata"]["name"]
+                return Outcome(relocation, "failed", f"another migration of it, {name}, does not end")
+            yield
+        name, uid = running["metadata"]["name"], running["metadata"]["uid"]
+        while (phase := field(running, "status", "phase")) != "Succeeded":
+            if phase == "Failed":
+                return Outcome(relocation, "failed", f"its migration {name} failed: {self._why(relocation, running)}")
+            if self.clock.now() >= give_up:
+                # Asked first: KubeVirt deletes the waiting pod, which knows the scheduler's reason, at once.
+                waits = self._waits_for(relocation, running)
+                self._cancel(relocation, name, uid)
+                left = f"did not end within {self.timeout:.0f} s and was cancelled: {waits}"
+                return Outcome(relocation, "failed", f"its migration {name} {left}")
+            yield
+            running = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
+            if running is None or running["metadata"]["uid"] != uid:
+                return Outcome(relocation, "failed", f"somebody deleted its migration {name}")
+        proof_by = self.clock.now() + _PROOF_SECONDS
+        while (problem := self._problem(relocation)) is not None:
+            if self.clock.now() >= proof_by:
+                return Outcome(relocation, "failed", f"it was migrated ({name}), but {problem}")
+            yield
+        return Outcome(relocation, "done", seconds=self.clock.now() - began)
+
+    def _running(self, relocation: Relocation) -> Object | None:
+        """The migration of the VM that has not ended, if any; KubeVirt allows one at a time."""
+        listed = self.cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, relocation.namespace)
+        of_vmi = (migration for migration in listed if field(migration, "spec", "vmiName") == relocation.vmi)
+        return next(filter(snapshot.is_active, of_vmi), None)
+
+    def _settled(self, relocation: AnyRelocation) -> Outcome[AnyRelocation] | None:
+        """The outcome for a VM that need not or cannot be migrated any more; None for any other VM."""
+        vmi = self._vmi(relocation)
+        if updates.with_vmi(relocation, vmi) is None:
+            return Outcome(relocation, "gone", "it has ended meanwhile")
+        pod = self._current_pod(relocation, vmi)
+        if pod is None:
+            return Outcome(relocation, "restart", "it has no running launcher pod any more")
+        fresh = self.need.update(pod)
+        if fresh is None:
+            return Outcome(relocation, "done", "it was updated meanwhile")
+        now = updates.with_vmi(fresh, vmi)
+        return Outcome(relocation, "restart", now.reason) if now is not None and now.how == "restart" else None
+
+    def _problem(self, relocation: AnyRelocation) -> str | None:
+        """What is wrong with the VM after its migration; None when nothing is."""
+        vmi = self._vmi(relocation)
+        pod = self._current_pod(relocation, vmi)
+        if pod is None:
+            return "it has no running launcher pod"
+        node = self.cluster.get(kinds.NODE, pod.node)
+        return self.need.problem(relocation, pod, Node.of(node) if node else None)
+
+    def _vmi(self, relocation: Relocation) -> Object | None:
+        return self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, relocation.vmi, relocation.namespace)
+
+    def _pods(self, relocation: Relocation) -> list[LauncherPod]:
+        namespace = self.cluster.get(kinds.NAMESPACE, relocation.namespace)
+        labels = field(namespace, "metadata", "labels")
+        selector = f"{names.CREATED_BY_LABEL}={relocation.uid}"
+        listed = self.cluster.list(kinds.POD, relocation.namespace, label_selector=selector)
+        return [pod for pod in (LauncherPod.of(obj, labels) for obj in listed) if pod.vmi_uid == relocation.uid]
+
+    def _current_pod(self, relocation: Relocation, vmi: Object | None) -> LauncherPod | None:
+        """The launcher pod that the guest runs in: during a migration there are two, and the VMI names the node."""
+        node = field(vmi, "status", "nodeName")
+        alive = (pod for pod in self._pods(relocation) if not pod.ended and not pod.terminating)
+        return next((pod for pod in alive if pod.node == node), None)
+
+    def _create(self, relocation: Relocation) -> Object:
+        """Create a migration of the VM, or return the other migration because of which KubeVirt refuses ours."""
+        kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+        name = f"{_NAME_PREFIX}{uuid.uuid4().hex[:12]}"
+        migration = kind.object(name, relocation.namespace, spec={"vmiName": relocation.vmi})
+        migration["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        try:
+            return self.cluster.create(kind, migration, dry_run=False)
+        except (LeaseLost, Unreachable):
+            raise
+        except ClusterError:
+            other = self._running(relocation)
+            if other is None:
+                raise
+            return other
+
+    def _cancel(self, relocation: Relocation, name: str, uid: str) -> None:
+        """Delete the migration: KubeVirt then aborts it."""
+        kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+        self.cluster.delete(kind, name, relocation.namespace, DeleteOptions(uid=uid), dry_run=False)
+
+    def _why(self, relocation: Relocation, migration: Object) -> str:
+        """KubeVirt's reason for a failed migration."""
+        for obj in (migration, self._vmi(relocation)):
+            reason = field(obj, "status", "migrationState", "failureReason")
+            if reason:
+                return str(reason)
+        return "KubeVirt does not say why"
+
+    def _waits_for(self, relocation: Relocation, migration: Object) -> str:
+        phase = field(migration, "status", "phase") or "Pending"
+        target = next((pod for pod in self._pods(relocation) if pod.migration == migration["metadata"]["uid"]), None)
+        reason = _blocked(migration)
+        if reason is None and target is not None and target.unschedulable:
+            reason = f"the scheduler says {target.unschedulable}"
+        if reason is None and target is None:
+            others = len(live.migrations(self.cluster)) - 1
+            reason = (
+                f"it has no target pod while {others} other migration(s) run (KubeVirt's limits: spec.configuration.migrations)"
+                if others > 0
+                else "it has no target pod, and its events say why"
+            )
+        return f"it is {phase}" + (f", and {reason}" if reason else "")
+
+
+def _blocked(migration: Object) -> str | None:
+    """What KubeVirt says keeps a migration from going on, such as a quota or a backup; None when it says nothing."""
+    for condition in field(migration, "status", "conditions") or ():
+        if condition.get("status") == "True" and condition.get("message"):
+            return f"KubeVirt says {printable(condition['message']).rstrip('.')}"
+    return None

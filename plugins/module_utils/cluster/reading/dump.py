@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Reads the state of a cluster from a directory of YAML or JSON files, as ``kubectl get -o yaml`` writes them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import typing as t
+
+from ...core.base.findings import InputErrors, printable
+from ...core.base.objects import flat, named
+from ...core.kubevirt import snapshot
+from ...core.vms.launcher_pods import LauncherPod, is_launcher
+
+try:
+    import yaml
+except ImportError:
+    yaml = None  # type: ignore[assignment]
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def read(directory: str, namespace: str | None = None, name: str | None = None) -> snapshot.Snapshot:
+    """The snapshot of all objects in the files of a directory.
+
+    :raises InputErrors: when the directory or a file cannot be read, or when objects are missing.
+    """
+    return snapshot.from_objects(read_objects(directory), namespace, name)
+
+
+def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:
+    """The launcher pods among the objects of a dump."""
+    by_kind: dict[str, list[t.Any]] = {"Namespace": [], "Pod": []}
+    for obj in named(objects):
+        by_kind.setdefault(obj.get("kind", ""), []).append(obj)
+    labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in by_kind["Namespace"]}
+    return [
+        LauncherPod.of(pod, labels.get(pod["metadata"].get("namespace", "")))
+        for pod in by_kind["Pod"]
+        if is_launcher(pod)
+    ]
+
+
+def read_objects(directory: str) -> list[t.Any]:
+    """The objects in the files of a directory; ``List`` objects stay as they are.
+
+    :raises InputErrors: when the directory or a file cannot be read.
+    """
+    _need_yaml()
+    try:
+        files = sorted(path for path in pathlib.Path(directory).iterdir() if path.suffix in _ENDINGS)
+    except OSError as error:
+        raise InputErrors([f"The dump directory {directory} cannot be read: {error.strerror}."]) from error
+    if not files:
+        raise InputErrors([f"The dump directory {directory} holds no .yaml, .yml or .json file."])
+    return [obj for path in files for obj in _objects(path)]
+
+
+def read_file(path: str) -> list[t.Any]:
+    """The objects in one file.
+
+    :raises InputErrors: when it cannot be read.
+    """
+    _need_yaml()
+    return _objects(pathlib.Path(path))
+
+
+def _need_yaml() -> None:
+    if yaml is None:
+        raise InputErrors(["The Python package PyYAML is missing where the module runs; install it."])
+
+
+def _objects(path: pathlib.Path) -> list[t.Any]:
+    try:
+        documents = [document for document in _documents(path) if isinstance(document, dict)]
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise InputErrors([f"{path} cannot be read as YAML or JSON: {' '.join(str(error).split())[:200]}."]) from error
+    for obj in flat(documents):
+        problem = _problem(obj)
+        if problem is not None:
+            raise InputErrors([f"{path}: {problem}, so it is no Kubernetes object."])
+    return documents
+
+
+def _documents(path: pathlib.Path) -> t.Iterable[t.Any]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        # YAML contains JSON, and takes ten times as long to read it.
+        with contextlib.suppress(ValueError):
+            return [json.loads(text)]
+    # The C loader is about ten times as fast; PyYAML may have been built without it.
+    return t.cast("t.Iterable[t.Any]", yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def _problem(obj: t.Any) -> str | None:
+    """What is wrong with the fields that every object has; None when nothing is."""
+    if not isinstance(obj, dict):
+        return f"an item is {_shown(obj)}"
+    for field, kind in (("apiVersion", str), ("kind", str), ("metadata", dict), ("spec", dict), ("status", dict)):
+        if not isinstance(obj.get(field), (kind, type(None))):
+            return f"{field} of an object is {_shown(obj[field])}"
+    metadata = obj.get("metadata") or {}
+    for field in ("name", "namespace", "uid"):
+        if not isinstance(metadata.get(field), (str, type(None))):
+            return f"metadata.{field} of an object is {_shown(metadata[field])}"
+    for field in ("labels", "annotations"):
+        given = metadata.get(field) or {}
+        if not isinstance(given, dict) or not all(isinstance(each, str) for pair in given.items() for each in pair):
+            return f"metadata.{field} of {obj.get('kind')} {metadata.get('name')} is {_shown(given)}"
+    return None
+
+
+def _shown(value: object) -> str:
+    return printable(repr(value))[:80]

@@ -1,0 +1,282 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Reads the state of a live cluster. While the pages come in, objects are reduced to what a Snapshot keeps."""
+
+from __future__ import annotations
+
+import itertools
+import typing as t
+
+from ...core.base import kinds, names
+from ...core.base.findings import InputErrors
+from ...core.base.objects import Object
+from ...core.kubevirt import feature_gates, hco, health, snapshot
+from ...core.kubevirt.snapshot import Snapshot
+from ...core.vms.launcher_pods import LauncherPod
+from ..api._client import Cluster, Forbidden
+
+HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
+
+LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
+
+_CANARY_VMS = f"{names.OURS},{names.CANARY_LABEL}"
+"""Users may give their own VMs the second label."""
+
+_MOST_SINGLE_READS = 100
+"""Up to so many nodes are read one by one; for more, a list of all nodes is cheaper. A batch reads its handlers once a
+second, and the handlers of 3,000 nodes are 40 MB."""
+
+_MOST_IN_SELECTOR = 50
+"""One selector names at most so many nodes: proxies refuse URLs of more than 8 kB."""
+
+_LONGEST_LABEL_VALUE = 63
+
+
+def take_snapshot(
+    cluster: Cluster,
+    namespace: str | None = None,
+    name: str | None = None,
+    nodes: t.Collection[str] | None = None,
+    alerts_namespace: str | None = None,
+    *,
+    schema: bool = False,
+) -> Snapshot:
+    """The state of the cluster.
+
+    :param namespace: of the KubeVirt object; None when the cluster has only one.
+    :param nodes: read only these nodes and their handler pods, and no migrations; nodes that do not exist are left out.
+    :param alerts_namespace: where the user wants the alerts to be; None for KubeVirt's namespace.
+    :param schema: whether to look for fields for pools in the KubeVirt CRD that are not in use.
+    :raises InputErrors: when not exactly one KubeVirt fits.
+    :raises ClusterError: when the API server refuses or does not answer.
+    """
+    kubevirt = find_kubevirt(cluster, namespace, name)
+    home = kubevirt["metadata"]["namespace"]
+    if nodes is not None and not health.Health.of(kubevirt).settled:
+        # Only the nodes of the whole cluster tell whether that is just because of nodes that are not Ready.
+        return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).limited_to(nodes)
+    # All migrations of a fleet, ended ones too, are too much for a few nodes; a batch asks for them when it needs them.
+    migrations, vmis, targets = _migrations(cluster) if nodes is None else ([], [], [])
+    pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
+    objects = snapshot.ClusterObjects(
+        hyperconvergeds=_hyperconvergeds(cluster, home),
+        daemonsets=cluster.list(kinds.DAEMON_SET, home),
+        nodes=_nodes(cluster, nodes),
+        pods=itertools.chain(pods, handler_pods(cluster, home, nodes)),
+        migrations=migrations,
+        vmis=vmis,
+        targets=targets,
+        canaries=() if nodes else canary_vms(cluster),
+    )
+    if nodes is not None:
+        return snapshot.build(kubevirt, objects, complete=False)
+    alerts = monitoring(cluster, alerts_namespace)
+    return snapshot.build(
+        kubevirt,
+        objects,
+        admission=admission(cluster, home),
+        monitoring=alerts,
+        native=native_api(cluster, kubevirt, schema=schema),
+    )
+
+
+def uid(cluster: Cluster) -> str | None:
+    """What tells the cluster from every other one: the UID of its namespace kube-system. None when we may not read that."""
+    try:
+        namespace = cluster.get(kinds.NAMESPACE, "kube-system")
+    except Forbidden:
+        return None
+    return str(namespace["metadata"]["uid"]) if namespace else None
+
+
+def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
+    """What can change or refuse objects on this cluster, and which of that is ours.
+
+    :param namespace: KubeVirt's namespace.
+    """
+    policy = cluster.first_served(*kinds.MUTATING_ADMISSION_POLICIES)
+    kyverno = cluster.first_served(kinds.KYVERNO_MUTATING_POLICY)
+    wanted: list[tuple[kinds.Kind, str, str | None]] = [
+        (kinds.CONFIG_MAP, name, namespace) for name in (names.AIE_CONFIG, names.HISTORY)
+    ]
+    if policy is not None:
+        binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
+        wanted += [(kind, name, None) for kind in (policy, binding) for name in names.POLICIES]
+    validating = cluster.first_served(kinds.VALIDATING_ADMISSION_POLICY)
+    if validating is not None:
+        guards = (validating, kinds.VALIDATING_ADMISSION_POLICY_BINDING)
+        wanted += [(kind, name, None) for kind in guards for name in names.GUARDS]
+    if kyverno is not None:
+        wanted.append((kyverno, names.POLICY, None))
+    live = {(kind.name, name): cluster.get(kind, name, where) for kind, name, where in wanted}
+    objects = {key: obj for key, obj in live.items() if obj is not None}
+    return snapshot.Admission(
+        policy_kind=policy,
+        validating=validating is not None,
+        kyverno=kyverno is not None,
+        version=cluster.version(),
+        objects=objects,
+    )
+
+
+def monitoring(cluster: Cluster, namespace: str | None = None) -> snapshot.Monitoring:
+    """What of the Prometheus operator is on this cluster.
+
+    :param namespace: one that must exist.
+    """
+    if not cluster.serves(kinds.PROMETHEUS_RULE):
+        return snapshot.Monitoring()
+    rules = cluster.list(kinds.PROMETHEUS_RULE, field_selector=f"metadata.name={names.ALERTS}", missing_ok=True)
+    missing = {namespace} if namespace and cluster.get(kinds.NAMESPACE, namespace) is None else ()
+    return snapshot.Monitoring(served=True, rules=tuple(rules), missing_namespaces=frozenset(missing))
+
+
+def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> Object:
+    """The one KubeVirt object that fits.
+
+    :raises InputErrors: when there is none, or several.
+    """
+    if not cluster.serves(kinds.KUBEVIRT):
+        raise InputErrors(
+            [
+                f"The cluster at {cluster.server} has no KubeVirt: it does not serve {kinds.KUBEVIRT.api_version}; install KubeVirt first."
+            ]
+        )
+    kubevirts = list(cluster.list(kinds.KUBEVIRT, namespace))
+    return t.cast(Object, snapshot.choose_kubevirt(kubevirts, namespace, name))
+
+
+def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
+    """The handler pods of all nodes, or of some."""
+    return _pods_on(cluster, namespace, HANDLER_PODS, nodes)
+
+
+def _pods_on(
+    cluster: Cluster, namespace: str | None, labels: str, nodes: t.Collection[str] | None
+) -> t.Iterator[Object]:
+    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
+        for pod in cluster.list(kinds.POD, namespace, label_selector=labels):
+            if nodes is None or pod["spec"].get("nodeName") in nodes:
+                yield pod
+        return
+    for node in sorted(nodes):
+        yield from cluster.list(kinds.POD, namespace, label_selector=labels, field_selector=f"spec.nodeName={node}")
+
+
+def count_without_handler(cluster: Cluster, namespace: str) -> int:
+    """How many nodes have no Ready handler now: nodes of DaemonSets, by their status, and nodes without a DaemonSet."""
+    daemonsets = list(cluster.list(kinds.DAEMON_SET, namespace))
+    pools = {str(ds["metadata"]["labels"][names.OWNER_LABEL]) for ds in daemonsets if snapshot.is_pool_daemonset(ds)}
+    handlers = (ds for ds in daemonsets if ds["metadata"]["name"] == names.HANDLER or snapshot.is_pool_daemonset(ds))
+    statuses = [daemonset.get("status") or {} for daemonset in handlers]
+    missing = sum(max(0, s.get("desiredNumberScheduled", 0) - s.get("numberReady", 0)) for s in statuses)
+    # The server selects the nodes as far as a request's line can name the pools.
+    served = ",".join(sorted(pools)[:_MOST_IN_SELECTOR])
+    labelled = f"{names.OWNER_LABEL},{names.OWNER_LABEL} notin ({served})" if served else names.OWNER_LABEL
+    owners = (
+        node["metadata"]["labels"][names.OWNER_LABEL] for node in cluster.list(kinds.NODE, label_selector=labelled)
+    )
+    return missing + sum(owner not in pools for owner in owners)
+
+
+def nodes(cluster: Cluster) -> tuple[snapshot.Node, ...]:
+    """All nodes."""
+    return tuple(snapshot.Node.of(node) for node in cluster.list(kinds.NODE))
+
+
+def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Object]:
+    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
+        for node in cluster.list(kinds.NODE):
+            if nodes is None or node["metadata"]["name"] in nodes:
+                yield node
+        return
+    for name in sorted(nodes):
+        one = cluster.get(kinds.NODE, name)
+        if one is not None:
+            yield one
+
+
+def find_hyperconverged(cluster: Cluster, kubevirt: Object) -> Object | None:
+    """The HyperConverged object that manages this KubeVirt; None when none does."""
+    return t.cast("Object | None", hco.hco_of(kubevirt, _hyperconvergeds(cluster, kubevirt["metadata"]["namespace"])))
+
+
+def native_pool_fields(cluster: Cluster) -> list[str]:
+    """The fields of the KubeVirt spec for KubeVirt's own pools that this build has; none in stock KubeVirt."""
+    crd = cluster.get(kinds.CUSTOM_RESOURCE_DEFINITION, feature_gates.KUBEVIRT_CRD)
+    return list(feature_gates.native_pool_fields(crd)) if crd else []
+
+
+def native_api(cluster: Cluster, kubevirt: Object, *, schema: bool = False) -> snapshot.NativeApi:
+    """What the cluster has of pools that KubeVirt itself makes.
+
+    :param schema: read the KubeVirt CRD, too. It is large, and a field that is in use is in it.
+    """
+    fields = native_pool_fields(cluster) if schema else feature_gates.native_pools_in_use(kubevirt)
+    served = cluster.serves(kinds.WORKER_POOL)
+    worker_pools = cluster.list(kinds.WORKER_POOL, missing_ok=True) if served else ()
+    return snapshot.NativeApi(tuple(fields), served, tuple(worker_pools))
+
+
+def _hyperconvergeds(cluster: Cluster, namespace: str) -> list[Object]:
+    kind = cluster.first_served(kinds.HYPER_CONVERGED, kinds.HYPER_CONVERGED_V1BETA1)
+    return [] if kind is None else list(cluster.list(kind, namespace, missing_ok=True))
+
+
+def _migrations(cluster: Cluster) -> tuple[list[Object], list[Object], list[Object]]:
+    """The migrations that have not ended, their VMIs, and the pods that they move these to."""
+    kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+    active = [m for m in cluster.list(kind, missing_ok=True) if snapshot.is_active(m)]
+    vmis = []
+    for namespace, name in sorted({(m["metadata"]["namespace"], m["spec"].get("vmiName", "")) for m in active}):
+        vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace) if name else None
+        if vmi is not None:
+            vmis.append(vmi)
+    uids = (migration["metadata"]["uid"] for migration in active)
+    return active, vmis, list(_labelled(cluster, kinds.POD, names.MIGRATION_LABEL, uids))
+
+
+def _labelled(cluster: Cluster, kind: kinds.Kind, label: str, values: t.Iterable[str]) -> t.Iterator[Object]:
+    """The objects whose label has one of these values. The server selects them, as many values at once as a request can name."""
+    ordered = sorted(values)
+    for start in range(0, len(ordered), _MOST_IN_SELECTOR):
+        few = f"{label} in ({','.join(ordered[start : start + _MOST_IN_SELECTOR])})"
+        yield from cluster.list(kind, label_selector=few, missing_ok=True)
+
+
+def canary_vms(cluster: Cluster) -> t.Iterator[Object]:
+    """The canary VMs that runs have created, in all namespaces."""
+    return cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
+
+
+def migrations(cluster: Cluster) -> tuple[snapshot.Migration, ...]:
+    """The live migrations that are running now."""
+    return snapshot.active_migrations(*_migrations(cluster))
+
+
+def namespaces(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """The labels of every namespace."""
+    metadata = (namespace["metadata"] for namespace in cluster.list(kinds.NAMESPACE))
+    return {each["name"]: dict(each.get("labels") or {}) for each in metadata}
+
+
+def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t.Iterator[LauncherPod]:
+    """The launcher pods of all namespaces on all nodes, or on some. They come page by page: there may be 100,000."""
+    labels = namespaces(cluster)
+    for pod in _pods_on(cluster, None, LAUNCHER_PODS, nodes):
+        yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
+
+
+def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
+    """The launcher pods of all namespaces that do not run yet. The server selects them."""
+    for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS, field_selector="status.phase=Pending"):
+        yield LauncherPod.of(pod)
+
+
+def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
+    """The VM instances on these nodes. The server selects them, by the label that virt-controller gives them."""
+    # KubeVirt cannot run a VM on a node whose name is too long for a label value.
+    possible = (node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
+    yield from _labelled(cluster, kinds.VIRTUAL_MACHINE_INSTANCE, names.NODE_NAME_LABEL, possible)

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Finds and deletes what is left of pools on a cluster whose KubeVirt is gone. There, no node can be handed over."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ...core.admission import guard, launcher_rollout, node_policy, policy_objects
+from ...core.base import kinds, names
+from ...core.base.kinds import Kind
+from ...core.base.objects import Object, is_managed
+from ...core.kubevirt.snapshot import Node, is_pool_daemonset
+from ...core.monitoring import alerts
+from ...core.planning import removal
+from ..api._client import Cluster, DeleteOptions
+from ..api.waiting import Clock
+from ..reading import live
+from . import policies, settle, writes
+from .policies import Change
+
+_USUAL_NAMESPACE = "kubevirt"
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What is left. ``namespace`` is where KubeVirt was; ``locked`` says whether a run can hold a Lease there."""
+
+    namespace: str
+    locked: bool
+    policies: tuple[Change, ...]
+    objects: tuple[tuple[Kind, Object], ...]
+    """Alerts, DaemonSets, pods that pull images, and the ConfigMap with the history, in the order to delete them."""
+    nodes: tuple[Object, ...]
+    lease: Object | None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What ``delete`` does, one line for each object, in this order."""
+        deleted = [policy_objects.change_line(obj, "delete") for _kind, obj in self.objects]
+        forgotten = [
+            f"Node {node['metadata']['name']}: forget its owner {removal.owner_noted(node)}" for node in self.nodes
+        ]
+        lease = [policy_objects.change_line(self.lease, "delete")] if self.lease else []
+        return (*map(str, self.policies), *deleted, *forgotten, *lease)
+
+
+def has_kubevirt(cluster: Cluster) -> bool:
+    """Whether the cluster has a KubeVirt object, in whatever state."""
+    return any(True for _kubevirt in cluster.list(kinds.KUBEVIRT, missing_ok=True))
+
+
+def find(cluster: Cluster, namespace: str | None) -> Leftovers:
+    """Find what is left.
+
+    :param namespace: where KubeVirt was; by default the namespace of our DaemonSets, or else ``kubevirt``.
+    """
+    daemonsets = [ds for ds in cluster.list(kinds.DAEMON_SET, label_selector=names.OURS) if is_pool_daemonset(ds)]
+    home = namespace or next((ds["metadata"]["namespace"] for ds in daemonsets), _USUAL_NAMESPACE)
+    admission = live.admission(cluster, home)
+    history = admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY))
+    home_object = cluster.get(kinds.NAMESPACE, home)
+    return Leftovers(
+        namespace=home,
+        # Nobody can create an object in a namespace that is being deleted.
+        locked=home_object is not None and not home_object["metadata"].get("deletionTimestamp"),
+        policies=tuple(
+            policies.removal_changes(
+                (
+                    *guard.live_objects(admission),
+                    *launcher_rollout.live_objects(admission),
+                    *node_policy.live_objects(admission),
+                )
+            )
+        ),
+        objects=(
+            *((kinds.PROMETHEUS_RULE, dict(rule)) for rule in alerts.live_objects(live.monitoring(cluster))),
+            *((kinds.DAEMON_SET, ds) for ds in daemonsets),
+            *((kinds.POD, pod) for pod in cluster.list(kinds.POD, label_selector=names.PULL_LABEL)),
+            *(((kinds.CONFIG_MAP, dict(history)),) if history and is_managed(history) else ()),
+        ),
+        nodes=tuple(node for node in cluster.list(kinds.NODE) if removal.owner_noted(node) is not None),
+        lease=cluster.get(kinds.LEASE, names.LEASE_NAME, home),
+    )
+
+
+def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock) -> None:
+    """Delete everything but the Lease, which its holder deletes.
+
+    :param timeout: seconds that the pods of a DaemonSet may take to end.
+    :raises ClusterError: when they take longer.
+    """
+    policies.remove(cluster, leftovers.policies, None, timeout, clock)
+    for kind, obj in leftovers.objects:
+        delete_object(cluster, kind, obj)
+    for kind, obj in leftovers.objects:
+        if kind == kinds.DAEMON_SET:
+            settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
+    for node in leftovers.nodes:
+        writes.write_owner(cluster, Node.of(node), names.PRIMARY, None)
+
+
+def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:
+    """Delete this very object, and its dependents: any DaemonSet that selects orphaned pods would adopt them."""
+    metadata = obj["metadata"]
+    options = DeleteOptions(uid=metadata.get("uid"), propagation="Foreground")
+    cluster.delete(kind, metadata["name"], metadata.get("namespace"), options, dry_run=False)

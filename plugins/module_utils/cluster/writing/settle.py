@@ -1,0 +1,228 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Waits until KubeVirt and DaemonSets have taken up what was written. Waits are bounded and end early when hopeless."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...core.base import kinds, names
+from ...core.base.findings import listed
+from ...core.base.objects import Object
+from ...core.kubevirt import exclusion, health
+from ...core.kubevirt.hco import Edit
+from ...core.kubevirt.snapshot import HandlerPod, Migration, Node, Snapshot
+from ..api._client import Cluster, ClusterError
+from ..api.waiting import Clock, Persistence
+from ..reading import live
+
+_STALL_SECONDS = 180.0
+"""A rollout that stands still for so long is stuck: a handler needs about a minute to end and get Ready."""
+
+_DEGRADED_PATIENCE_SECONDS = 45.0
+"""KubeVirt may stay Degraded for so long: virt-operator updates the condition once per sync, which takes up to 15 s."""
+
+
+def await_primary(
+    cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock, *, excluded: bool, edit: Edit | None = None
+) -> None:
+    """Wait until the live primary has the exclusion (``excluded``) or has it no more, and KubeVirt has settled.
+
+    :param edit: what brought the exclusion; then also until the primary has all terms of that edit.
+    :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
+    """
+    namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
+    watch = _HealthWatch(cluster, namespace, name, clock)
+    stall = _Stall(clock)
+
+    def pending() -> str | None:
+        problem = watch.problem()
+        daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
+        if stall.lasts(daemonset):
+            _refuse_dead_nodes(cluster, namespace)
+        followed = edit is None or exclusion.primary_after(daemonset, edit) == daemonset
+        if exclusion.has_exclusion(daemonset) != excluded or not followed:
+            return "virt-operator has not changed its DaemonSet yet."
+        if health.primary_rolled_out(daemonset, watch.dead_handlers):
+            return problem
+        return _rollout_progress(daemonset)
+
+    problem = clock.wait(pending, timeout)
+    if problem is not None:
+        raise ClusterError(
+            f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} KubeVirt goes on by itself; run "
+            "again when it has settled, or with a longer virtpools_settle_timeout."
+        )
+
+
+def await_settled(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until KubeVirt has settled: nodes that come and go make it unavailable for some seconds.
+
+    :raises ClusterError: after ``timeout`` seconds; at once during an upgrade of KubeVirt; when it stays Degraded.
+    """
+    problem = clock.wait(_HealthWatch(cluster, namespace, name, clock).problem, timeout)
+    if problem is not None:
+        raise ClusterError(
+            f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} Nothing was changed; see why, then "
+            "run again."
+        )
+
+
+class _Stall:
+    """Notices when a rollout of the primary makes no progress."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lasting = Persistence(clock, _STALL_SECONDS)
+        self._progress: object = None
+
+    def lasts(self, daemonset: Object) -> bool:
+        status = daemonset.get("status") or {}
+        progress = (
+            daemonset["metadata"]["generation"],
+            status.get("updatedNumberScheduled"),
+            status.get("numberReady"),
+        )
+        if progress != self._progress:
+            self._lasting.lasts(False)
+        self._progress = progress
+        return self._lasting.lasts(True)
+
+
+def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
+    """Stop waiting when nodes died meanwhile: one of their handlers can hold up the whole rollout (see preflight).
+
+    :raises ClusterError: when there are such nodes.
+    """
+    dead = sorted(set(_dead_handlers(cluster, namespace).values()))
+    if dead:
+        raise ClusterError(
+            f"KubeVirt's rollout of virt-handler makes no progress, and {len(dead)} node(s) with a handler are not Ready "
+            f"({listed(dead)}), which can hold it up for ever; bring them back, or delete the Node objects of machines that "
+            "are gone, then run again. No node was handed over."
+        )
+
+
+class _HealthWatch:
+    """KubeVirt's health while we wait. ``dead_handlers`` counts primary handlers on nodes that are not Ready."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+        self.dead_handlers = 0
+
+    def problem(self) -> str | None:
+        """Why KubeVirt has not settled; None when it has.
+
+        :raises ClusterError: during an upgrade of KubeVirt, or when it stays Degraded.
+        """
+        kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
+        state = health.Health.of(kubevirt)
+        where = f"KubeVirt {self._namespace}/{self._name}"
+        if self._degraded.lasts(state.degraded is not None):
+            raise ClusterError(
+                f"{where} stays degraded: {state.degraded}. Look at what virt-operator says, repair it and run again; no "
+                "node was touched meanwhile."
+            )
+        if state.upgrading:
+            raise ClusterError(
+                f"{where} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait until that is done, then "
+                "run again."
+            )
+        if state.settled:
+            self.dead_handlers = 0
+            return None
+        dead = _dead_handlers(self._cluster, self._namespace)
+        self.dead_handlers = len(dead)
+        if health.waits_only_for_unready_nodes(state, dead, set(dead.values())):
+            return None
+        return f"{'; '.join(state.problems())}."
+
+
+def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock) -> None:
+    """Wait until KubeVirt has rolled out the exclusion that an interrupted run added or removed.
+
+    :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
+    """
+    await_primary(cluster, snapshot, timeout, clock, excluded=exclusion.exclusion_requested(snapshot.kubevirt))
+
+
+def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """The primary's pods that are not Ready because their node is not Ready, with that node."""
+    handlers = (HandlerPod.of(pod) for pod in live.handler_pods(cluster, namespace))
+    # A pod that was only just created has no node yet.
+    suspects = {pod.name: pod.node for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready}
+    unready = {name for name in set(suspects.values()) if not _is_ready(cluster.get(kinds.NODE, name))}
+    return {pod: node for pod, node in suspects.items() if node in unready}
+
+
+def _is_ready(node: Object | None) -> bool:
+    return node is not None and Node.of(node).ready
+
+
+def _rollout_progress(daemonset: Object) -> str:
+    status = daemonset.get("status") or {}
+    return (
+        f"{status.get('updatedNumberScheduled', 0)} of {status.get('desiredNumberScheduled', 0)} primary handlers are "
+        f"restarted and {status.get('numberReady', 0)} are Ready."
+    )
+
+
+def await_migrations(
+    cluster: Cluster, nodes: t.Collection[str] | None, timeout: float, clock: Clock
+) -> tuple[Migration, ...]:
+    """Wait until no live migration runs through these nodes (None: any node).
+
+    Returns the migrations that still run after ``timeout`` seconds. One whose nodes are not known yet counts for all.
+    """
+    running: tuple[Migration, ...] = ()
+
+    def pending() -> str | None:
+        nonlocal running
+        everywhere = live.migrations(cluster)
+        running = tuple(m for m in everywhere if nodes is None or not m.nodes or m.nodes & set(nodes))
+        return "migrations run" if running else None
+
+    clock.wait(pending, timeout)
+    return running
+
+
+def migration_names(running: t.Iterable[Migration]) -> str:
+    return listed(f"{m.namespace}/{m.name}" for m in running)
+
+
+def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until the DaemonSet controller has seen the DaemonSet as it is now.
+
+    :raises ClusterError: after ``timeout`` seconds.
+    """
+
+    def pending() -> str | None:
+        daemonset = cluster.existing(kinds.DAEMON_SET, name, namespace)
+        observed = (daemonset.get("status") or {}).get("observedGeneration", 0)
+        return None if observed >= daemonset["metadata"]["generation"] else "not observed"
+
+    if clock.wait(pending, timeout) is not None:
+        raise ClusterError(
+            f"The DaemonSet controller has not taken up DaemonSet {namespace}/{name} within {timeout:.0f} s; check that "
+            "kube-controller-manager works, then run again."
+        )
+
+
+def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+    """Wait until a deleted DaemonSet and its pods are gone.
+
+    :raises ClusterError: after ``timeout`` seconds.
+    """
+
+    def pending() -> str | None:
+        return "there" if cluster.get(kinds.DAEMON_SET, name, namespace) else None
+
+    if clock.wait(pending, timeout) is not None:
+        raise ClusterError(
+            f"DaemonSet {namespace}/{name} was deleted but still exists after {timeout:.0f} s, because some of its pods have "
+            "not ended; see which, then run again."
+        )

@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Writes desired objects: ours by server-side apply, other people's by reading, merging and writing them."""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+from ...core.base import kinds, names, objects
+from ...core.base.objects import Object
+from ...core.kubevirt import daemonsets
+from ...core.kubevirt.hco import Edit
+from ...core.kubevirt.snapshot import Node
+from ...core.planning.plan import DaemonSetChange
+from ..api._client import Cluster, ClusterError, Conflict, DeleteOptions
+
+_MOST_TRIES = 10
+
+
+def _kind_of(obj: t.Mapping[str, t.Any]) -> kinds.Kind:
+    """KubeVirt, or HyperConverged in the API version that it was read in."""
+    if obj["kind"] == kinds.KUBEVIRT.name:
+        return kinds.KUBEVIRT
+    versions = (kinds.HYPER_CONVERGED, kinds.HYPER_CONVERGED_V1BETA1)
+    return next(kind for kind in versions if kind.api_version == obj["apiVersion"])
+
+
+def edit_object(
+    cluster: Cluster, edit: Edit, edit_of: t.Callable[[Object], Edit], *, dry_run: bool
+) -> tuple[Object, Object]:
+    """Carry out an edit of the KubeVirt or HyperConverged object.
+
+    :param edit_of: makes the same edit of the object as it is at the moment of writing: others write it, too.
+    :returns: the object before and after.
+    """
+    metadata = edit.before["metadata"]
+    kind = _kind_of(edit.before)
+
+    def change(live: Object) -> Object | None:
+        wanted = edit_of(live)
+        return t.cast(Object, wanted.after) if wanted.changed else None
+
+    return cluster.edit(kind, metadata["name"], metadata["namespace"], change, dry_run=dry_run)
+
+
+def apply_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool) -> Object:
+    """Create or update a pool's DaemonSet; returns it as stored, or with ``dry_run`` as it would be stored.
+
+    Server-side apply keeps what another manager added, such as an env variable by ``kubectl edit``. When that is drift,
+    we replace the whole spec.
+    """
+    desired = t.cast(Object, change.desired)
+    stored = cluster.apply(kinds.DAEMON_SET, desired, dry_run=dry_run)
+    if dry_run or not daemonsets.drift(desired, stored):
+        return stored
+    whole = copy.deepcopy(stored)
+    for field in ("template", "updateStrategy"):
+        whole["spec"][field] = copy.deepcopy(desired["spec"][field])
+    return cluster.replace(kinds.DAEMON_SET, whole, dry_run=False)
+
+
+def delete_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool) -> bool:
+    """Delete a pool's DaemonSet with its pods. Orphaned pods would be adopted and deleted by the primary."""
+    options = DeleteOptions(uid=t.cast(Object, change.live)["metadata"].get("uid"), propagation="Foreground")
+    return cluster.delete(kinds.DAEMON_SET, change.name, change.namespace, options, dry_run=dry_run)
+
+
+class OwnerChanged(ClusterError):
+    """Somebody else gave the node another owner meanwhile."""
+
+
+def write_owner(cluster: Cluster, node: Node, owner: str, former: str | None) -> Node:
+    """Give the node a new owner if it still has the owner in ``node``, and write its former owner (None: remove that).
+
+    :raises OwnerChanged: when somebody else changed the owner label meanwhile.
+    """
+    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
+    annotations = {names.FORMER_OWNER_ANNOTATION: former}
+    for attempt in range(1, _MOST_TRIES + 1):
+        obj = cluster.existing(kinds.NODE, node.name)
+        live = Node.of(obj)
+        if (live.owner, live.former_owner) == (owner, former):
+            # This was our own write, whose answer was lost, or somebody wrote the same.
+            return live
+        if live.owner != node.owner:
+            raise OwnerChanged(
+                f"Node {node.name} was to go from {node.owner} to {owner}, but somebody else changed its label "
+                f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who did that, then run again."
+            )
+        patch = objects.metadata_patch(obj, labels=labels, annotations=annotations)
+        try:
+            return Node.of(cluster.json_patch(kinds.NODE, node.name, patch, dry_run=False))
+        except Conflict:  # somebody changed its labels or annotations since we read it: read it again
+            if attempt == _MOST_TRIES:
+                raise
+    raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""When a pool starts to take VMs, and when they get its new launcher image: the mapping table after each batch.
+
+Before a pool is active its VMs match no pool, so that no VM waits for nodes that have not been handed over yet. Once
+active, a pool stays active: a node's reboot unmaps no VM. A new launcher image of an active pool takes effect after the
+last node of the pool has the handler that goes with it; canary VMs get the image after the first node has it.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+from dataclasses import dataclass
+
+from ..base.frozen import FrozenMap
+from ..pools.model import Activation, Pool
+from ..vms.mapping import Table
+
+
+class Move(t.Protocol):
+    """The part of a plan's move that counts here: which node goes from which owner to which."""
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of the handovers: ``done`` are the nodes that each pool serves, ``wanted`` how many it can have."""
+
+    done: t.Mapping[str, t.Collection[str]]
+    wanted: t.Mapping[str, int]
+
+
+def is_active(activation: Activation, done: int, wanted: int) -> bool:
+    """Whether a pool that is not active yet becomes active when it serves ``done`` of ``wanted`` nodes."""
+    if done == 0:
+        return False
+    if activation == "first_node":
+        return True
+    percent = 100 if activation == "all_moved" else activation
+    return done * 100 >= percent * wanted
+
+
+def stages(
+    pools: t.Sequence[Pool],
+    retired: t.Sequence[Pool],
+    recorded: t.Mapping[str, str | None],
+    progress: Progress,
+    batches: t.Sequence[t.Sequence[Move]],
+    canaries: t.Mapping[str, str | None] = FrozenMap(),
+) -> tuple[Table, ...]:
+    """The table now and after each batch.
+
+    :param pools: the pools that the run leaves, in order.
+    :param retired: the pools that the run removes: they take no VMs, and keep unmatched VMs off while they own a node.
+    :param recorded: the active pools of the live table, with the launcher images in effect (None: KubeVirt's own).
+    :param canaries: the images that canary VMs get by the live table.
+    """
+    done = {pool: set(nodes) for pool, nodes in progress.done.items()}
+    left = collections.Counter(move.target for batch in batches for move in batch)
+    pending = {move.node for batch in batches for move in batch}
+    images: dict[str, str | None] = {pool.name: recorded[pool.name] for pool in pools if pool.name in recorded}
+    begun = {pool.name for pool in pools if canaries.get(pool.name, "") == pool.virt_launcher_image}
+    # Each batch is planned anew, so a node without a pending move has the new handler.
+    begun |= {pool.name for pool in pools if not pending.issuperset(done.get(pool.name, ()))}
+    tables: list[Table] = []
+    former: object = None
+    for batch in ((), *batches):
+        for move in batch:
+            done.get(move.source, set()).discard(move.node)
+            done.setdefault(move.target, set()).add(move.node)
+            left[move.target] -= 1
+            begun.add(move.target)
+        for pool in pools:
+            served, wanted = len(done.get(pool.name, ())), progress.wanted.get(pool.name, 0)
+            activated = pool.name not in images and is_active(pool.activation, served, wanted)
+            if activated or (pool.name in images and left[pool.name] <= 0):
+                images[pool.name] = pool.virt_launcher_image
+        leaving = [pool for pool in retired if done.get(pool.name)]
+        canary_images = {
+            pool.name: pool.virt_launcher_image
+            for pool in pools
+            if pool.name in begun and images.get(pool.name, pool.virt_launcher_image) != pool.virt_launcher_image
+        }
+        present = (tuple(images.items()), tuple(canary_images), len(leaving))
+        tables.append(tables[-1] if present == former else Table.of((*pools, *leaving), images, canary_images))
+        former = present
+    return tuple(tables)

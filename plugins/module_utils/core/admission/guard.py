@@ -1,0 +1,279 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The guard: only runs may change the owner of a node, and the primary virt-handler cannot lose the exclusion.
+
+The guard is two validating policies. A kubelet may write the labels of its own node, so a compromised node could join a
+pool. The first policy therefore refuses everybody without the right ``permissions.ASSIGN_OWNERS``. It asks for a right
+and not for a name, so that the account of any run has it by its ClusterRole. The second policy refuses a virt-handler
+DaemonSet that would run on pool nodes, whoever writes it.
+
+A policy that cannot be evaluated refuses what it matches (``failurePolicy: Fail``). So the match condition of the first
+policy begins with a comparison that cannot fail. Requests that keep the owner label, such as heartbeats, stop there.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+from dataclasses import dataclass
+
+from ..base import cel, kinds, names, permissions
+from ..base.findings import Finding, error, warning
+from ..base.kinds import Kind
+from ..base.objects import KubeObject, Object, digest
+from ..base.selectors import example_labels
+from ..kubevirt import exclusion, health
+from ..kubevirt.snapshot import Admission, Snapshot
+from ..pools.model import Pool
+from . import node_policy, policy_objects
+from .probes import digest_in, sample
+
+_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a run does about the guard. ``assigned``: the pools to which the node policy gives new nodes, in order."""
+
+    snapshot: Snapshot
+    admission: Admission
+    wanted: bool
+    assigned: tuple[Pool, ...] = ()
+
+    @property
+    def desired(self) -> list[tuple[Kind, Object]]:
+        """The policies and their bindings, in the order to write them."""
+        return derive(self.snapshot.namespace, self.assigned) if self.wanted and self.admission.validating else []
+
+    @property
+    def to_write(self) -> tuple[Object, ...]:
+        """The desired objects that are missing on the cluster or differ there."""
+        return policy_objects.to_write(self.desired, self.admission)
+
+    @property
+    def to_delete(self) -> tuple[KubeObject, ...]:
+        """Our live objects that are not wanted any more, in the order to delete them."""
+        return () if self.wanted else live_objects(self.admission)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What happens to each object, one line each."""
+        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission)
+
+    @property
+    def digest(self) -> str:
+        """The digest of all objects of the guard."""
+        return digest([obj for _kind, obj in derive(self.snapshot.namespace, self.assigned)])
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the guard refuses anything at any time of the run."""
+        return self.wanted or is_live(self.admission)
+
+    def findings(self) -> t.Iterator[Finding]:
+        """What forbids the guard."""
+        if self.wanted and not self.admission.validating:
+            yield error(
+                "guard_not_served",
+                f"virtpools_guard needs {kinds.VALIDATING_ADMISSION_POLICY}, which this API server does not serve; use "
+                "Kubernetes 1.30 or later, or leave that option out.",
+            )
+        yield from policy_objects.foreign_findings(self.desired, self.admission)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Objects, never stored, that show whether the guard is in force: each policy refuses one and lets one pass."""
+        free = node_policy.plain(names.OWNER_GUARD)
+        probes = [Probe("a node without an owner", kinds.NODE, free)]
+        for pool in sample(self.assigned):
+            labels = example_labels(pool.nodes)
+            first = next((each.name for each in self.assigned if labels and each.nodes.matches(labels)), None)
+            if labels is not None and first is not None:
+                node = _labelled(free, {**labels, names.OWNER_LABEL: first})
+                probes.append(Probe(f"a new node of pool {first}", kinds.NODE, node))
+        claimed = _labelled(free, {names.OWNER_LABEL: names.IN_TRANSIT})
+        probes.append(Probe("a node that says who owns it", kinds.NODE, claimed, names.OWNER_GUARD))
+        if self.snapshot.primary is not None:
+            primary = _daemonset(self.snapshot.primary)
+            bare = copy.deepcopy(primary)
+            bare["spec"]["template"]["spec"] = exclusion.without_exclusion_terms(primary["spec"]["template"]["spec"])
+            probes.append(Probe("a virt-handler with the exclusion", kinds.DAEMON_SET, primary))
+            probes.append(Probe("a virt-handler without it", kinds.DAEMON_SET, bare, names.EXCLUSION_GUARD))
+        return tuple(probes)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An object that a dry run creates. ``refused_by``: the policy that must refuse it; None: nobody may refuse it."""
+
+    name: str
+    kind: Kind
+    obj: Object
+    refused_by: str | None = None
+
+
+def is_live(admission: Admission | None) -> bool:
+    """Whether the cluster has any object of the guard."""
+    return bool(live_objects(admission))
+
+
+def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
+    """The guard's live objects, in the order to delete them."""
+    return policy_objects.live_objects(admission, *names.GUARDS)
+
+
+def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """Warnings when somebody has changed the live guard, and when the guard refuses what KubeVirt wants to write."""
+    live = live_objects(snapshot.admission)
+    unchanged = [obj for obj in live if digest_in(obj) == _digest_of(obj["spec"])]
+    if live and len(unchanged) < 2 * len(names.GUARDS):
+        yield warning(
+            "guard_edited",
+            f"The guard ({' and '.join(names.GUARDS)}) was changed or partly deleted by hand, so that others than runs may "
+            "change the owners of nodes or drop the exclusion; run site with virtpools_guard: true to repair it, or with "
+            "false to delete it.",
+        )
+    degraded = health.Health.of(snapshot.kubevirt).degraded or ""
+    if names.EXCLUSION_GUARD in degraded:
+        yield warning(
+            "guard_refuses",
+            f"KubeVirt asks for a {names.HANDLER} that would also run on pool nodes, and the guard refuses that: somebody "
+            "changed customizeComponents or nodePlacement. The handlers go on running; run site to restore the exclusion.",
+        )
+
+
+# The policies -------------------------------------------------------------------------------------------------------
+
+
+def derive(namespace: str, assigned: t.Sequence[Pool]) -> list[tuple[Kind, Object]]:
+    """The policies and their bindings, in the order to create them.
+
+    :param namespace: KubeVirt's namespace.
+    :param assigned: the pools to which the node policy gives new nodes, in order.
+    """
+    specs = {names.OWNER_GUARD: _owner_spec(assigned), names.EXCLUSION_GUARD: _exclusion_spec(namespace)}
+    objects = []
+    for name, spec in specs.items():
+        binding_spec = {"policyName": name, "validationActions": ["Deny"]}
+        objects.append(_object(kinds.VALIDATING_ADMISSION_POLICY, name, spec))
+        objects.append(_object(kinds.VALIDATING_ADMISSION_POLICY_BINDING, name, binding_spec))
+    return objects
+
+
+def _object(kind: Kind, name: str, spec: Object) -> tuple[Kind, Object]:
+    obj = kind.object(name, spec=spec)
+    obj["metadata"].update(
+        labels={names.MANAGED_BY_LABEL: names.MANAGED_BY}, annotations={names.POLICY_ANNOTATION: _digest_of(spec)}
+    )
+    return kind, obj
+
+
+def _digest_of(spec: t.Mapping[str, t.Any]) -> str:
+    return digest(spec)[:_DIGITS]
+
+
+def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
+    """A new node may have the owner that the node policy gives it; we cannot tell whether it came with this label."""
+    owner = cel.label("object", names.OWNER_LABEL)
+    former = f'(request.operation == "CREATE" ? optional.none() : {cel.label("oldObject", names.OWNER_LABEL)})'
+    right = permissions.ASSIGN_OWNERS
+    permitted = (
+        f"authorizer.group({cel.literal(right.group)}).resource({cel.literal(right.resource)})"
+        f".check({cel.literal(right.verb)}).allowed()"
+    )
+    # One condition, not two: the server evaluates all of several, and its authorizer may be another server.
+    concerned = f"{owner} != {former} && ({_is_probe(names.OWNER_GUARD)} || !{permitted})"
+    allowed = f'request.operation == "CREATE" && variables.owner != "" && {owner}.orValue("") == variables.owner'
+    return {
+        # Kubelets can also change labels by writing the status (seen on Kubernetes 1.36).
+        **_matches("", ["nodes", "nodes/status"], "Cluster", {}, concerned),
+        **(
+            {"variables": [{"name": key, "expression": value} for key, value in node_policy.variables(assigned)]}
+            if assigned
+            else {}
+        ),
+        "validations": [
+            _validation(
+                allowed if assigned else "false",
+                f"The label {names.OWNER_LABEL} says which virt-handler runs on a node, and only who has the right "
+                f"to {right} may change it, as the ClusterRole virtpools-writer has.",
+            )
+        ],
+    }
+
+
+def _exclusion_spec(namespace: str) -> Object:
+    """The condition of ``exclusion.has_exclusion``, in CEL."""
+    ours = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    concerned = f"object.metadata.name == {cel.literal(names.HANDLER)} || {_is_probe(names.EXCLUSION_GUARD)}"
+    affinity = f"object.spec.template.spec.?affinity.?nodeAffinity.?{names.REQUIRED_AFFINITY}"
+    requirement = cel.all_of(
+        f"expression.{field} == {cel.literal(exclusion.REQUIREMENT[field])}" for field in ("key", "operator")
+    )
+    carries = f"term.?matchExpressions.orValue([]).exists(expression, {requirement})"
+    nothing = "(!has(term.matchExpressions) && !has(term.matchFields))"
+    return {
+        **_matches("apps", ["daemonsets"], "Namespaced", ours, concerned),
+        "variables": [{"name": "terms", "expression": f"{affinity}.?nodeSelectorTerms.orValue([])"}],
+        "validations": [
+            _validation(
+                f"variables.terms.size() > 0 && variables.terms.all(term, {carries} || {nothing})",
+                f"Every required node-affinity term of {names.HANDLER} must have {names.OWNER_LABEL} DoesNotExist while "
+                "virtpools.kubevirt has pools here, else their nodes get two handlers. Run its playbook site to put that "
+                "back, or remove to take the pools away.",
+            )
+        ],
+    }
+
+
+def _matches(
+    group: str, resources: t.Sequence[str], scope: str, namespaces: t.Mapping[str, t.Any], concerned: str
+) -> Object:
+    """What a policy acts on, with all defaults that the server would add, so that the live policy can be compared."""
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": dict(namespaces),
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [group],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": list(resources),
+                    "scope": scope,
+                }
+            ],
+        },
+        "matchConditions": [{"name": "concerned", "expression": concerned}],
+    }
+
+
+def _validation(expression: str, message: str) -> Object:
+    return {"expression": expression, "message": message, "reason": "Forbidden"}
+
+
+def _is_probe(policy: str) -> str:
+    """Whether a request is a probe of this policy. A probe is refused even to those who have the right."""
+    label = cel.label("object", names.PROBE_LABEL)
+    return f"(has(request.dryRun) && request.dryRun && {label} == optional.of({cel.literal(policy)}))"
+
+
+# Probes -------------------------------------------------------------------------------------------------------------
+
+
+def _labelled(obj: Object, labels: t.Mapping[str, str]) -> Object:
+    copied = copy.deepcopy(obj)
+    copied["metadata"]["labels"].update(labels)
+    return copied
+
+
+def _daemonset(primary: KubeObject) -> Object:
+    """A copy of the live primary under another name; other people's policies see nothing new in it."""
+    copied = kinds.DAEMON_SET.object(
+        "virtpools-probe", primary["metadata"]["namespace"], spec=copy.deepcopy(primary["spec"])
+    )
+    copied["metadata"]["labels"] = {names.PROBE_LABEL: names.EXCLUSION_GUARD}
+    return copied

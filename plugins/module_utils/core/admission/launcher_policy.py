@@ -1,0 +1,378 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The launcher policy: admission gives every launcher pod its pool's image and nodes, as the mapping table says.
+
+The policy can run several times for a pod, with other policies and webhooks in between: they rename images to a mirror,
+add containers, and add the devices that make another pool win. So the policy must know what it did before. The VM's owner
+decides annotations and labels of the pod, but not environment variables of ``compute``. There the policy keeps its notes
+on every launcher pod: ``POOL_ENV`` is the pool (or primary), ``STOCK_IMAGE_ENV`` the image that the pod came with.
+
+- First time (no POOL_ENV): everything that has the image of ``compute`` refers to the launcher image, and is changed.
+- Again, the same pool: what was added since with the stock image gets the image that ``compute`` has now.
+- Again, another pool: its image and its requirement for nodes replace those of the former pool.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ..base import cel, names, objects
+from ..base.frozen import thaw
+from ..base.kinds import MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS, Kind
+from ..base.objects import Object
+from ..pools.model import Pool
+from ..vms.mapping import Table
+
+_DIGITS = 12
+
+
+def derive(table: Table, namespace: str, policy: Kind, name: str = names.POLICY) -> list[tuple[Kind, Object]]:
+    """The policy and its binding, in the order to create them.
+
+    :param namespace: where KubeVirt is.
+    :param policy: the version of MutatingAdmissionPolicy to write.
+    :param name: a policy that is not called ``names.POLICY`` acts on probes for this name alone.
+    """
+    binding = MUTATING_ADMISSION_POLICY_BINDINGS[MUTATING_ADMISSION_POLICIES.index(policy)]
+    policy_object = policy.object(name, spec=spec(table, namespace, name))
+    policy_object["metadata"].update(metadata(table, namespace))
+    binding_object = binding.object(name, spec={"policyName": name})
+    binding_object["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+    return [(policy, policy_object), (binding, binding_object)]
+
+
+def metadata(table: Table, namespace: str) -> Object:
+    """Labels and annotations of a launcher policy of any kind: that it is ours, its mapping table and its digest."""
+    annotations = {names.MAPPING_ANNOTATION: table.to_text(), names.POLICY_ANNOTATION: digest_of(table, namespace)}
+    return {
+        "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY},
+        "annotations": {key: value for key, value in annotations.items() if value},
+    }
+
+
+@functools.lru_cache(maxsize=8)
+def digest_of(table: Table, namespace: str) -> str:
+    """The digest of what this policy does, which it writes into the annotations of launcher pods."""
+    return objects.digest(_spec(table, namespace, names.POLICY, digest=""))[:_DIGITS]
+
+
+def spec(table: Table, namespace: str, name: str = names.POLICY) -> Object:
+    """The policy's spec."""
+    return _spec(table, namespace, name, digest_of(table, namespace))
+
+
+def _spec(table: Table, namespace: str, name: str, digest: str) -> Object:
+    return {
+        # With Ignore, pods could start unchanged, on the wrong node or with the wrong image, and nobody would know.
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {"matchLabels": {names.KUBEVIRT_LABEL: names.LAUNCHER}},
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                    "scope": "Namespaced",
+                }
+            ],
+        },
+        "matchConditions": [{"name": "launcher-pods", "expression": _match_condition(namespace, name)}],
+        "variables": [{"name": key, "expression": value} for key, value in _variables(table)],
+        # One mutation: between two, something could fail and leave the pod half changed.
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(table, digest)}}],
+    }
+
+
+def _match_condition(namespace: str, name: str) -> str:
+    """Which requests the policy acts on: virt-controller's, and the probes that are for it."""
+    key = cel.literal(names.PROBE_LABEL)
+    ours = f"object.metadata.labels[?{key}].orValue({cel.literal('')}) == {cel.literal(name)}"
+    probe = f"(has(request.dryRun) && request.dryRun && {ours})"
+    if name != names.POLICY:
+        return probe
+    return f"request.userInfo.username == {cel.literal(names.controller_user(namespace))} || {probe}"
+
+
+# What a pod is and what it should become ------------------------------------------------------------------------------
+
+
+def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
+    """The policy's variables in order: each uses only earlier ones. The API server evaluates them when they are used."""
+    yield "at", f"object.spec.containers.map(c, c.name).indexOf({cel.literal(names.COMPUTE)})"
+    compute = "variables.at >= 0 ? object.spec.containers[variables.at]"
+    yield "asked", f"{compute}.?resources.?limits.orValue({{}}).map(k, k) : []"
+    yield "labels", "object.metadata.?labels.orValue({})"
+    yield "selected", "object.spec.?nodeSelector.orValue({})"
+    yield "namespaceLabels", "namespaceObject.metadata.?labels.orValue({})"
+    yield from _winner(table)
+    yield from _canaries(table)
+    image = "variables.pool.image"
+    yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
+
+    yield "env", f"{compute}.?env.orValue([]) : []"
+    yield "former", _value_in_env(names.POOL_ENV)
+    yield "first", 'variables.former == ""'
+    yield "moved", "!variables.first && variables.former != variables.pool.name"
+    yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
+    yield "now", f'{compute}.?image.orValue("") : ""'
+    former = "variables.rules.filter(r, r.name == variables.former).map(r, r.image)"
+    former = f"{_canary(table, 'variables.former')}{former}"
+    # A pool may be removed between two passes. The image that it gave is then the one that compute has now.
+    gone = f'variables.former == {cel.literal(names.PRIMARY)} ? "" : variables.now'
+    yield "given", f'variables.moved ? ({former} + [dyn({gone})])[0] : ""'
+    yield "wrong", _wrong_images()
+    yield "right", _right_image()
+    yield "wrongEnd", _wrong_end()
+
+    yield from _requirements(table)
+    required = f"object.spec.?affinity.?nodeAffinity.?{names.REQUIRED_AFFINITY}"
+    yield "terms", f"{required}.?nodeSelectorTerms.orValue([])"
+    yield "present", f"variables.terms.map(t, t.?matchExpressions.orValue([]).exists(e, {_same('e', 'wanted')}))"
+    of_former = f"t.?matchExpressions.orValue([]).map(e, {_same('e', 'formerly')}).indexOf(true)"
+    yield "outdated", f"variables.terms.map(t, variables.moved ? {of_former} : -1)"
+    yield "tolerated", f"object.spec.?tolerations.orValue([]).map(t, {_toleration('t')})"
+    yield "tolerations", f"variables.pool.tolerations.filter(t, !({_toleration('t')} in variables.tolerated))"
+    # Only where a pool needs them: every launcher pod pays for an expression.
+    if table.adds_pull_secrets:
+        yield "named", 'object.spec.?imagePullSecrets.orValue([]).map(s, s.?name.orValue(""))'
+        yield "secrets", "variables.pool.secrets.filter(s, !(s in variables.named))"
+
+
+def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
+    """Variable ``pool``: the first rule that matches, with its image (empty: leave images alone) and tolerations.
+
+    The rules are split into several variables, since the time to check an expression grows faster than its length.
+    """
+    hits, tables = [], []
+    for number, shard in enumerate(
+        cel.grouped(table.rules, lambda rule: len(f"{_condition(rule)}, {cel.literal(_row(table, rule))}"))
+    ):
+        yield f"hit{number}", f"[{', '.join(map(_condition, shard))}].indexOf(true)"
+        yield f"rules{number}", cel.literal([_row(table, rule) for rule in shard])
+        tables.append(f"variables.rules{number}")
+        hits.append(f"variables.hit{number} >= 0 ? [variables.rules{number}[variables.hit{number}]] : []")
+    nobody = cel.literal(_row(table, None))
+    # An empty list has no element type, so without rules this is a list of one from which nothing is left.
+    hits = hits or [f"[{nobody}].filter(n, false)"]
+    yield "rules", " + ".join(tables) or f"[{nobody}]"
+    yield "found", f"[{', '.join(hits)}].filter(f, f.size() > 0)"
+    yield "pool", f"variables.found.size() > 0 ? variables.found[0][0] : {nobody}"
+
+
+def _row(table: Table, rule: Pool | None) -> Object:
+    """What launcher pods of a pool get, or those of no pool."""
+    row: Object = {
+        "name": rule.name if rule else names.PRIMARY,
+        "image": (rule and rule.virt_launcher_image) or "",
+        "tolerations": [thaw(toleration) for toleration in rule.tolerations] if rule else [],
+    }
+    if table.adds_pull_secrets:
+        row["secrets"] = [secret["name"] for secret in rule.virt_launcher_pull_secrets] if rule else []
+    return row
+
+
+def _canaries(table: Table) -> t.Iterator[tuple[str, str]]:
+    """Variable ``canary``: a list with the pool that the VM's label makes it a canary of, and its new image, or empty."""
+    shards = []
+    rows = (cel.literal({"name": pool, "image": image or ""}) for pool, image in table.canaries.items())
+    for number, group in enumerate(cel.shards(rows)):
+        yield f"canaries{number}", f"[{', '.join(group)}]"
+        shards.append(f"variables.canaries{number}")
+    if shards:
+        named = f"variables.labels[?{cel.literal(names.CANARY_LABEL)}].orValue({cel.literal('')})"
+        yield "canary", f"({' + '.join(shards)}).filter(c, c.name == {named})"
+
+
+def _canary(table: Table, pool: str) -> str:
+    """The first part of a list: the image for canary VMs of ``pool``, an expression, if the VM is one."""
+    return f"variables.canary.filter(c, c.name == {pool}).map(c, c.image) + " if table.canaries else ""
+
+
+def _condition(rule: Pool) -> str:
+    """Whether a pod is for the pool: what ``matching.matches`` says, in CEL."""
+    criteria = cel.any_of(criterion.condition(rule.selection) for criterion in rule.criteria)
+    return criteria if rule.namespaces is None else cel.all_of([rule.namespaces.condition(), criteria])
+
+
+def _value_in_env(variable: str) -> str:
+    """The value of an environment variable of ``compute``; empty when there is none."""
+    return f'(variables.env.filter(e, e.name == {cel.literal(variable)}).map(e, e.?value.orValue("")) + [""])[0]'
+
+
+# Images ---------------------------------------------------------------------------------------------------------------
+
+
+def _wrong_images() -> str:
+    """The images that are launcher images and must be changed.
+
+    Not every mirror renames every image: in a pod that moves to another pool, some containers may still have the stock
+    image or that of the former pool.
+    """
+    untouched = 'variables.to == "" && variables.given == ""'
+    moved = "variables.moved ? [variables.now, variables.stock, variables.given]"
+    again = "[variables.stock]"
+    return f'({untouched} ? [] : variables.first ? [variables.now] : {moved} : {again}).filter(image, image != "")'
+
+
+def _right_image() -> str:
+    """What they are changed to. After an earlier pass, others may have renamed the image of ``compute``."""
+    again = "!variables.first && !variables.moved"
+    return f'{again} ? variables.now : variables.to != "" ? variables.to : variables.stock'
+
+
+def _wrong_end() -> str:
+    """How the stock image ends in containers that were added later, if a mirror renamed the image of ``compute``: it
+    renames theirs as well, but keeps the end. Empty where no mirror shows.
+    """
+    again = '!variables.first && !variables.moved && variables.stock != ""'
+    stock = '("/" + variables.stock)'
+    renamed = f'{again} && variables.to != "" && variables.now != variables.to'
+    return f'{renamed} ? {stock}.substring({stock}.lastIndexOf("/")) : ""'
+
+
+def _is_wrong(image: str) -> str:
+    return f'({image} in variables.wrong || (variables.wrongEnd != "" && ("/" + {image}).endsWith(variables.wrongEnd)))'
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def _requirements(table: Table) -> t.Iterator[tuple[str, str]]:
+    """Variables ``wanted``, the requirement on a node's owner label that the pod must have, and ``formerly``, the one
+    that it has from an earlier pass."""
+    unmatched = table.requirement(None)
+    groups = []
+    for number, group in enumerate(cel.shards(map(cel.literal, unmatched.values))):
+        yield f"others{number}", f"[{', '.join(group)}]"
+        groups.append(f"variables.others{number}")
+    yield "others", _requirement(unmatched.operator, " + ".join(groups))
+    yield "wanted", f"variables.found.size() > 0 ? {_requirement('In', '[variables.pool.name]')} : variables.others"
+    own = _requirement("In", "[variables.former]")
+    yield "formerly", f"variables.former == {cel.literal(names.PRIMARY)} ? variables.others : {own}"
+
+
+def _requirement(operator: str, values: str) -> str:
+    fields = [f'"key": dyn({cel.literal(names.OWNER_LABEL)})', f'"operator": dyn({cel.literal(operator)})']
+    if values:
+        fields.append(f'"values": dyn({values})')
+    return f"{{{', '.join(fields)}}}"
+
+
+def _same(expression: str, variable: str) -> str:
+    """Whether a requirement of the pod's node affinity equals the one in a variable."""
+    other = f"variables.{variable}"
+    return (
+        f"{expression}.key == {other}.key && {expression}.operator == {other}.operator"
+        f" && {expression}.?values.orValue([]) == {other}.?values.orValue([])"
+    )
+
+
+def _toleration(toleration: str) -> str:
+    """The fields by which tolerations are compared."""
+    fields = (("key", ""), ("operator", "Equal"), ("value", ""), ("effect", ""))
+    return f"[{', '.join(f'{toleration}.?{field}.orValue({cel.literal(default)})' for field, default in fields)}]"
+
+
+# The patch ------------------------------------------------------------------------------------------------------------
+
+
+def _patch(table: Table, digest: str) -> str:
+    """The one JSON patch. Its values are plain: an ``Object{}`` inside one crashes API servers before 1.36.5."""
+    parts = [
+        _image_patches("containers", ".?image", "/image"),
+        _image_patches("initContainers", ".?image", "/image"),
+        _image_patches("volumes", ".?image.?reference", "/image/reference"),
+        _affinity_patches(),
+        _appending_patches("tolerations", "tolerations", "item"),
+        *([_appending_patches("imagePullSecrets", "secrets", '{"name": item}')] if table.adds_pull_secrets else ()),
+        _annotation_patches(digest),
+        _env_patches(),
+    ]
+    return "\n+ ".join(f"({part})" for part in parts)
+
+
+def _operation(op: str, path: str, value: str = "") -> str:
+    """An operation; ``path`` and ``value`` are expressions."""
+    return f'JSONPatch{{op: "{op}", path: {path}{value and f", value: {value}"}}}'
+
+
+def _image_patches(items: str, field: str, path: str) -> str:
+    where = f'"/spec/{items}/" + string(i) + "{path}"'
+    image = f'item{field}.orValue("")'
+    replaced = _operation("replace", where, "variables.right")
+    return f"object.spec.?{items}.orValue([]).transformList(i, item, {_is_wrong(image)}, {replaced})"
+
+
+def _affinity_patches() -> str:
+    """Terms are ORed, so every one gets the requirement, except an empty one: it selects no node, and then would."""
+    path, cases = "object.spec", []
+    value = '[{"matchExpressions": [variables.wanted]}]'
+    required = names.REQUIRED_AFFINITY
+    below = [("affinity", "nodeAffinity"), ("nodeAffinity", required), (required, "nodeSelectorTerms")]
+    for level, (field, _next) in enumerate(below):
+        path = f"{path}.{field}"
+        new = value
+        for _field, name in reversed(below[level:]):
+            new = f'{{"{name}": {new}}}'
+        cases.append(f"!has({path}) ? [{_operation('add', cel.literal(_pointer(path)), new)}]")
+    where = f'"{_pointer(path)}/nodeSelectorTerms/" + string(i) + "/matchExpressions'
+    replaced = _operation("replace", f'{where}/" + string(variables.outdated[i])', "variables.wanted")
+    added = _operation("add", f'{where}/-"', "variables.wanted")
+    begun = _operation("add", f'{where}"', "[variables.wanted]")
+    needs = (
+        "(has(t.matchExpressions) || has(t.matchFields))"
+        " && (variables.first || variables.moved || !variables.present[i])"
+    )
+    change = f"variables.outdated[i] >= 0 ? {replaced} : has(t.matchExpressions) ? {added} : {begun}"
+    return f"{' : '.join(cases)} : variables.terms.transformList(i, t, {needs}, {change})"
+
+
+def _pointer(path: str) -> str:
+    return path.removeprefix("object").replace(".", "/")
+
+
+def _appending_patches(field: str, variable: str, value: str) -> str:
+    """What is in a variable is appended to a list in the pod's spec; ``value`` is an expression of ``item``."""
+    begun = _operation("add", cel.literal(f"/spec/{field}"), "[]")
+    added = _operation("add", cel.literal(f"/spec/{field}/-"), value)
+    return (
+        f"variables.{variable}.size() == 0 ? [] : (has(object.spec.{field}) ? [] : [{begun}])"
+        f" + variables.{variable}.map(item, {added})"
+    )
+
+
+def _annotation_patches(digest: str) -> str:
+    """Always overwritten, since VM owners can set annotations of their pods."""
+    begun = _operation("add", cel.literal("/metadata/annotations"), "{}")
+    pool = _operation("add", _annotation(names.OWNER_LABEL), "variables.pool.name")
+    policy = _operation("add", _annotation(names.POLICY_ANNOTATION), cel.literal(digest))
+    return f"(has(object.metadata.annotations) ? [] : [{begun}]) + [{pool}, {policy}]"
+
+
+def _annotation(key: str) -> str:
+    return f'"/metadata/annotations/" + jsonpatch.escapeKey({cel.literal(key)})'
+
+
+def _env_patches() -> str:
+    """The notes for the next pass, on ``compute``."""
+    env = '"/spec/containers/" + string(variables.at) + "/env'
+    former = f'{env}/" + string(variables.env.map(e, e.name).indexOf({cel.literal(names.POOL_ENV)})) + "/value"'
+    new_pool = _operation("add", f'{env}/-"', _variable(names.POOL_ENV, "variables.pool.name"))
+    new_stock = _operation("add", f'{env}/-"', _variable(names.STOCK_IMAGE_ENV, "variables.now"))
+    begun = _operation("add", f'{env}"', "[]")
+    replaced = _operation("replace", former, "variables.pool.name")
+    return (
+        f"variables.at < 0 ? [] : (variables.env.size() > 0 ? [] : [{begun}])"
+        f" + (variables.first ? [{new_pool}, {new_stock}] : variables.moved ? [{replaced}] : [])"
+    )
+
+
+def _variable(name: str, value: str) -> str:
+    return f'{{"name": {cel.literal(name)}, "value": string({value})}}'

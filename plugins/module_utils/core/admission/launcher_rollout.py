@@ -1,0 +1,246 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The launcher policy's part of a plan: the mapping table after each batch, and what a run writes for it."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..base import names
+from ..base.findings import Finding, listed, note, warning
+from ..base.frozen import FrozenMap
+from ..base.kinds import Kind
+from ..base.objects import KubeObject, Object, digest
+from ..kubevirt.snapshot import Admission, Snapshot
+from ..pools.model import Pool
+from ..vms.mapping import Table
+from . import activation, launcher_backends, outdated_policy, policy_objects
+from .activation import Move, Progress
+from .launcher_backends import Choice, Wanted
+
+Outdated = t.Literal["refuse", "correct"]
+
+_STOCK = "KubeVirt's own launcher image"
+
+
+class NodeOwners(t.Protocol):
+    """What counts here of a plan's assignment: the owner that each node should have, and nodes that cannot get it."""
+
+    @property
+    def wanted(self) -> t.Mapping[str, str]: ...
+
+    @property
+    def blocked(self) -> t.Collection[str]: ...
+
+
+class Options(t.Protocol):
+    """The user's options for launcher policies."""
+
+    @property
+    def launcher_backend(self) -> Wanted: ...
+
+    @property
+    def outdated(self) -> Outdated: ...
+
+
+@dataclass(frozen=True)
+class LauncherPolicyRollout:
+    """What a run does for launcher pods.
+
+    ``stages[0]`` is the mapping table that must be in effect now, ``stages[n]`` the one after the n-th batch of nodes.
+    """
+
+    snapshot: Snapshot
+    choice: Choice
+    outdated: Outdated
+    stages: tuple[Table, ...]
+    full: Table
+    """The table with all pools active and their own images: who approves a plan approves this table."""
+    in_effect: Table | None
+    """The table of the live policy; None where there is none."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of batches after which the policy changes; 0: before the first batch."""
+        return tuple(
+            number
+            for number, table in enumerate(self.stages)
+            if (self.to_write(0) or self.to_delete(0) if number == 0 else table != self.stages[number - 1])
+        )
+
+    def policy(self, stage: int) -> list[tuple[Kind, Object]]:
+        """The objects of the launcher policy at a stage, in the order to write them."""
+        return self._policy(self.stages[stage])
+
+    def correction(self, stage: int) -> list[tuple[Kind, Object]]:
+        """The policy that keeps KubeVirt from calling pool VMs outdated, and its binding; written before the others."""
+        return self._correction(self.stages[stage])
+
+    def to_write(self, stage: int) -> tuple[Object, ...]:
+        """The objects of a stage that are missing on the cluster or differ there."""
+        return policy_objects.to_write([*self.correction(stage), *self.policy(stage)], self._admission)
+
+    def to_delete(self, stage: int) -> tuple[KubeObject, ...]:
+        """Our live objects that a stage does not need, or that belong to another back end."""
+        backend = self.choice.backend if self.policy(stage) else "none"
+        others = [obj for _kind, obj in launcher_backends.objects_of_other_backends(backend, self._admission)]
+        unneeded: tuple[str, ...] = (names.CANDIDATE_POLICY,)
+        if not self.correction(stage):
+            unneeded = (names.OUTDATED_POLICY, *unneeded)
+        return (*others, *policy_objects.live_objects(self._admission, *unneeded))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of everything that is in effect once all pools are active."""
+        return digest([obj for _kind, obj in self._full_objects()])
+
+    def changes(self, step: int) -> tuple[str, ...]:
+        """What a step writes and what that means for VMs, one line each."""
+        if step == 0:
+            written = policy_objects.change_lines(self.to_write(0), self.to_delete(0), self._admission)
+            return (*written, *_effects_on_vms(self.in_effect, self.stages[0]))
+        updated = (policy_objects.change_line(obj, "update") for _kind, obj in self.policy(step)[:1])
+        removed = policy_objects.change_lines((), self._no_longer_needed(step), self._admission)
+        return (*updated, *removed, *_effects_on_vms(self.stages[step - 1], self.stages[step]))
+
+    def findings(self) -> t.Iterator[Finding]:
+        """What the user should know."""
+        yield from self.choice.findings
+        yield from policy_objects.foreign_findings(self._full_objects(), self._admission)
+        yield from outdated_policy.update_findings(self.snapshot, self.full, self.outdated)
+        last = self.stages[-1]
+        inactive = [rule.name for rule in self.full.rules if rule.name not in last.images]
+        if inactive:
+            yield note(
+                "pool_not_active",
+                f"{len(inactive)} pool(s) take no VM after this run either, because fewer of their nodes are handed over "
+                f"than their activation asks for: {listed(inactive)}.",
+            )
+        yield from _unknown_devices(self.snapshot, self.full)
+
+    @property
+    def _admission(self) -> Admission:
+        return self.snapshot.admission or Admission()
+
+    def _policy(self, table: Table) -> list[tuple[Kind, Object]]:
+        return launcher_backends.desired(self.choice.backend, table, self.snapshot.namespace, self._admission)
+
+    def _correction(self, table: Table) -> list[tuple[Kind, Object]]:
+        served, stock = self._admission.policy_kind, outdated_policy.stock_image(self.snapshot)
+        if self.outdated != "correct" or served is None or stock is None:
+            return []
+        return outdated_policy.derive(table, stock, self.snapshot.namespace, served)
+
+    def _full_objects(self) -> list[tuple[Kind, Object]]:
+        return [*self._correction(self.full), *self._policy(self.full)]
+
+    def _no_longer_needed(self, step: int) -> t.Iterator[Object]:
+        """The objects that the step before needs and this step does not, in the order to delete them."""
+        for objects in (self.policy, self.correction):
+            if not objects(step):
+                yield from (obj for _kind, obj in reversed(objects(step - 1)))
+
+
+def make(
+    snapshot: Snapshot,
+    pools: t.Sequence[Pool],
+    retired: t.Sequence[Pool],
+    owners: NodeOwners,
+    batches: t.Sequence[t.Sequence[Move]],
+    options: Options,
+) -> LauncherPolicyRollout:
+    """The launcher policy over a run.
+
+    :param pools: the pools that the run leaves, in order; ``retired`` are those that it removes.
+    """
+    admission = snapshot.admission or Admission()
+    in_effect = launcher_backends.recorded_table(admission)
+    full = Table.of(pools)
+    done: dict[str, list[str]] = {}
+    counts: dict[str, int] = {}
+    for node in snapshot.nodes.values():
+        owner = owners.wanted[node.name]
+        if node.name not in owners.blocked:
+            counts[owner] = counts.get(owner, 0) + 1
+        if node.former_owner is None:
+            done.setdefault(node.owner, []).append(node.name)
+    before = in_effect or Table(())
+    progress = Progress(done, counts)
+    stages = activation.stages(pools, retired, before.images, progress, batches, before.canaries)
+    # The last pool that keeps others off does so until its last node has left it.
+    choice = launcher_backends.choose(options.launcher_backend, admission, full if full.needed else stages[0])
+    if choice.backend == "aie_webhook":
+        # kubevirt-aie-webhook's rules have one image per pool: no canary VM can get another one.
+        stages = tuple(replace(table, canaries=FrozenMap()) for table in stages)
+    return LauncherPolicyRollout(
+        snapshot=snapshot,
+        choice=choice,
+        outdated=options.outdated,
+        stages=stages,
+        full=full,
+        in_effect=in_effect,
+    )
+
+
+def without(snapshot: Snapshot, pools: t.Collection[str], batches: int, outdated: Outdated) -> LauncherPolicyRollout:
+    """The launcher policy over a run of so many batches that gives these pools no more VMs and changes nothing else."""
+    admission = snapshot.admission or Admission()
+    in_effect = launcher_backends.recorded_table(admission)
+    table = (in_effect or Table(())).without(pools)
+    return LauncherPolicyRollout(
+        snapshot=snapshot,
+        choice=launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table),
+        outdated=outdated,
+        stages=(table,) * (batches + 1),
+        full=table,
+        in_effect=in_effect,
+    )
+
+
+def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
+    """Our live objects that change launcher pods, or what KubeVirt notes about them, in the order to delete them."""
+    if admission is None:
+        return ()
+    policies = [obj for _kind, obj in launcher_backends.objects_of_other_backends("none", admission)]
+    return (*policies, *policy_objects.live_objects(admission, names.OUTDATED_POLICY, names.CANDIDATE_POLICY))
+
+
+def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
+    """What a new table means for VMs that start from then on, one line each."""
+    old = before.images if before is not None else {}
+    lines = []
+    for pool, image in after.images.items():
+        if pool not in old:
+            lines.append(f"VMs that match pool {pool} start with {image or _STOCK} on its nodes")
+        elif old[pool] != image:
+            lines.append(f"VMs that match pool {pool} start with {image or _STOCK} instead of {old[pool] or _STOCK}")
+    old_canaries = before.canaries if before is not None else {}
+    for pool, image in after.canaries.items():
+        if old_canaries.get(pool, "") != image:
+            label = f"{names.CANARY_LABEL}={pool}"
+            lines.append(f"VMs that match pool {pool} and have the label {label} start with {image or _STOCK}")
+    lines += [f"Pool {pool} takes no VM any more" for pool in old if pool not in after.images]
+    if before is None and after.keep_off:
+        lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))
+    return tuple(lines)
+
+
+def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
+    """Pools that select a device which no node offers as a resource.
+
+    With dynamic resource allocation (DRA), a device is no resource of a node, and pods that claim it do not name it.
+    """
+    offered = {device for node in snapshot.nodes.values() for device in node.devices}
+    for rule in table.rules:
+        unknown = set(rule.selector.device_names if rule.selector else ()) - offered
+        if unknown:
+            yield warning(
+                "device_not_offered",
+                f"Pool {rule.name}: no node offers {listed(unknown)} (selector.deviceNames) as a resource now. VMs that get a "
+                "device through dynamic resource allocation (DRA) do not show its name in their launcher pods: select them by "
+                "vmLabels or matchNodeSelector.",
+            )

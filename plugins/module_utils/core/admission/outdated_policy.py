@@ -1,0 +1,178 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Keeps KubeVirt from updating pool VMs for ever.
+
+KubeVirt compares each VM's launcher image with its own. So it calls every VM with a pool's image outdated, and with
+``workloadUpdateMethods`` it migrates or restarts such VMs again and again. Either these methods must be empty, or a
+policy must correct what virt-controller writes about a running VM: it replaces a pool's present image with KubeVirt's
+own, and keeps any other image, such as a pool's former one. The policy is not the default: it changes a status.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base import cel, kinds, names
+from ..base.findings import Finding, error, listed, warning
+from ..base.objects import Object, digest, field
+from ..kubevirt import daemonsets, hco
+from ..kubevirt.snapshot import Snapshot
+from ..vms.mapping import Table
+from .probes import digest_in
+
+_METHODS = ("spec", "workloadUpdateStrategy", "workloadUpdateMethods")
+_EFFECTS = {"LiveMigrate": "migrate", "Evict": "restart"}
+
+
+def stock_image(snapshot: Snapshot) -> str | None:
+    """KubeVirt's own launcher image, from the primary's init container; None while there is no primary."""
+    return daemonsets.images_of(snapshot.primary).get(names.LAUNCHER) if snapshot.primary is not None else None
+
+
+def pool_images(table: Table, stock: str | None) -> dict[str, str]:
+    """The launcher images that KubeVirt calls outdated, by pool: those that differ from its own."""
+    return {pool: image for pool, image in table.images.items() if image not in (None, stock)}
+
+
+def update_findings(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterator[Finding]:
+    """Findings when KubeVirt would update pool VMs for ever.
+
+    :param outdated: ``correct`` when the user asks for the policy that prevents this, else ``refuse``.
+    """
+    pools = pool_images(table, stock_image(snapshot))
+    if not pools:
+        return
+    if outdated == "correct":
+        if snapshot.admission is not None and snapshot.admission.policy_kind is None:
+            yield error(
+                "outdated_policy_not_served",
+                f"virtpools_outdated: correct needs {kinds.MUTATING_ADMISSION_POLICIES[0].name}, which this API server does "
+                f"not serve; enable it, or empty {_place(snapshot)} and set virtpools_outdated: refuse.",
+            )
+        return
+    methods = _methods(snapshot)
+    if methods:
+        what = " and ".join(_EFFECTS[method] for method in methods)
+        yield error(
+            "workload_updates_never_end",
+            f"{hco.title(snapshot.kubevirt)} has {' and '.join(methods)} in {'.'.join(_METHODS)}, and calls every VM with "
+            f"the launcher image of pool {listed(pools)} outdated: it would {what} these VMs again and again. Either "
+            f"empty {_place(snapshot)} (which also ends KubeVirt's hotplug of CPU and memory and its volume migrations), "
+            "and leave updates to the VMs' owners; or empty it and run the playbook virtpools.kubevirt.workload_update for "
+            "them; or keep it and set virtpools_outdated: correct, which makes KubeVirt see its own image in these VMs.",
+        )
+
+
+def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
+    """The same findings for the cluster as it is, where a live policy means that the user asked for it."""
+    objects = snapshot.admission.objects if snapshot.admission is not None else {}
+    live = objects.get((kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY))
+    yield from update_findings(snapshot, table, "correct" if live is not None else "refuse")
+    stock = stock_image(snapshot)
+    if live is None or stock is None:
+        return
+    desired = derive(table, stock, snapshot.namespace, kinds.MUTATING_ADMISSION_POLICIES[0])
+    if desired and digest_in(live) != digest_in(desired[0][1]):
+        yield warning(
+            "outdated_policy_stale",
+            f"Policy {names.OUTDATED_POLICY} was made for other launcher images than those of the pools and KubeVirt's own, "
+            f"{stock}, as after an upgrade of KubeVirt: KubeVirt calls pool VMs outdated until the next run of site.",
+        )
+
+
+def after_upgrade(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """Findings on what an upgrade of KubeVirt will cause, because it changes the image that the live policy names."""
+    objects = snapshot.admission.objects if snapshot.admission is not None else {}
+    methods = _methods(snapshot)
+    if methods and (kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY) in objects:
+        yield warning(
+            "upgrade_outdated_policy_stale",
+            f"Policy {names.OUTDATED_POLICY} names KubeVirt's launcher image {stock_image(snapshot)}; once KubeVirt is "
+            f"upgraded, it would {' and '.join(_EFFECTS[method] for method in methods)} pool VMs again and again until site "
+            f"has run: empty {_place(snapshot)} before the upgrade, and fill it again after that run.",
+        )
+
+
+def _methods(snapshot: Snapshot) -> list[str]:
+    """The methods by which KubeVirt updates outdated VMs."""
+    return [method for method in field(snapshot.kubevirt, *_METHODS) or () if method in _EFFECTS]
+
+
+def _place(snapshot: Snapshot) -> str:
+    """The field with the methods by which KubeVirt updates VMs, and its object, for messages."""
+    if snapshot.hyperconverged is None:
+        return f"{'.'.join(_METHODS)} of {hco.title(snapshot.kubevirt)}"
+    return f"{hco.update_methods_path(snapshot.hyperconverged)} of {hco.title(snapshot.hyperconverged)}"
+
+
+def derive(table: Table, stock: str, namespace: str, policy: kinds.Kind) -> list[tuple[kinds.Kind, Object]]:
+    """The policy and its binding in the API version of ``policy``; empty when no pool has an image of its own.
+
+    :param stock: KubeVirt's own launcher image; after an upgrade of KubeVirt the policy must be derived again.
+    :param namespace: KubeVirt's namespace.
+    """
+    images = sorted(table.launcher_images - {stock})
+    if not images:
+        return []
+    spec = _spec(images, stock, namespace)
+    labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+    obj = policy.object(names.OUTDATED_POLICY, spec=spec)
+    obj["metadata"].update(labels=labels, annotations={names.POLICY_ANNOTATION: digest(spec)[:12]})
+    binding_kind = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
+    binding = binding_kind.object(names.OUTDATED_POLICY, spec={"policyName": names.OUTDATED_POLICY})
+    binding["metadata"].update(labels=dict(labels))
+    return [(policy, obj), (binding_kind, binding)]
+
+
+def _spec(images: t.Sequence[str], stock: str, namespace: str) -> Object:
+    """The spec with all defaults that the server would add, so that the live policy can be compared with it."""
+    shards = list(cel.shards(images))
+    known = cel.any_of(f"variables.image in variables.images{number}" for number in range(len(shards)))
+    label = cel.literal(names.OUTDATED_LABEL)
+    return {
+        # A policy that fails must not keep virt-controller from running VMs: only a correction is lost.
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [kinds.VIRTUAL_MACHINE_INSTANCE.group],
+                    "apiVersions": ["*"],
+                    "operations": ["UPDATE"],
+                    "resources": [kinds.VIRTUAL_MACHINE_INSTANCE.plural],
+                    "scope": "Namespaced",
+                }
+            ],
+        },
+        "matchConditions": [
+            {
+                "name": "by-virt-controller",
+                "expression": f"request.userInfo.username == {cel.literal(names.controller_user(namespace))}",
+            },
+            # In earlier phases, virt-controller waits until its update is stored exactly as it sent it.
+            {
+                "name": "running",
+                "expression": '[object, oldObject].all(vmi, vmi.?status.?phase.orValue("") == "Running")',
+            },
+        ],
+        "variables": [
+            {"name": "image", "expression": 'object.?status.?launcherContainerImageVersion.orValue("")'},
+            *({"name": f"images{number}", "expression": cel.literal(shard)} for number, shard in enumerate(shards)),
+        ],
+        "mutations": [
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": f"{known} ? "
+                    f'[JSONPatch{{op: "replace", path: "/status/launcherContainerImageVersion", value: {cel.literal(stock)}}}] + '
+                    f"(object.metadata.?labels[?{label}].hasValue() ? "
+                    f'[JSONPatch{{op: "remove", path: "/metadata/labels/" + jsonpatch.escapeKey({label})}}] : []) : []'
+                },
+            }
+        ],
+    }

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Our admission policies and bindings as objects: which are live, which must be written, and how plans name them."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base import kinds
+from ..base.findings import Finding, error
+from ..base.kinds import Kind
+from ..base.objects import KubeObject, Object, foreign_message, is_managed
+from ..kubevirt.snapshot import Admission
+from . import launcher_backends
+
+
+def live_objects(admission: Admission | None, *policies: str) -> tuple[KubeObject, ...]:
+    """Our live objects of these policies, in the order to delete them: first the binding, without which a policy rests."""
+    live = [(name, obj) for (_kind, name), obj in (admission.objects if admission else {}).items() if is_managed(obj)]
+    live.sort(key=lambda item: str(item[1]["kind"]), reverse=True)
+    return tuple(obj for policy in policies for name, obj in live if name == policy)
+
+
+def to_write(desired: t.Iterable[tuple[Kind, Object]], admission: Admission) -> tuple[Object, ...]:
+    """The desired objects that are missing on the cluster or differ there."""
+    return tuple(obj for kind, obj in desired if launcher_backends.drift([(kind, obj)], admission))
+
+
+def foreign_findings(desired: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:
+    """An error for each desired object whose name somebody else's object has."""
+    for kind, obj in desired:
+        name = obj["metadata"]["name"]
+        live = admission.objects.get((kind.name, name))
+        if live is not None and kind != kinds.CONFIG_MAP and not is_managed(live):
+            yield error("launcher_policy_foreign", foreign_message(f"{kind} {name}"))
+
+
+def change_lines(
+    to_write: t.Iterable[Object], to_delete: t.Iterable[KubeObject], admission: Admission
+) -> tuple[str, ...]:
+    """What happens to these objects, one line each."""
+    written = [(obj, (obj["kind"], obj["metadata"]["name"]) in admission.objects) for obj in to_write]
+    return (
+        *(change_line(obj, "update" if exists else "create") for obj, exists in written),
+        *(
+            change_line(obj, "delete" if launcher_backends.without_rules(obj) is None else "update")
+            for obj in to_delete
+        ),
+    )
+
+
+def change_line(obj: KubeObject, action: str) -> str:
+    """``Kind namespace/name: action``, as plans and results name a change."""
+    namespace = obj["metadata"].get("namespace")
+    return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{obj['metadata']['name']}: {action}"

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Probes of a launcher policy: pods like launcher pods, and the pods that the policy must make of them.
+
+API servers do not check what a policy does before they use it, and a policy that fails stops every VM from starting. So
+we try it with dry-run creates, which go through admission like any other but are not stored.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+from dataclasses import dataclass
+
+from ..base import kinds, names, objects
+from ..base.objects import KubeObject, Object, field
+from ..pools.criteria import Example, PodAttributes
+from ..pools.model import Pool
+from ..vms import matching
+from ..vms.mapping import Table
+from . import launcher_policy
+
+MOST_RULES = 20
+"""How many rules get probes of their own. A condition that raises an error does so for every pod, whatever its rule; beyond
+that, probes show that rules are taken for the right pods, and a sample of the rules is enough for it."""
+
+_POLICY_NOTES = (names.POOL_ENV, names.STOCK_IMAGE_ENV)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where probes are sent: KubeVirt's namespace. Their images are those of KubeVirt's own pods: a cluster that admits
+    only certain images must admit these.
+    """
+
+    namespace: str
+    namespace_labels: t.Mapping[str, str]
+    launcher_image: str
+    other_image: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A pod for the policy, and the pod that the policy must make of it, which the policy itself ignores.
+
+    Other policies and webhooks change both alike, so we compare what the API server returns for the two. ``tolerations``
+    are those that the policy adds. They are not in ``expected``, since the API server adds different ones of its own
+    where it finds these. Neither are ``secrets``, the names of the pull secrets that the policy adds: with these, the API
+    server would leave out those of the ServiceAccount.
+    """
+
+    name: str
+    pod: Object
+    expected: Object
+    tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    def problem(self, result: Object, expected: Object) -> str | None:
+        """What is wrong with the pod that the API server returned, given what it returned for ``self.expected``, or None."""
+        wrong = objects.differences(_decided_part(expected, self.tolerations, self.secrets), _decided_part(result))
+        return f"The probe {self.name} came out wrong: {wrong[0]}." if wrong else None
+
+
+def digest_in(obj: KubeObject) -> str | None:
+    """The digest that one of our policies has in its annotation, and that it notes on the pods and nodes it admits."""
+    digest = field(obj, "metadata", "annotations", names.POLICY_ANNOTATION)
+    return None if digest is None else str(digest)
+
+
+def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
+    """Probes for the policy of this name: one that meets no criterion, and one for each criterion of each rule."""
+    every = [_probe("for no pool", plain_pod(site, policy), table, site)]
+    for number, rule in enumerate(sample(table.rules)):
+        for criterion in rule.criteria:
+            # An earlier rule may take the pod all the same.
+            pod = _pod(site, policy, criterion.examples(rule.selection)[0], terms=bool(number % 2))
+            every.append(_probe(f"for {criterion.path} of pool {rule.name}", pod, table, site))
+            if rule.name in table.canaries:
+                pod = copy.deepcopy(pod)
+                pod["metadata"]["labels"][names.CANARY_LABEL] = rule.name
+                every.append(
+                    _probe(f"for {criterion.path} and {names.CANARY_LABEL} of pool {rule.name}", pod, table, site)
+                )
+    return every
+
+
+def plain_pod(site: Site, policy: str = names.POLICY) -> Object:
+    """A pod that meets no criterion; the digest on it shows which policy of this name acted."""
+    return _pod(site, policy, Example(), terms=True)
+
+
+def sample(rules: t.Sequence[Pool]) -> t.Sequence[Pool]:
+    """At most MOST_RULES rules, evenly spread, with the first and the last."""
+    if len(rules) <= MOST_RULES:
+        return rules
+    return [rules[index * (len(rules) - 1) // (MOST_RULES - 1)] for index in range(MOST_RULES)]
+
+
+def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
+    """A pod like virt-controller's. ``terms``: whether it has node affinity, with both kinds of terms."""
+    pod = kinds.POD.object("virtpools-probe", site.namespace)
+    pod["metadata"]["labels"] = {**example.labels, names.KUBEVIRT_LABEL: names.LAUNCHER, names.PROBE_LABEL: policy}
+    resources = {kind: {example.device: "1"} for kind in ("limits", "requests")} if example.device else {}
+    pod["spec"] = {
+        **example.spec,
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "container-disk-binary", "image": site.launcher_image}],
+        "containers": [
+            {"name": "hook-sidecar-0", "image": site.other_image},
+            {"name": names.COMPUTE, "image": site.launcher_image, "resources": resources},
+            {"name": "guest-console-log", "image": site.launcher_image},
+        ],
+        "volumes": [{"name": "private", "emptyDir": {}}],
+    }
+    if example.node_selector:
+        pod["spec"]["nodeSelector"] = dict(example.node_selector)
+    if terms:
+        by_label = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}
+        by_field = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["nowhere"]}]}
+        required = {"nodeSelectorTerms": [by_label, by_field]}
+        pod["spec"]["affinity"] = {"nodeAffinity": {names.REQUIRED_AFFINITY: required}}
+    return pod
+
+
+def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
+    winner = matching.winner(table, PodAttributes.of_pod(pod, site.namespace_labels))
+    expected = copy.deepcopy(pod)
+    del expected["metadata"]["labels"][names.PROBE_LABEL]
+    expected["metadata"]["annotations"] = {
+        names.OWNER_LABEL: winner.name if winner else names.PRIMARY,
+        names.POLICY_ANNOTATION: launcher_policy.digest_of(table, site.namespace),
+    }
+    spec = expected["spec"]
+    _set_image(spec, site.launcher_image, winner)
+    required = table.requirement(winner).to_object()
+    one_term: Object = {names.REQUIRED_AFFINITY: {"nodeSelectorTerms": [{}]}}
+    node_affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", one_term)
+    for term in node_affinity[names.REQUIRED_AFFINITY]["nodeSelectorTerms"]:
+        term["matchExpressions"] = [*term.get("matchExpressions", ()), required]
+    if winner is None:
+        return Probe(name, pod, expected)
+    secrets = tuple(secret["name"] for secret in winner.virt_launcher_pull_secrets)
+    return Probe(name, pod, expected, winner.tolerations, secrets)
+
+
+def _set_image(spec: Object, stock: str, winner: Pool | None) -> None:
+    image = winner.virt_launcher_image if winner else None
+    notes = {names.POOL_ENV: winner.name if winner else names.PRIMARY, names.STOCK_IMAGE_ENV: stock}
+    for container in (*spec["initContainers"], *spec["containers"]):
+        if container["name"] == names.COMPUTE:
+            container["env"] = [{"name": key, "value": value} for key, value in notes.items()]
+        if image and container["image"] == stock:
+            container["image"] = image
+
+
+def _decided_part(
+    pod: Object, tolerations: t.Iterable[t.Mapping[str, t.Any]] = (), secrets: t.Iterable[str] = ()
+) -> Object:
+    """The parts of a pod that the policy decides, named so that a difference says where it is."""
+    spec = pod["spec"]
+    containers = {c["name"]: c for c in (*(spec.get("initContainers") or ()), *spec["containers"])}
+    annotations = pod["metadata"].get("annotations") or {}
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    variables = {variable["name"]: variable.get("value") for variable in containers[names.COMPUTE].get("env") or ()}
+    return {
+        "annotations": {key: annotations.get(key) for key in (names.OWNER_LABEL, names.POLICY_ANNOTATION)},
+        "images": {name: container["image"] for name, container in containers.items()},
+        "environment": {key: value for key, value in variables.items() if key in _POLICY_NOTES},
+        "nodeSelectorTerms": (affinity.get(names.REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms"),
+        "tolerations": sorted(set(map(_identity, (*(spec.get("tolerations") or ()), *tolerations)))),
+        "imagePullSecrets": sorted({*(secret["name"] for secret in spec.get("imagePullSecrets") or ()), *secrets}),
+    }
+
+
+def _identity(toleration: t.Mapping[str, t.Any]) -> str:
+    """The fields by which the policy compares tolerations."""
+    defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
+    return ":".join(toleration.get(key) or default for key, default in defaults.items())

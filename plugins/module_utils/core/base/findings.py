@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Findings, which plans and checks report to the user, the error for bad input, and helpers for the text of messages."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+Severity = t.Literal["error", "warning", "note"]
+_ORDER: dict[str, int] = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the user should know. ``code`` is stable and documented, ``message`` a sentence for a person."""
+
+    severity: Severity
+    code: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"severity": self.severity, "code": self.code, "message": self.message}
+
+
+def in_order(findings: t.Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings by severity (errors first), code and message, without duplicates."""
+    return tuple(sorted(set(findings), key=lambda f: (_ORDER[f.severity], f.code, f.message)))
+
+
+def error(code: str, message: str) -> Finding:
+    return Finding("error", code, message)
+
+
+def warning(code: str, message: str) -> Finding:
+    return Finding("warning", code, message)
+
+
+def note(code: str, message: str) -> Finding:
+    return Finding("note", code, message)
+
+
+class InputErrors(ValueError):
+    """All problems of bad input, each a sentence that names the object, the field, the value and the fix."""
+
+    def __init__(self, messages: t.Sequence[str]) -> None:
+        self.messages = tuple(messages)
+        super().__init__("; ".join(self.messages))
+
+
+def listed(items: t.Iterable[str], most: int = 5) -> str:
+    """``a, b, c and 7 more``: sorted names, shortened for a message."""
+    names = sorted(items)
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def printable(text: object) -> str:
+    """Text from a cluster, made safe for files that people and tools read: one line, in which characters that XML forbids,
+    that cannot be encoded, or that reverse text are escaped."""
+    line = str(text)
+    if line.isprintable():
+        return line
+    line = " ".join(line.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Every label, annotation and object name that this collection uses."""
+
+from __future__ import annotations
+
+OWNER_LABEL = "virtpools.io/pool"
+"""On nodes and pool handler pods: the owner. A node without it belongs to the primary."""
+
+IN_TRANSIT = "in_transit"
+"""Value of OWNER_LABEL while nobody owns the node. No pool can have this name, because of the underscore."""
+
+FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
+"""On a node during its handover: the owner that it goes back to when the new handler does not get Ready. While only its
+handler is replaced, this is its owner."""
+
+TEMPLATE_ANNOTATION = "virtpools.io/template"
+"""On a pool DaemonSet's pod template: the digest of the template, which tells from which template a pod was made."""
+
+POOL_ANNOTATION = "virtpools.io/pool-spec"
+"""On a pool DaemonSet: its pool, in our form as canonical JSON."""
+
+PULL_LABEL = "virtpools.io/pull"
+"""On the short-lived pods that pull a pool's images to a node."""
+
+POLICY = "virtpools-launcher"
+"""Name of the launcher policy and of its binding, in every back end that has policies."""
+
+CANDIDATE_POLICY = "virtpools-launcher-candidate"
+"""Name of the launcher policy while a run tries it: only probes see it."""
+
+OUTDATED_POLICY = "virtpools-outdated"
+"""Name of the policy (and of its binding) that keeps KubeVirt from calling pool VMs outdated."""
+
+NODE_POLICY = "virtpools-nodes"
+"""Name of the policy (and of its binding) that gives nodes an owner when they are created."""
+
+CANDIDATE_NODE_POLICY = "virtpools-nodes-candidate"
+"""Name of the node policy while a run tries it: only probes see it."""
+
+OWNER_GUARD = "virtpools-guard-owner"
+"""Name of the policy (and of its binding) that keeps others from changing OWNER_LABEL."""
+
+EXCLUSION_GUARD = "virtpools-guard-exclusion"
+"""Name of the policy (and of its binding) that keeps the primary from losing the exclusion."""
+
+GUARDS = (OWNER_GUARD, EXCLUSION_GUARD)
+
+POLICIES = (POLICY, CANDIDATE_POLICY, OUTDATED_POLICY, NODE_POLICY, CANDIDATE_NODE_POLICY)
+
+ALERTS = "virtpools-alerts"
+"""Name of the PrometheusRule with the alerts on pools."""
+
+ALERTS_ANNOTATION = "virtpools.io/alerts"
+"""On that PrometheusRule: the digest of its rules, and what the user chose about it."""
+
+REPORTED_BY_ANNOTATION = "virtpools.io/reported-by"
+"""On a ConfigMap with reports: who wrote them. Without it, a ConfigMap is something else."""
+
+HISTORY = "virtpools-history"
+"""The ConfigMap in KubeVirt's namespace that holds the pool lists that runs applied last."""
+
+AIE_CONFIG = "kubevirt-aie-launcher-config"
+"""The ConfigMap that kubevirt-aie-webhook reads, in KubeVirt's namespace."""
+
+MAPPING_ANNOTATION = "virtpools.io/mapping"
+"""On a launcher policy: its mapping table."""
+
+POLICY_ANNOTATION = "virtpools.io/policy"
+"""On a launcher policy and on each launcher pod that it admitted: the policy's digest."""
+
+PROBE_LABEL = "virtpools.io/probe"
+"""On probes, the objects that try a policy and are never stored: the name of the policy."""
+
+MIGRATION_LABEL = "kubevirt.io/migrationJobUID"
+"""KubeVirt's label on the pod that a migration moves a VM to: the migration's uid."""
+
+CANARY_LABEL = "virtpools.io/canary"
+"""On a VM: the pool whose new launcher image it gets before the pool's other VMs do."""
+
+STOCK_IMAGE_ENV = "VIRTPOOLS_STOCK_IMAGE"
+"""On ``compute`` of a launcher pod whose pool has an image: the launcher image that the pod came with. VM owners can
+set annotations, but not this variable."""
+
+POOL_ENV = "VIRTPOOLS_POOL"
+"""On ``compute`` of each launcher pod that a policy admitted: the pool that the VM got, or PRIMARY."""
+
+PRIMARY = "primary"
+"""The name of the stock DaemonSet as an owner in messages, plans and annotations; no pool may have this name."""
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "virtpools"
+OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+"""Label selector for the objects that this collection makes."""
+FIELD_MANAGER = "virtpools"
+
+LEASE_NAME = "virtpools"
+
+KUBEVIRT_LABEL = "kubevirt.io"
+HANDLER = "virt-handler"
+"""Value of KUBEVIRT_LABEL on handler pods, and name of the primary DaemonSet and of its handler container."""
+
+LAUNCHER = "virt-launcher"
+"""Value of KUBEVIRT_LABEL on launcher pods."""
+
+COMPUTE = "compute"
+"""The container of a launcher pod that runs the guest. Its limits name the devices that the VM asks for."""
+
+CONTROLLER_ACCOUNT = "kubevirt-controller"
+"""virt-controller's ServiceAccount in KubeVirt's namespace; virt-controller creates the launcher pods."""
+
+NATIVE_POOL_LABELS = ("kubevirt.io/handler-pool", "kubevirt.io/worker-pool")
+"""On DaemonSets and handler pods of KubeVirt's own pools, and as annotation on launcher pods: the pool. A list's pools have the
+first, WorkerPool objects the second."""
+
+CREATED_BY_LABEL = "kubevirt.io/created-by"
+"""On a launcher pod: the uid of its VMI."""
+
+OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
+"""On a VMI whose compute image is not KubeVirt's own launcher image; meaningless when the VM's pool has an image."""
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+NODE_NAME_LABEL = "kubevirt.io/nodeName"
+"""On a VMI whose pod runs: the pod's node."""
+
+SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
+HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"
+
+REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The field of a node affinity whose terms a node must meet."""
+
+HCO_NAME = "kubevirt-hyperconverged"
+HCO_PATCH_ANNOTATION = "kubevirt.kubevirt.io/jsonpatch"
+
+
+def controller_user(namespace: str) -> str:
+    """The user name that creates launcher pods when KubeVirt is in ``namespace``, as admission sees it."""
+    return f"system:serviceaccount:{namespace}:{CONTROLLER_ACCOUNT}"
+
+
+def pool_daemonset_name(pool: str) -> str:
+    """Name of a pool's DaemonSet. KubeVirt's alerts and metrics select handler pods by its prefix."""
+    return f"{HANDLER}-{pool}"

@@ -1,0 +1,296 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Canary VMs: short-lived VMs that show whether VMs start as they should on a pool's nodes in a wave.
+
+A canary VM is a VirtualMachine: the user's own, or one without disks and network, whose guest is firmware that finds
+nothing to boot. It gets what makes it a VM of its pool, and must run on the nodes of the wave.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ..base import kinds, names
+from ..base.findings import Finding, InputErrors, listed, note, warning
+from ..base.objects import KubeObject, Object, condition
+from ..base.selectors import Requirement
+from ..kubevirt.snapshot import Node, pod_problem
+from ..pools.criteria import ARCHITECTURE_LABEL, Example
+from ..pools.inputs import shown
+from ..pools.model import Pool
+from ..vms import matching, prediction
+from ..vms.launcher_pods import LauncherPod, Placement
+from ..vms.mapping import Table
+from ..vms.prediction import Defaults
+from .outlook import Subject
+from .verdicts import Judge, Judgement, Vmi
+
+_NAME_PREFIX = "virt-canary-"
+"""Short, so that it is a valid host name together with a pool's name."""
+_SWITCHES = {"true": True, "yes": True, "false": False, "no": False, "": False}
+"""Booleans as text, as ``-e name=value`` gives them."""
+_MINIMAL: KubeObject = {
+    "domain": {
+        "devices": {"autoattachPodInterface": False, "autoattachGraphicsDevice": False},
+        "memory": {"guest": "64Mi"},
+    }
+}
+
+
+# What the user wants ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What canary VMs are made from. ``metadata``: labels and annotations; ``spec``: that of a VirtualMachine."""
+
+    namespace: str
+    metadata: KubeObject
+    spec: KubeObject
+
+    def vm(self, name: str, namespace: str, template: KubeObject | None = None) -> Object:
+        """The VirtualMachine of this name. ``template`` replaces the user's."""
+        # It starts once: a guest that ends has failed, and must not come back before we see that.
+        spec = {key: value for key, value in self.spec.items() if key != "running"}
+        vm = kinds.VIRTUAL_MACHINE.object(name, namespace, spec={**spec, "runStrategy": "Once"})
+        vm["metadata"].update(self.metadata)
+        if template is not None:
+            vm["spec"]["template"] = template
+        return vm
+
+
+def parse(raw: object) -> Blueprint | None:
+    """The value of ``virtpools_canary_vm``: a boolean, or the manifest of a VirtualMachine or VirtualMachineInstance, whose
+    ``kind`` and ``spec`` may be missing; None when the user wants no canary VM.
+
+    :raises InputErrors: for anything else.
+    """
+    if raw is None or isinstance(raw, str):
+        raw = _SWITCHES.get((raw or "").strip().lower(), raw)
+    if raw is False:
+        return None
+    given = {} if raw is True else raw
+    if not isinstance(given, t.Mapping):
+        raise _bad(f"is {shown(given)}")
+    kind, metadata, spec = given.get("kind"), given.get("metadata") or {}, given.get("spec") or {}
+    if kind not in (None, kinds.VIRTUAL_MACHINE.name, kinds.VIRTUAL_MACHINE_INSTANCE.name):
+        raise _bad(f"is of kind {shown(kind)}")
+    if not isinstance(metadata, t.Mapping) or not isinstance(spec, t.Mapping):
+        raise _bad("has a metadata or spec that is no mapping")
+    namespace = str(metadata.get("namespace") or "default")
+    own = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    if kind != kinds.VIRTUAL_MACHINE.name:
+        return Blueprint(namespace, {}, {"template": {"metadata": own, "spec": spec or _MINIMAL}})
+    template = spec.get("template")
+    if not isinstance(template, t.Mapping) or not isinstance(template.get("spec"), t.Mapping):
+        raise _bad("is a VirtualMachine without spec.template.spec")
+    return Blueprint(namespace, own, spec)
+
+
+def _bad(what: str) -> InputErrors:
+    return InputErrors(
+        [f"virtpools_canary_vm {what}; give true, or the manifest of a VirtualMachine or VirtualMachineInstance."]
+    )
+
+
+# The canary VM of a pool --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The canary VM of a pool, which must run on one of these nodes. ``namespace_labels``: of its namespace."""
+
+    pool: str
+    nodes: frozenset[str]
+    vm: KubeObject
+    namespace_labels: t.Mapping[str, str] | None
+
+    @property
+    def title(self) -> str:
+        metadata = self.vm["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+
+    def __str__(self) -> str:
+        return f"Canary VM {self.title} of pool {self.pool}"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A pool without a canary VM. ``reason`` is a clause."""
+
+    pool: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"No canary VM starts for pool {self.pool}: {self.reason}."
+
+
+def nodes_by_pool(nodes: t.Iterable[Node]) -> dict[str, list[Node]]:
+    """The nodes that pools have, by pool."""
+    pools: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.owner not in (names.PRIMARY, names.IN_TRANSIT):
+            pools.setdefault(node.owner, []).append(node)
+    return dict(sorted(pools.items()))
+
+
+def vm_name(pool: str) -> str:
+    """The name of a pool's canary VM: always the same, so that a run finds and replaces what a dead run left behind."""
+    return f"{_NAME_PREFIX}{pool}"
+
+
+def namespace_for(table: Table, pool: str, wanted: str, namespaces: t.Mapping[str, t.Mapping[str, str]]) -> str | None:
+    """The namespace of a pool's canary VM: the wanted one, else the first namespace whose VMs the pool takes; None if there
+    is none."""
+    rule = _rule(table, pool)
+    only = rule.selector.namespaces if rule is not None and rule.selector is not None else None
+    return next(
+        (name for name in (wanted, *sorted(namespaces)) if only is None or only.match(name, namespaces[name])), None
+    )
+
+
+def draft(
+    wanted: Blueprint, pool: str, table: Table, nodes: t.Sequence[Node], subject: Subject, defaults: Defaults
+) -> Draft | LeftOut:
+    """The canary VM of a pool that has these nodes, or why there is none.
+
+    :param subject: the VM made from ``wanted``, with its instancetype applied. It decides whether the pool takes the VM.
+    """
+    rule = _rule(table, pool)
+    if rule is None and pool not in table.allow:
+        return LeftOut(pool, "it takes no VMs, or not yet")
+    expanded = (subject.vm or {})["spec"]["template"]
+    winner: Pool | None = None
+    for addition in _additions(rule, nodes):
+        attributes = prediction.predict(
+            _with(_placed(expanded, pool, nodes), addition),
+            subject.namespace,
+            subject.namespace_labels,
+            name=subject.name,
+            defaults=defaults,
+            networks=subject.networks,
+        ).attributes
+        winner = matching.winner(table, attributes)
+        if (winner and winner.name) == (rule and rule.name):
+            template = _with(_placed(wanted.spec["template"], pool, nodes), addition)
+            vm = wanted.vm(subject.name, subject.namespace, template)
+            ours = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: pool}
+            vm["metadata"]["labels"] = {**(vm["metadata"].get("labels") or {}), **ours}
+            return Draft(pool, frozenset(node.name for node in nodes), vm, subject.namespace_labels)
+    return LeftOut(pool, f"pool {winner.name} would take it" if winner else "its selector would not take it")
+
+
+def findings(drafts: t.Iterable[Draft | LeftOut]) -> t.Iterator[Finding]:
+    """A plan's findings on its canary VMs."""
+    results = tuple(drafts)
+    titles = [f"{each.title} (pool {each.pool})" for each in results if isinstance(each, Draft)]
+    if titles:
+        yield note(
+            "canary_vms",
+            "After each wave, the run starts a canary VM on the nodes of each pool that got nodes or new handlers in it, "
+            f"verifies it, and deletes it: {listed(titles)}.",
+        )
+    for each in results:
+        if isinstance(each, LeftOut):
+            yield warning("canary_vm_left_out", str(each))
+
+
+def _with(template: Object, addition: Example) -> Object:
+    """The template with the addition."""
+    spec, metadata = template["spec"], template["metadata"]
+    new_metadata = {**metadata, "labels": {**metadata["labels"], **addition.labels}}
+    node_selector = {**(spec.get("nodeSelector") or {}), **addition.node_selector}
+    new_spec = {**spec, **addition.spec, "nodeSelector": node_selector}
+    if addition.device is not None:
+        # KubeVirt has two lists for devices. Both may name any device; hostDevices needs a feature gate of that name.
+        domain = spec.get("domain") or {}
+        devices = domain.get("devices") or {}
+        added = {"name": "virtpools-canary", "deviceName": addition.device}
+        devices = {**devices, "gpus": [*(devices.get("gpus") or ()), added]}
+        new_spec["domain"] = {**domain, "devices": devices}
+    return {**template, "metadata": new_metadata, "spec": new_spec}
+
+
+def _additions(rule: Pool | None, nodes: t.Sequence[Node]) -> t.Iterator[Example]:
+    """What we may add to a VM so that the pool takes it. A device comes last, since all devices may be in use."""
+    yield Example()
+    offered = frozenset(device for node in nodes for device in node.devices)
+    criteria = rule.criteria if rule is not None else ()
+    alternatives = [criterion.examples(rule.selection) for criterion in criteria if rule and criterion.for_canary_vms]
+    for examples in sorted(alternatives, key=lambda examples: examples[0].device is not None):
+        yield next((example for example in examples if example.device in offered), examples[0])
+
+
+def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
+    """The template for a VM on these nodes: it gets the image that the pool's other VMs get later, and is killed at once when
+    it is deleted."""
+    metadata, spec = template.get("metadata") or {}, template["spec"]
+    hosts = tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
+    on_nodes = Requirement(names.HOSTNAME_LABEL, "In", hosts)
+    affinity = spec.get("affinity") or {}
+    required = {"nodeSelectorTerms": list(Placement.of_spec(spec).requiring(on_nodes).terms or ())}
+    of_nodes = {**(affinity.get("nodeAffinity") or {}), names.REQUIRED_AFFINITY: required}
+    architecture = spec.get("architecture") or nodes[0].labels.get(ARCHITECTURE_LABEL)
+    return {
+        **template,
+        "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), names.CANARY_LABEL: pool}},
+        "spec": {
+            **spec,
+            **({"architecture": architecture} if architecture else {}),
+            "affinity": {**affinity, "nodeAffinity": of_nodes},
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+def _rule(table: Table, pool: str) -> Pool | None:
+    return next((rule for rule in table.rules if rule.name == pool), None)
+
+
+# Whether it has passed ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a canary VM has not passed, as clauses. ``final``: it does not go away by itself."""
+
+    message: str
+    final: bool = False
+
+
+def result(
+    draft: Draft, vm: KubeObject, vmi: KubeObject | None, pod: KubeObject | None, judge: Judge
+) -> Judgement | Problem:
+    """The state of a canary VM now: a judgement once it has passed.
+
+    :param vmi: its VM instance; None while there is none. So is ``pod``, the launcher pod of the VM instance.
+    """
+    if vmi is None:
+        failure = condition(vm, "Failure").get("message")
+        return Problem("it has no VM instance yet" + (f": {failure}" if failure else ""))
+    phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.of(vmi)
+    if phase in ("Failed", "Succeeded"):
+        return Problem(f"its guest has ended (phase {phase})", final=True)
+    if pod is None:
+        return _stays(phase, seen.trouble, "it has no launcher pod")
+    judgement = judge.judge(LauncherPod.of(pod, draft.namespace_labels), seen)
+    if phase != "Running":
+        return _stays(phase, seen.trouble, judgement.reason, pod_problem(pod))
+    wrong = _wrong(draft, judgement)
+    return Problem(wrong, final=True) if wrong else judgement
+
+
+def _stays(phase: str, *why: str | None) -> Problem:
+    return Problem("; ".join([f"it stays {phase}", *filter(None, why)]))
+
+
+def _wrong(draft: Draft, judgement: Judgement) -> str | None:
+    """What is wrong with a canary VM that runs."""
+    if judgement.verdict != "correct":
+        return judgement.reason
+    if judgement.node not in draft.nodes:
+        return f"it runs on node {judgement.node}, which is not one of the pool's nodes in this wave"
+    return None

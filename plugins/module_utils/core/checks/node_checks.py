@@ -1,0 +1,257 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The problems that nodes can have: for each its code, its words and how it is found.
+
+States, gates and verifications check nodes with the tuples at the end of this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing as t
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ..base import names
+from ..base.findings import Finding, Severity, listed
+from ..base.objects import KubeObject
+from ..kubevirt import handler_fit
+from ..kubevirt.snapshot import HandlerPod, Node, Snapshot
+from ..planning import assignment
+from ..planning.plan import Plan
+from ..planning.schedule import Action
+
+_SILENT_SECONDS = 180.0
+"""A handler that is silent for so long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
+KubeVirt lets no VM onto the node any more."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the checks look at. ``now``: seconds since 1970; only gates need it, and only verifications need ``plan``."""
+
+    snapshot: Snapshot
+    now: float = 0.0
+    plan: Plan | None = None
+
+    @functools.cached_property
+    def daemonsets(self) -> dict[str, KubeObject]:
+        """The DaemonSet of every owner, the primary first."""
+        primary = {} if self.snapshot.primary is None else {names.PRIMARY: self.snapshot.primary}
+        return {**primary, **self.snapshot.pools}
+
+    @functools.cached_property
+    def templates(self) -> dict[str, KubeObject]:
+        """The pod template of every owner's DaemonSet, the primary's without our exclusion."""
+        pools = {name: daemonset["spec"]["template"] for name, daemonset in self.snapshot.pools.items()}
+        primary = self.snapshot.primary
+        return pools if primary is None else {**pools, names.PRIMARY: handler_fit.primary_template(primary)}
+
+    @functools.cached_property
+    def idle(self) -> frozenset[str]:
+        """Nodes that are to have no handler."""
+        return assignment.idle(self.snapshot, self.snapshot.nodes)
+
+    @functools.cached_property
+    def actions(self) -> dict[str, Action]:
+        """What a run would do on each node that it changes."""
+        return {move.node: move.action for move in self.plan.moves} if self.plan is not None else {}
+
+    def wanted(self, node: Node) -> str:
+        return self.plan.wanted.get(node.name, node.owner) if self.plan is not None else node.owner
+
+    def handlers(self, node: Node) -> t.Sequence[HandlerPod]:
+        return self.snapshot.handlers.get(node.name, ())
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """A problem that nodes can have.
+
+    ``words`` completes "Node n1 ..." and "3 node(s) ...": of ``has|have`` the one node has the first, several the second.
+    ``find``: whether a node has the problem; a text is a detail of it, which messages add in brackets.
+    """
+
+    code: str
+    words: str
+    find: t.Callable[[Facts, Node], bool | str]
+    remedy: str = ""
+    severity: Severity = "error"
+
+    def of(self, facts: Facts, node: Node) -> Problem | None:
+        detail = self.find(facts, node)
+        return Problem(self, node.name, detail if isinstance(detail, str) else "") if detail else None
+
+    def finding(self, problems: t.Collection[Problem]) -> Finding:
+        """The finding on all nodes that have this problem."""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        words = f"{len(problems)} node(s) {self.words_for(several=True)}: {listed(map(str, problems))}{remedy}."
+        return Finding(self.severity, self.code, words)
+
+    def words_for(self, *, several: bool) -> str:
+        return re.sub(r"(\w+)\|(\w+)", lambda either: either[2 if several else 1], self.words)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one node."""
+
+    check: NodeCheck
+    node: str
+    detail: str
+
+    @property
+    def sentence(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"Node {self.node} {self.check.words_for(several=False)}{detail}."
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.detail})" if self.detail else self.node
+
+
+def findings(checks: t.Iterable[NodeCheck], facts: Facts) -> t.Iterator[Finding]:
+    """A finding for each problem that any node has."""
+    for check in checks:
+        problems = [problem for node in facts.snapshot.nodes.values() if (problem := check.of(facts, node))]
+        if problems:
+            yield check.finding(problems)
+
+
+def first_problem(checks: t.Iterable[NodeCheck], facts: Facts, node: Node) -> Problem | None:
+    """The first of these problems that a node has."""
+    return next((problem for check in checks if (problem := check.of(facts, node))), None)
+
+
+# How they are found -------------------------------------------------------------------------------------------------
+
+
+def _no_handler(facts: Facts, node: Node) -> bool | str:
+    if facts.handlers(node) or node.owner == names.IN_TRANSIT or node.name in facts.idle:
+        return False
+    template = facts.templates.get(node.owner)  # Nothing starts a handler for an owner that does not exist.
+    return True if template is None else handler_fit.refusal(template, node) or True
+
+
+def _handler_lost(facts: Facts, node: Node) -> bool | str:
+    lost = node.name in facts.idle and not facts.handlers(node) and node.heartbeat is not None
+    return lost and str(handler_fit.unfit(facts.templates[names.PRIMARY], node))
+
+
+def _wrong_handler(facts: Facts, node: Node) -> bool:
+    pods, daemonset = facts.handlers(node), facts.daemonsets.get(node.owner)
+    return len(pods) == 1 and daemonset is not None and pods[0].daemonset != daemonset["metadata"]["name"]
+
+
+def _handler_not_ready(facts: Facts, node: Node) -> bool | str:
+    pods = facts.handlers(node)
+    if len(pods) != 1 or pods[0].ready or not node.ready or _wrong_handler(facts, node):
+        return False
+    return pods[0].problem or "no reason known"
+
+
+def _owner_unknown(facts: Facts, node: Node) -> bool | str:
+    return node.owner not in (names.PRIMARY, names.IN_TRANSIT, *facts.snapshot.pools) and node.owner
+
+
+def _last_heartbeat(node: Node) -> float | None:
+    """Seconds since 1970. virt-handler writes a time as RFC 3339; some tools show it in quotes."""
+    try:
+        return datetime.strptime((node.heartbeat or "").strip('"'), "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
+
+
+def _heartbeat_unreadable(facts: Facts, node: Node) -> bool | str:
+    unreadable = facts.handlers(node) and node.heartbeat is not None and _last_heartbeat(node) is None
+    return bool(unreadable) and f"annotation {names.HEARTBEAT_ANNOTATION}: {node.heartbeat!r}"
+
+
+def _heartbeat_old(facts: Facts, node: Node) -> bool | str:
+    last = _last_heartbeat(node)
+    old = facts.handlers(node) and last is not None and facts.now - last > _SILENT_SECONDS
+    return bool(old) and f"the last: {node.heartbeat}"
+
+
+def _wrong_owner(facts: Facts, node: Node) -> bool | str:
+    return facts.actions.get(node.name) == "move" and f"{node.owner}, not {facts.wanted(node)}"
+
+
+# The problems: of several that a node has, the first one counts -----------------------------------------------------
+
+STATE = (
+    NodeCheck(
+        "two_handlers",
+        "has|have two handler pods, and pause, console and VNC fail there",
+        lambda facts, node: len(facts.handlers(node)) > 1,
+    ),
+    NodeCheck("wrong_handler", "runs|run the handler of another owner than its|their own", _wrong_handler),
+    NodeCheck("handler_not_ready", "has|have a handler that is not Ready", _handler_not_ready),
+    NodeCheck(
+        "in_transit",
+        "is|are in transit, owned by nobody",
+        lambda _facts, node: node.owner == names.IN_TRANSIT,
+        "run site again to finish",
+    ),
+    NodeCheck("owner_unknown", "has|have an owner that is no pool", _owner_unknown),
+    NodeCheck("no_handler", "has|have no handler pod", _no_handler),
+    NodeCheck(
+        "handler_lost",
+        "had a handler once and gets|get none again",
+        _handler_lost,
+        "if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
+        "warning",
+    ),
+)
+"""Problems that a state, a gate and a verification report."""
+
+HANDOVER_UNFINISHED = NodeCheck(
+    "handover_unfinished",
+    "has|have a new handler that was never proven",
+    lambda _facts, node: bool(node.former_owner) and node.owner != names.IN_TRANSIT,
+    "run site again to finish",
+    "warning",
+)
+
+GATE = (
+    *STATE,
+    NodeCheck("node_not_ready", "is|are not Ready", lambda _facts, node: not node.ready),
+    NodeCheck(
+        "no_heartbeat",
+        f"has|have a handler that has never reported (annotation {names.HEARTBEAT_ANNOTATION})",
+        lambda facts, node: bool(facts.handlers(node)) and node.heartbeat is None,
+    ),
+    NodeCheck("heartbeat_unreadable", "has|have a heartbeat that is no time", _heartbeat_unreadable),
+    NodeCheck(
+        "heartbeat_old",
+        f"has|have a handler that has sent no heartbeat for more than {_SILENT_SECONDS:.0f} seconds",
+        _heartbeat_old,
+    ),
+    NodeCheck(
+        "not_schedulable",
+        f"takes|take no VMs (label {names.SCHEDULABLE_LABEL} is not true)",
+        lambda facts, node: bool(facts.handlers(node)) and not node.schedulable,
+    ),
+)
+
+WRONG_OWNER = NodeCheck("wrong_owner", "belongs|belong to another owner than the pools say", _wrong_owner, "run site")
+HANDLER_OUTDATED = NodeCheck(
+    "handler_outdated",
+    "runs|run a handler made from an earlier template of its DaemonSet",
+    lambda facts, node: facts.actions.get(node.name) == "replace",
+    "run site",
+)
+VERIFICATION = (
+    *STATE,
+    WRONG_OWNER,
+    replace(HANDOVER_UNFINISHED, find=lambda facts, node: facts.actions.get(node.name) == "finish"),
+    HANDLER_OUTDATED,
+    NodeCheck(
+        "node_held_back",
+        "keeps|keep the present owner, since a handover is not possible now",
+        lambda facts, node: facts.wanted(node) != node.owner,
+        severity="warning",
+    ),
+)

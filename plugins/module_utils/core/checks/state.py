@@ -1,0 +1,173 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The state of a cluster's pools: nodes by owner, DaemonSets, and findings on everything that is not as it should be."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+from dataclasses import dataclass
+
+from ..admission import guard, node_policy
+from ..base import names
+from ..base.findings import Finding, InputErrors, error, in_order, listed, warning
+from ..base.objects import KubeObject
+from ..base.selectors import TermIndex
+from ..kubevirt import daemonsets, exclusion, health, preflight
+from ..kubevirt.hco import title
+from ..kubevirt.snapshot import Snapshot
+from ..monitoring import alerts
+from ..planning import assignment, history
+from ..pools.model import Pool
+from . import node_checks
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An owner of nodes, ``primary`` or a pool, with the state of its DaemonSet."""
+
+    name: str
+    daemonset: str
+    nodes: int
+    desired: int
+    ready: int
+    handler_image: str
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class State:
+    owners: tuple[Owner, ...]
+    in_transit: tuple[str, ...]
+    excluded: bool
+    findings: tuple[Finding, ...]
+    version: str | None
+
+
+def examine(snapshot: Snapshot) -> State:
+    """The state of all pools. What is wrong is found without a pool list, from what the cluster records."""
+    facts = node_checks.Facts(snapshot)
+    nodes = assignment.counts(snapshot, snapshot.nodes)
+    findings = [
+        *preflight.fitness(snapshot),
+        *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED), facts),
+        *_leftovers(snapshot),
+        *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
+        *node_policy.examine(snapshot.admission),
+        *guard.examine(snapshot),
+        *alerts.examine(snapshot.monitoring, expected=history.asks_for_alerts(snapshot)),
+    ]
+    return State(
+        owners=tuple(_owner(name, ds, nodes[name]) for name, ds in facts.daemonsets.items()),
+        in_transit=tuple(n.name for n in snapshot.nodes.values() if n.owner == names.IN_TRANSIT),
+        excluded=snapshot.primary is not None and exclusion.has_exclusion(snapshot.primary),
+        findings=in_order(findings),
+        version=health.version_of(snapshot.kubevirt),
+    )
+
+
+def _owner(name: str, daemonset: KubeObject, nodes: int) -> Owner:
+    status = daemonset.get("status") or {}
+    return Owner(
+        name=name,
+        daemonset=daemonset["metadata"]["name"],
+        nodes=nodes,
+        desired=status.get("desiredNumberScheduled", 0),
+        ready=status.get("numberReady", 0),
+        handler_image=daemonsets.handler_image(daemonset),
+    )
+
+
+def _leftovers(snapshot: Snapshot) -> t.Iterator[Finding]:
+    if snapshot.leftover_pulls:
+        yield warning(
+            "pull_pods_left",
+            f"{len(snapshot.leftover_pulls)} image pull pod(s) were left behind: {listed(snapshot.leftover_pulls)}; the next "
+            "run deletes them.",
+        )
+    if snapshot.leftover_canaries:
+        yield warning(
+            "canary_vms_left",
+            f"{len(snapshot.leftover_canaries)} canary VM(s) were left behind: {listed(snapshot.leftover_canaries)}; the "
+            "next run deletes them.",
+        )
+
+
+def _drift(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """Pools whose DaemonSet no longer derives from the primary, and nodes whose owner is not the pool that selects them."""
+    if snapshot.primary is None:
+        return
+    pools = []
+    for name, live in snapshot.pools.items():
+        try:
+            pool = daemonsets.pool_of(live)
+        except InputErrors:
+            yield warning(
+                "pool_unreadable",
+                f"DaemonSet {live['metadata']['name']} of pool {name} does not say what it was made for (annotation "
+                f"{names.POOL_ANNOTATION}), so nobody can say whether it has drifted.",
+            )
+            continue
+        pools.append(pool)
+        differences = daemonsets.drift(daemonsets.derive(snapshot.primary, pool), live)
+        if differences:
+            yield warning(
+                "daemonset_drift",
+                f"DaemonSet {live['metadata']['name']} is not what pool {name} derives from the primary: "
+                f"{'; '.join(map(str, differences[:3]))}{' and more' if len(differences) > 3 else ''}.",
+            )
+    yield from _node_drift(snapshot, pools)
+
+
+def _node_drift(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
+    index = TermIndex({pool.name: pool.nodes for pool in pools})
+    missing: dict[str, list[str]] = {}
+    strayed: dict[str, list[str]] = {}
+    for node in snapshot.nodes.values():
+        selecting = index.matching(node.labels)
+        if node.owner == names.PRIMARY:
+            for name in selecting:
+                missing.setdefault(name, []).append(node.name)
+        elif node.owner not in selecting:
+            strayed.setdefault(node.owner, []).append(node.name)
+    for pool in pools:
+        if pool.name in missing:
+            nodes = missing[pool.name]
+            yield warning(
+                "node_drift",
+                f"{len(nodes)} node(s) have the labels that pool {pool.name} selects but belong to the primary "
+                f"({listed(nodes)}): they joined or were relabelled later, could not be handed over, or no rollout has come to "
+                "them yet; run site or rollout.",
+            )
+        if pool.name in strayed:
+            nodes = strayed[pool.name]
+            yield warning(
+                "node_drift",
+                f"{len(nodes)} node(s) belong to pool {pool.name} but no longer have the labels it selects "
+                f"({listed(nodes)}); run site.",
+            )
+
+
+def _exclusion(snapshot: Snapshot) -> t.Iterator[Finding]:
+    if snapshot.primary is None or not snapshot.pools:
+        return
+    if not exclusion.has_exclusion(snapshot.primary):
+        yield error(
+            "exclusion_missing",
+            "There are pools, but the primary virt-handler does not keep off their nodes; run site.",
+        )
+        return
+    with contextlib.suppress(InputErrors):  # a plan says what is wrong with the annotation
+        edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+        if edit.changed:
+            kept = exclusion.exclusion_requested(snapshot.kubevirt)
+            effect = "follows the former one until then" if kept else "is about to lose the exclusion"
+            yield error(
+                "exclusion_outdated",
+                f"{title(edit.before)} has changed since the exclusion was written there ({edit.place}), as by another "
+                f"nodePlacement: the primary virt-handler {effect}; run site.",
+            )

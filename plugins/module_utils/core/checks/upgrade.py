@@ -1,0 +1,176 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The check before an upgrade of KubeVirt: whether it can go ahead, and which images the pools need after it.
+
+KubeVirt replaces the primary, then virt-controller, then virt-api. Pool DaemonSets stay as they are until the next run of
+site. Problems of the pools must be solved before the upgrade, since afterwards nobody could say which ones it caused.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ..admission import outdated_policy
+from ..base import names
+from ..base.findings import Finding, InputErrors, error, in_order, listed, note, warning
+from ..kubevirt import health, preflight
+from ..kubevirt.snapshot import Snapshot
+from ..planning import goals, plan
+from ..planning.options import Options
+from ..pools.model import Pool
+from .verification import Verifier
+
+Verdict = t.Literal["ready", "prepare", "blocked"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of a pool. ``needed``: the image for the new version; None where the tag does not show it."""
+
+    pool: str
+    field: str
+    image: str
+    skew: t.Literal["same", "different", "unknown"]
+    needed: str | None
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Whether KubeVirt can be upgraded to ``target``. ``images``: those of the pools, with those they need after it."""
+
+    current: str | None
+    target: str
+    images: tuple[Image, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """``blocked`` when there are errors, ``prepare`` when there are warnings, else ``ready``."""
+        severities = {finding.severity for finding in self.findings}
+        return "blocked" if "error" in severities else "prepare" if "warning" in severities else "ready"
+
+    @property
+    def summary(self) -> str:
+        """The verdict as a sentence."""
+        if health.rank(self.current or "") == health.rank(self.target):
+            return f"KubeVirt {self.current} is deployed already."
+        step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
+        counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
+        if self.verdict == "blocked":
+            return f"{step} must wait until {counts['error']} error(s) are gone."
+        if self.verdict == "prepare":
+            return f"{step} can go ahead once you have dealt with {counts['warning']} warning(s)."
+        return f"{step} can go ahead."
+
+
+def check(
+    snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, options: Options, present: plan.Plan | None = None
+) -> Upgrade:
+    """Check whether this cluster is fit for the upgrade.
+
+    :param target: KubeVirt's version after the upgrade.
+    :param pools: the list for the run after the upgrade; None for the pools that the cluster records.
+    :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
+    :raises InputErrors: when ``target`` is no version.
+    """
+    if health.rank(target) is None:
+        raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
+    current = health.version_of(snapshot.kubevirt)
+    images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target))
+    if health.rank(current or "") == health.rank(target):
+        done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
+        return Upgrade(current=current, target=target, images=images, findings=(done,))
+    findings = [
+        *_direction(current, target),
+        *_now(snapshot, options, present),
+        *_rollout(snapshot),
+        *outdated_policy.after_upgrade(snapshot),
+        *_image_findings(images, target, given=pools is not None, allow_skew=options.allow_skew),
+        *(() if snapshot.by_operator else _afterwards(snapshot, current)),
+    ]
+    return Upgrade(current=current, target=target, images=images, findings=in_order(findings))
+
+
+def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
+    now, then = health.rank(current or ""), health.rank(target)
+    if now is not None and then is not None and now > then:
+        yield error(
+            "upgrade_backwards",
+            f"KubeVirt {current} is newer than {target}: that would be a downgrade, which KubeVirt does not support.",
+        )
+
+
+def _now(snapshot: Snapshot, options: Options, present: plan.Plan | None) -> t.Sequence[Finding]:
+    """What is wrong already, compared with the pools that the cluster records."""
+    if not snapshot.pools or snapshot.primary is None:
+        return preflight.fitness(snapshot)
+    if present is None:
+        present = plan.make(snapshot, goals.recorded(snapshot), goals.recorded_options(snapshot, options))
+    # Images are compared with the new version, not with the present one.
+    return [f for f in Verifier(present).report().findings if f.code not in ("version_skew", "version_skew_unknown")]
+
+
+def _rollout(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """Nodes that keep virt-operator from replacing the primary, and pool nodes that the run after the upgrade cannot reach."""
+    stuck = set(snapshot.primary_not_ready.values()) & snapshot.unready_nodes
+    if stuck:
+        yield error(
+            "upgrade_blocked_by_unready_nodes",
+            f"KubeVirt's rollout of the new virt-handler would wait for ever for {len(stuck)} node(s) that are not Ready "
+            f"({listed(stuck)}); bring them back, or delete the Node objects of machines that are gone.",
+        )
+    unreachable = [node.name for node in snapshot.nodes.values() if node.owner in snapshot.pools and not node.ready]
+    if unreachable:
+        yield warning(
+            "upgrade_pool_nodes_not_ready",
+            f"{len(unreachable)} node(s) of pools are not Ready ({listed(unreachable)}): they keep the old virt-handler until they are "
+            "back and site has run.",
+        )
+
+
+def _images(pools: t.Iterable[Pool], target: str) -> t.Iterator[Image]:
+    for pool in pools:
+        images = {"virtHandlerImage": pool.virt_handler_image, "virtLauncherImage": pool.virt_launcher_image}
+        for field, image in images.items():
+            if image is not None:
+                yield Image(pool.name, field, image, health.skew(image, target), health.retagged(image, target))
+
+
+def _image_findings(images: t.Iterable[Image], target: str, *, given: bool, allow_skew: bool) -> t.Iterator[Finding]:
+    for image in images:
+        what = f"Pool {image.pool}: {image.field} {image.image}"
+        if image.skew == "unknown":
+            yield warning(
+                "upgrade_image_unknown",
+                f"{what}: the tag does not say its version; make sure that there is a build for KubeVirt {target} and that "
+                "the list for the next run of site names it.",
+            )
+        elif image.skew == "different" and given and not allow_skew:
+            yield error(
+                "upgrade_image_skew",
+                f"{what} is of another version than {target}: site would refuse it after the upgrade; build "
+                f"{image.needed} and put it into the list, or set virtpools_allow_skew: true if you know that the two work "
+                "together.",
+            )
+        elif image.skew == "different":
+            yield warning(
+                "upgrade_image_skew",
+                f"{what} is of another version than {target}; build {image.needed} before the upgrade, and put it into the "
+                "list for the run of site after it.",
+            )
+
+
+def _afterwards(snapshot: Snapshot, current: str | None) -> t.Iterator[Finding]:
+    nodes = sum(node.owner in snapshot.pools for node in snapshot.nodes.values())
+    if nodes:
+        yield note(
+            "upgrade_site_after",
+            f"{names.HANDLER} stays at {current or 'its version'} and goes on working on the {nodes} node(s) of "
+            f"{len(snapshot.pools)} pool(s), until you run site after the upgrade; site replaces it node by node.",
+        )

@@ -1,0 +1,327 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The verdict on one VM: whether its launcher pod has the images that the mapping gives it, on a node of its pool that has a
+handler.
+
+A pod that differs from what the mapping would make now is *outdated* when it is older than the launcher policy or was made
+under an earlier mapping. It is wrong when the present policy made it, or should have.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import sys
+import typing as t
+from dataclasses import dataclass
+
+from ..admission import outdated_policy
+from ..admission.live_policy import Policy
+from ..base import names
+from ..base.findings import printable
+from ..base.objects import KubeObject, condition
+from ..kubevirt.snapshot import Node, Snapshot
+from ..planning.plan import Plan
+from ..pools.model import Pool
+from ..vms import matching
+from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.mapping import Table
+
+Verdict = t.Literal["wrong_image", "wrong_node", "no_ready_handler", "pending", "unknown_image", "outdated", "correct"]
+VERDICTS: tuple[Verdict, ...] = t.get_args(Verdict)
+"""The worst first: a VM has the first verdict that applies."""
+FAILING: frozenset[Verdict] = frozenset({"wrong_image", "wrong_node", "no_ready_handler", "pending"})
+"""These are problems. Others are only listed: an outdated VM gets the new images when it starts again."""
+FINDINGS: t.Mapping[Verdict, str] = {
+    "wrong_image": "run a launcher image that is not the one they should have",
+    "wrong_node": "run on nodes of another owner",
+    "no_ready_handler": "run on nodes without a Ready virt-handler",
+    "pending": "cannot start",
+    "unknown_image": "run a launcher image that may be a copy of the right one or of another",
+    "outdated": "do not have what they would get now, and get it when they are restarted or migrated",
+}
+"""What a finding says after "3 VM(s)" when VMs have this verdict."""
+
+_PROPAGATION_SECONDS = 30
+"""An API server may not know a policy for so long after its creation (measured: below 2 s)."""
+
+_MOST_EXPLAINED = 200
+"""How many different placements are compared with all nodes; further VMs get only the scheduler's message."""
+_MOST_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Vmi:
+    """What we need of a VMI in addition to its launcher pod. Small, since those of a whole cluster are held at once.
+
+    ``node``: where it runs; during a migration, the launcher pod on this node counts. ``migratable``: None while KubeVirt
+    does not say. ``trouble``: why KubeVirt cannot make its pod.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    migratable: bool | None
+    ended: bool
+    trouble: str | None
+
+    @classmethod
+    def of(cls, obj: KubeObject) -> Vmi:
+        metadata, status = obj["metadata"], obj.get("status") or {}
+        migratable = condition(obj, "LiveMigratable").get("status")
+        synchronized = condition(obj, "Synchronized")
+        failed = synchronized.get("status") == "False"
+        why = synchronized.get("message") or synchronized.get("reason")
+        return cls(
+            namespace=sys.intern(metadata.get("namespace", "")),
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            node=sys.intern(status.get("nodeName") or ""),
+            migratable=None if migratable is None else migratable == "True",
+            ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
+            trouble=printable(why or "no reason given") if failed else None,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one VM, and the facts behind it. ``owner``: that of its node; empty while it has no node."""
+
+    namespace: str
+    name: str
+    pool: str
+    expected_image: str
+    images: t.Mapping[str, str]
+    node: str
+    owner: str
+    verdict: Verdict
+    reason: str
+    remedy: str
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return {**vars(self), "images": dict(self.images)}
+
+
+class _Fault(t.NamedTuple):
+    verdict: Verdict
+    reason: str
+    remedy: str
+
+
+class Judge:
+    """Judges launcher pods by the mapping table, the nodes as they are, and the live launcher policy."""
+
+    @classmethod
+    def of(cls, plan: Plan, policy: Policy | None = None) -> Judge:
+        """A judge for the cluster of a plan, before its run: a pool that the run activates takes no VM yet.
+
+        :param policy: the live policy, when the caller knows more about it than the plan shows.
+        """
+        table = Table(()) if plan.launcher_rollout is None else plan.launcher_rollout.stages[0]
+        stock = outdated_policy.stock_image(plan.snapshot) or ""
+        return cls(table, stock, plan.snapshot, policy or Policy.of(plan.launcher_rollout))
+
+    def __init__(self, table: Table, stock_image: str, snapshot: Snapshot, policy: Policy) -> None:
+        """``stock_image``: KubeVirt's own launcher image."""
+        self.table = table
+        self._images = LauncherImages(table, stock_image)
+        self._nodes = snapshot.nodes
+        self._with_handler = {
+            node for node, pods in snapshot.handlers.items() if any(pod.ready and not pod.terminating for pod in pods)
+        }
+        self._policy = policy
+        self._explained: dict[str, str] = {}
+
+    def judge(self, pod: LauncherPod, vmi: Vmi | None = None) -> Judgement:
+        """The verdict on the VM whose current launcher pod this is. ``vmi``: None where it is not known."""
+        winner = matching.winner(self.table, pod.attributes)
+        expected = self._images.expected(winner)
+        node = self._nodes.get(pod.node)
+        faults = [
+            fault
+            for fault in (
+                self._image_fault(pod, vmi, winner, expected),
+                self._node_fault(pod, vmi, winner, node),
+                self._handler_fault(pod, node),
+                self._placement_fault(pod, winner),
+            )
+            if fault is not None
+        ]
+        worst = min(faults, key=lambda fault: VERDICTS.index(fault.verdict), default=_Fault("correct", "", "none"))
+        return Judgement(
+            namespace=pod.namespace,
+            name=pod.vmi,
+            pool=_name(winner),
+            expected_image=expected,
+            images=pod.launcher_images,
+            node=pod.node,
+            owner=node.owner if node is not None else "",
+            verdict=worst.verdict,
+            reason="; ".join(fault.reason for fault in faults),
+            remedy=worst.remedy,
+        )
+
+    def without_pod(self, vmi: Vmi) -> Judgement:
+        """The verdict on a VM for which KubeVirt cannot make a launcher pod, as its VMI says."""
+        return Judgement(
+            namespace=vmi.namespace,
+            name=vmi.name,
+            pool="",
+            expected_image="",
+            images={},
+            node="",
+            owner="",
+            verdict="pending",
+            reason=f"KubeVirt cannot make its launcher pod: {vmi.trouble}",
+            remedy="none" if self._in_order else "run site",
+        )
+
+    # Images
+
+    def _image_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, expected: str) -> _Fault | None:
+        images = pod.images_of(compute_only=self._policy.compute_only)
+        wrong = self._images.wrong(images, expected)
+        if not wrong:
+            return self._copy_fault(pod, images, winner, expected)
+        what = f"it has {_places(wrong)} instead of {expected}"
+        if expected == self._images.stock and self._earlier_stock(images):
+            return _Fault("outdated", f"{what}, KubeVirt's launcher image now", self._renewal(vmi))
+        age = self._age(pod)
+        if age is not None:
+            return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
+        why, remedy = self._cause_of_image(pod, vmi, winner)
+        return _Fault("wrong_image", f"{what}, {why}", remedy)
+
+    def _copy_fault(
+        self, pod: LauncherPod, images: t.Mapping[str, str], winner: Pool | None, expected: str
+    ) -> _Fault | None:
+        # The variable says for which pool the policy gave the pod its image, before a mirror's webhook rewrote that.
+        if pod.pool_env == _name(winner):
+            return None
+        unsure = self._images.unsure(images, expected)
+        if not unsure:
+            return None
+        what = f"it has {_places(unsure)}, a copy of {expected} or of another launcher image"
+        return _Fault("unknown_image", f"{what}: the launcher policy did not note which one it gave the pod", "none")
+
+    def _cause_of_image(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None) -> tuple[str, str]:
+        """Why a pod that the policy should have made right has a wrong image, and what helps."""
+        if pod.pool_env is None:
+            return f"because its pod bypassed {self._policy.title}", self._renewal(vmi)
+        if pod.pool_env != _name(winner):
+            taken = f"the policy matched it to {pod.pool_env}"
+            return f"because {taken}, and what it asks for has changed since", self._renewal(vmi)
+        if self._policy.state != "live":
+            return f"and the launcher policy is {self._policy.state}", self._renewal(vmi)
+        return "although the launcher policy gave it the right one: something changed it afterwards", "none"
+
+    def _earlier_stock(self, images: t.Mapping[str, str]) -> bool:
+        """Whether all images are the same and no pool's: then it is KubeVirt's own image from before an upgrade."""
+        return len({*images.values()}) == 1 and not any(map(self._images.knows, images.values()))
+
+    # Node and handler
+
+    def _node_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, node: Node | None) -> _Fault | None:
+        if node is None or not self.table.needed or node.owner == names.IN_TRANSIT:
+            return None
+        requirement = self.table.requirement(winner)
+        if requirement.matches(node.labels):
+            return None
+        what = f"it runs on node {node.name} of {node.owner}"
+        what += ", which keeps VMs without a pool off" if winner is None else f", not on one of pool {winner.name}"
+        age = self._age(pod)
+        if age is not None:
+            return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
+        if pod.placement.owner == requirement:
+            what += ": the owner of the node has changed since it started"
+        return _Fault("wrong_node", what, self._renewal(vmi))
+
+    def _handler_fault(self, pod: LauncherPod, node: Node | None) -> _Fault | None:
+        if not pod.node or pod.node in self._with_handler:
+            return None
+        if node is None:
+            return _Fault("no_ready_handler", f"its node {pod.node} does not exist", "restart")
+        if not node.ready:
+            return _Fault("no_ready_handler", f"its node {node.name} is not Ready", "repair node")
+        if node.owner == names.IN_TRANSIT:
+            return _Fault("no_ready_handler", f"its node {node.name} is in transit and has no virt-handler", "run site")
+        return _Fault(
+            "no_ready_handler", f"its node {node.name} of {node.owner} has no Ready virt-handler", "repair node"
+        )
+
+    # Placement
+
+    def _placement_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
+        if pod.node or pod.unschedulable is None:
+            return None
+        said = f"the scheduler says: {pod.unschedulable.rstrip('.')}"
+        if pod.placement.owner not in (None, self.table.requirement(winner)) and self._in_order:
+            return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", "restart")
+        explained = self._placement(pod)
+        remedy = "add node" if self._in_order else "run site"
+        return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
+
+    def _placement(self, pod: LauncherPod) -> str:
+        """What keeps a pod off the nodes, as far as labels and taints show; empty when that is not known."""
+        placement = pod.placement
+        key = placement.key
+        if key not in self._explained:
+            if len(self._explained) >= _MOST_EXPLAINED:
+                return ""
+            reasons = collections.Counter(placement.unfit(node) for node in self._nodes.values())
+            fitting = reasons.pop(None, 0)
+            if fitting:
+                self._explained[key] = f"{fitting} node(s) have the labels it asks for"
+            else:
+                shown = [f"on {count} {reason}" for reason, count in reasons.most_common(_MOST_REASONS)]
+                self._explained[key] = f"none of {len(self._nodes)} node(s) fits: {', '.join(shown)}"
+        return self._explained[key]
+
+    # Whether the present policy made the pod
+
+    @property
+    def _in_order(self) -> bool:
+        return not self.table.needed or self._policy.in_order
+
+    def _age(self, pod: LauncherPod) -> str | None:
+        """Why a pod need not be as the mapping would make it now; None when it should be."""
+        policy = self._policy
+        if policy.created is None:
+            return "there is no launcher policy"
+        if policy.compute_only:
+            return "this back end does not show whether it is older than the mapping"
+        if pod.pool_env is None:
+            # The policy sets a variable in every pod. An annotation proves nothing, since the VM's owner could set it too.
+            return f"it is older than {policy.title}" if _before(pod.created, policy.created) else None
+        if pod.policy_annotation != policy.digest:
+            return "it was made under an earlier mapping"
+        return "the launcher policy is not what the pools ask for" if policy.state == "outdated" else None
+
+    def _renewal(self, vmi: Vmi | None) -> str:
+        """How a VM gets what the mapping gives it."""
+        how = "migration" if vmi is not None and vmi.migratable else "restart"
+        return how if self._in_order else f"run site, then {how}"
+
+
+def _name(winner: Pool | None) -> str:
+    return names.PRIMARY if winner is None else winner.name
+
+
+def _places(images: t.Mapping[str, str]) -> str:
+    """``a in container compute and b in volume launcher-volume``."""
+    by_image: dict[str, list[str]] = {}
+    for place, image in images.items():
+        by_image.setdefault(image or "no image", []).append(place)
+    return " and ".join(f"{image} in {', '.join(places)}" for image, places in by_image.items())
+
+
+def _before(created: str, policy_created: str) -> bool:
+    """Whether a pod was made before a policy was in force. Times are as the API serves them; True for an unreadable one."""
+    try:
+        pod, policy = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (created, policy_created))
+    except ValueError:
+        return True
+    return pod < policy + datetime.timedelta(seconds=_PROPAGATION_SECONDS)

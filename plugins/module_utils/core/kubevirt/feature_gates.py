@@ -1,0 +1,301 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""KubeVirt's feature gates: edits of its two lists, and warnings for unknown names.
+
+``featureGates`` turns gates on. ``disabledFeatureGates`` (KubeVirt 1.8 and later) turns off gates that are on by
+default, as Beta gates are from 1.9 on. KubeVirt refuses a gate that is in both lists. It accepts any name, so an
+enabled gate proves nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import difflib
+import re
+import typing as t
+
+from ..base import findings, kinds, names
+from ..base.findings import Finding, InputErrors
+from ..base.objects import Object, field
+from ..pools.dialects import DIALECTS, KubeVirtField
+from . import hco
+from .hco import Edit, ReadOnly
+from .health import release_of, version_of
+
+_LISTS_IN = ("spec", "configuration", "developerConfiguration")
+_ON, _OFF = "featureGates", "disabledFeatureGates"
+_PLACE = ".".join(_LISTS_IN)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_DISABLING_SINCE = (1, 8)
+
+KUBEVIRT_CRD: t.Final = f"{kinds.KUBEVIRT.plural}.{kinds.KUBEVIRT.group}"
+WORKER_POOL_CRD: t.Final = f"{kinds.WORKER_POOL.plural}.{kinds.WORKER_POOL.group}"
+"""The names of the CRDs that say which pools of its own a KubeVirt can have."""
+
+# Names ------------------------------------------------------------------------------------------------------------
+
+_KNOWN_SINCE: t.Final[dict[tuple[int, int], str]] = {
+    (1, 6): """
+        AlignCPUs AutoResourceLimitsGate BochsDisplayForEFIGuests CPUManager CPUNodeDiscovery ClusterProfiler
+        CommonInstancetypesDeploymentGate DecentralizedLiveMigration DeclarativeHotplugVolumes
+        DisableCustomSELinuxPolicy DisableMDEVConfiguration DockerSELinuxMCSWorkaround DownwardMetrics
+        DynamicPodInterfaceNaming EnableVirtioFsConfigVolumes EnableVirtioFsStorageVolumes ExpandDisks
+        ExperimentalIgnitionSupport ExperimentalVirtiofsSupport GPU GPUsWithDRA HostDevices HostDevicesWithDRA
+        HostDisk HotplugNICs HotplugVolumes HypervStrictCheck ImageVolume IncrementalBackup
+        InstancetypeReferencePolicy KubevirtSeccompProfile LiveMigration Macvtap MultiArchitecture NUMA
+        NetworkBindingPlugins NodeRestriction NonRoot ObjectGraph PCINUMAAwareTopology PSA PanicDevices Passt
+        PasstIPStackMigration PersistentReservation Root SRIOVLiveMigration SecureExecution Sidecar Snapshot
+        VMExport VMLiveUpdateFeatures VMPersistentState VSOCK VideoConfig VolumeMigration VolumesUpdateStrategy
+        WorkloadEncryptionSEV WorkloadEncryptionTDX
+    """,
+    (1, 7): "MigrationPriorityQueue UtilityVolumes",
+    (1, 8): """
+        ConfigurableHypervisor ContainerPathVolumes ExternalNetResourceInjection LibvirtHooksServerAndClient
+        LiveUpdateNADRef OptOutRoleAggregation PasstBinding PodSecondaryInterfaceNamingUpgrade RebootPolicy
+        ReservedOverheadMemlock Template VGPULiveMigration VmiMemoryOverheadReport
+    """,
+    (1, 9): """
+        CrossArchitectureVirtualization FirmwareAutoSelection GraceIOVirtualization IOMMUFD MigrationDowntimeTuning
+        MigrationStallDetection NetworkDevicesWithDRA OCIExport Plugins PortRangesSpec VMStatsCollector
+    """,
+}
+"""Every gate in KubeVirt's ``pkg/virt-config/featuregate`` (active.go and inactive.go) as of 1.9, by the first release
+that its comment there names, or 1.6 for older gates and gates without one. Names stay registered when a feature is
+finished or given up. This was read in the source of 1.9, not of each release: good enough for advice, not for
+refusals."""
+
+_SINCE: t.Final = {name: release for release, known in _KNOWN_SINCE.items() for name in known.split()}
+_NEWEST_KNOWN: t.Final = max(_KNOWN_SINCE)
+
+NATIVE_FIELDS: t.Final = {
+    source.gate: source.name for dialect in DIALECTS.values() if isinstance(source := dialect.source, KubeVirtField)
+}
+"""Gates that only builds of KubeVirt with their own pools have, and the field of the KubeVirt spec for each."""
+
+WORKER_POOLS_GATE: t.Final = "WorkerPools"
+_WORKER_POOLS = "workerPools"
+"""The list whose gate a build with WorkerPool objects has, too."""
+
+
+def gate_problems(gates: t.Iterable[t.Any]) -> list[str]:
+    """What is wrong with the spelling of these names, one sentence each."""
+    return [
+        f"Feature gate {gate!r} is not a name that KubeVirt could have: use letters and digits, a letter first."
+        for gate in gates
+        if not isinstance(gate, str) or not _NAME.fullmatch(gate)
+    ]
+
+
+def unknown_gates(
+    gates: t.Iterable[str], kubevirt_version: str | None, fields: t.Collection[str] = (), *, worker_pools: bool = False
+) -> list[Finding]:
+    """Warnings for names that mean nothing to this KubeVirt, as far as we know. KubeVirt accepts them silently.
+
+    :param fields: the fields for pools of its own that its CRD has; ``worker_pools``: whether it has the kind WorkerPool.
+    """
+    known = {gate for gate, name in NATIVE_FIELDS.items() if name in fields or (worker_pools and name == _WORKER_POOLS)}
+    unsure = sorted(set(gates) - known)
+    return [finding for gate in unsure if (finding := _unknown(gate, release_of(kubevirt_version)))]
+
+
+def _unknown(gate: str, release: tuple[int, int] | None) -> Finding | None:
+    if gate in NATIVE_FIELDS:
+        return findings.warning(
+            "feature_gate_of_fork",
+            f"Feature gate {gate} does not exist in stock KubeVirt, which accepts it silently, so setting it proves "
+            f"nothing: a KubeVirt with pools of its own has spec.{NATIVE_FIELDS[gate]} in its CRD.",
+        )
+    since = _SINCE.get(gate)
+    if since is None:
+        nearest = difflib.get_close_matches(gate, sorted(_SINCE), n=1)
+        hint = f" (nearest known: {nearest[0]})" if nearest else ""
+        return findings.warning(
+            "feature_gate_unknown",
+            f"Feature gate {gate} is not among those known of KubeVirt up to {_dotted(_NEWEST_KNOWN)}, and KubeVirt "
+            f"accepts unknown names silently; check the spelling{hint}.",
+        )
+    if release is not None and release < since and since != min(_KNOWN_SINCE):
+        return findings.warning(
+            "feature_gate_unknown",
+            f"Feature gate {gate} exists since KubeVirt {_dotted(since)}, and this is KubeVirt {_dotted(release)}, which "
+            f"accepts it silently and ignores it.",
+        )
+    return None
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]}"
+
+
+# Pools of KubeVirt's own --------------------------------------------------------------------------------------------
+
+
+def native_pool_fields(kubevirt_crd: ReadOnly) -> tuple[str, ...]:
+    """The fields for KubeVirt's own pools that the KubeVirt CRD has in a served version; a stock CRD has none."""
+    return tuple(
+        name
+        for name in NATIVE_FIELDS.values()
+        if any(
+            version.get("served", True)
+            and field(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", name) is not None
+            for version in field(kubevirt_crd, "spec", "versions") or []
+        )
+    )
+
+
+def native_pools_in_use(kubevirt: ReadOnly) -> tuple[str, ...]:
+    """Which of these fields are not empty in the live KubeVirt object."""
+    return tuple(name for name in NATIVE_FIELDS.values() if field(kubevirt, "spec", name))
+
+
+def is_on(kubevirt: ReadOnly, gate: str) -> bool:
+    """Whether the live KubeVirt object turns a gate on that is off by default."""
+    return gate in _gates(kubevirt, _ON) and gate not in _gates(kubevirt, _OFF)
+
+
+# Edits ------------------------------------------------------------------------------------------------------------
+
+
+def set_gates(
+    kubevirt: ReadOnly, hyperconverged: ReadOnly | None, present: t.Sequence[str], absent: t.Sequence[str]
+) -> Edit:
+    """The edit that turns ``present`` on and ``absent`` off: of HyperConverged if there is one, else of KubeVirt.
+
+    A gate is off when it is in the list of disabled gates; before KubeVirt 1.8, which has no such list, when it is not
+    in the list of enabled gates.
+
+    :raises InputErrors: for bad names, a gate in both lists, and what HCO does not allow (see ``_hco_operations``).
+    """
+    on, off = sorted(set(present)), sorted(set(absent))
+    problems = gate_problems([*present, *absent])
+    problems += [f"Feature gate {gate} is to be both present and absent; name it once." for gate in on if gate in off]
+    if problems:
+        raise InputErrors(problems)
+    wanted = [f"{name} {', '.join(gates)}" for name, gates in (("enable", on), ("disable", off)) if gates]
+    what = f"feature gates: {'; '.join(wanted) or 'as they are'}"
+    if hyperconverged is not None:
+        after = hco.with_operations(hyperconverged, _hco_operations(kubevirt, hyperconverged, on, off))
+        place = f"annotation {names.HCO_PATCH_ANNOTATION}, {_PLACE} of KubeVirt"
+        return Edit("HyperConverged", hyperconverged, after, what, place)
+    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), what, _PLACE)
+
+
+def _gates(kubevirt: ReadOnly, name: str) -> list[str]:
+    return field(kubevirt, *_LISTS_IN, name) or []
+
+
+def _has_disabled_list(kubevirt: ReadOnly) -> bool:
+    release = release_of(version_of(kubevirt))
+    if release is not None:
+        return release >= _DISABLING_SINCE
+    # A development build tells no release, but the API server prunes the field unless the CRD has it.
+    return field(kubevirt, *_LISTS_IN, _OFF) is not None
+
+
+def _with_gates(kubevirt: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]) -> ReadOnly:
+    disabled = _gates(kubevirt, _OFF)
+    wanted = {_ON: _moved(_gates(kubevirt, _ON), on, off), _OFF: _moved(disabled, off, on)}
+    if not _has_disabled_list(kubevirt):
+        wanted[_OFF] = _moved(disabled, (), on)
+    changed = {name: gates for name, gates in wanted.items() if gates != _gates(kubevirt, name)}
+    if not changed:
+        return kubevirt
+    after = copy.deepcopy(dict(kubevirt))
+    lists: Object = after
+    for key in _LISTS_IN:
+        if lists.get(key) is None:
+            lists[key] = {}
+        lists = lists[key]
+    for name, gates in changed.items():
+        if gates:
+            lists[name] = gates
+        else:
+            lists.pop(name, None)
+    return after
+
+
+def _moved(gates: t.Sequence[str], add: t.Sequence[str], drop: t.Sequence[str]) -> list[str]:
+    kept = [gate for gate in gates if gate not in drop]
+    return [*kept, *(gate for gate in add if gate not in kept)]
+
+
+# Under HCO --------------------------------------------------------------------------------------------------------
+
+
+def _path(name: str) -> str:
+    return f"/{'/'.join(_LISTS_IN)}/{name}"
+
+
+def _hco_operations(
+    kubevirt: ReadOnly, hyperconverged: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]
+) -> list[Object]:
+    """The annotation's operations with the wanted gates: only appends to lists that HCO renders anyway.
+
+    We refuse to take a gate out of a list that HCO itself renders it into. An operation by position would hit another
+    gate after an upgrade of HCO. An operation that replaces the whole list would freeze it, until an upgrade adds a
+    frozen gate to the other list and KubeVirt refuses both. When HCO renders no list of disabled gates, we do not start
+    one: it would hide the list of a later HCO. A gate is then off when it is not in the other list.
+    """
+    current = hco.operations(hyperconverged)
+    rendered = {name: _rendered_by_others(kubevirt, current, name) for name in (_ON, _OFF)}
+    problems = [
+        f"{hco.title(hyperconverged)}: HCO, or another operation in its annotation, {state} the feature gate {gate}, "
+        f"which an append cannot undo; use HyperConverged's own spec.featureGates, or correct that operation."
+        for name, gates, state in ((_OFF, on, "disables"), (_ON, off, "enables"))
+        for gate in gates
+        if gate in rendered[name]
+    ]
+    if problems:
+        raise InputErrors(problems)
+    wanted = {_ON: [gate for gate in on if gate not in rendered[_ON]], _OFF: []}
+    if rendered[_OFF]:
+        wanted[_OFF] = [gate for gate in off if gate not in rendered[_OFF]]
+    return _appending(hyperconverged, current, wanted, unwanted={_ON: off, _OFF: on})
+
+
+def _appending(
+    hyperconverged: ReadOnly,
+    current: list[Object],
+    wanted: t.Mapping[str, t.Sequence[str]],
+    unwanted: t.Mapping[str, t.Sequence[str]],
+) -> list[Object]:
+    kept: list[Object] = []
+    missing = {name: list(gates) for name, gates in wanted.items()}
+    for index, operation in enumerate(current):
+        name, gate = _appended(operation)
+        if name and gate in wanted[name] and gate in missing[name] and not _replaced(current[index + 1 :], name):
+            missing[name].remove(gate)
+        elif name and (gate in wanted[name] or gate in unwanted[name]):
+            hco.refuse_positions(hyperconverged, _path(name), current[index + 1 :])
+            continue
+        kept.append(operation)
+    return [
+        *kept,
+        *({"op": "add", "path": f"{_path(name)}/-", "value": gate} for name in (_ON, _OFF) for gate in missing[name]),
+    ]
+
+
+def _appended(operation: Object) -> tuple[str, str]:
+    """The list and the gate that an operation appends to it; empty strings for any other operation."""
+    for name in (_ON, _OFF):
+        if operation["op"] == "add" and operation["path"] == f"{_path(name)}/-":
+            return name, str(operation["value"])
+    return "", ""
+
+
+def _replaced(later: t.Iterable[Object], name: str) -> bool:
+    """Whether a later operation sets or removes the whole list, and with it what was appended before."""
+    return any(operation["op"] != "test" and hco.is_within(_path(name), operation["path"]) for operation in later)
+
+
+def _rendered_by_others(kubevirt: ReadOnly, operations: t.Sequence[Object], name: str) -> set[str]:
+    """The gates in a list of the live KubeVirt object that do not come from an append in the annotation."""
+    appended: collections.Counter[str] = collections.Counter()
+    for index, operation in enumerate(operations):
+        into, gate = _appended(operation)
+        if into == name and not _replaced(operations[index + 1 :], name):
+            appended[gate] += 1
+    return set(collections.Counter(_gates(kubevirt, name)) - appended)

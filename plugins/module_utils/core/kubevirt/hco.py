@@ -1,0 +1,258 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Who manages the KubeVirt object, and how to change it when HCO (the HyperConverged cluster operator) does.
+
+Without HCO we edit the KubeVirt object itself. HCO reverts such an edit within 300 ms. It allows changes only by the
+annotation ``kubevirt.kubevirt.io/jsonpatch`` on its HyperConverged object: a string with an RFC 6902 array that all
+users share and that HCO applies each time to a freshly rendered object. An operation that cannot be applied stops HCO
+altogether, so our operations never use positions in a list.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import typing as t
+from dataclasses import dataclass
+
+from ..base import names
+from ..base.findings import InputErrors
+from ..base.objects import Object, canonical_json, field
+
+_MANAGER = "hco-operator"
+_OPERATIONS = ("add", "copy", "move", "remove", "replace", "test")
+
+
+ReadOnly = t.Mapping[str, t.Any]
+"""A Kubernetes object that we only read."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A whole object before and after a change; ``after is before`` when nothing changes.
+
+    ``what`` is the wanted state and ``place`` its place in the object, whether or not the object has it already.
+    Whoever builds an Edit compares by meaning (HCO reorders keys inside the annotation); ``changed`` does not.
+    """
+
+    kind: t.Literal["KubeVirt", "HyperConverged"]
+    before: ReadOnly
+    after: ReadOnly
+    what: str
+    place: str
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    def __str__(self) -> str:
+        return f"{title(self.before)}: {self.what} ({self.place})"
+
+
+def title(item: ReadOnly) -> str:
+    """How messages name an object: ``KubeVirt kubevirt/kubevirt``."""
+    metadata = item.get("metadata") or {}
+    return f"{item.get('kind', 'object')} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def hco_of(kubevirt: ReadOnly, hyperconvergeds: t.Iterable[ReadOnly]) -> ReadOnly | None:
+    """The HyperConverged object that manages ``kubevirt``; None when there is none.
+
+    It is in KubeVirt's namespace, and KubeVirt has HCO's managed-by label (which HCO restores) or a controller
+    reference to it (which HCO does not restore). HCO accepts only the name ``kubevirt-hyperconverged``.
+    """
+    namespace = field(kubevirt, "metadata", "namespace")
+    managed = field(kubevirt, "metadata", "labels", names.MANAGED_BY_LABEL) == _MANAGER
+    for candidate in hyperconvergeds:
+        metadata = candidate.get("metadata") or {}
+        if metadata.get("name") != names.HCO_NAME or metadata.get("namespace") != namespace:
+            continue
+        if managed or _controls(candidate, kubevirt):
+            return candidate
+    return None
+
+
+def _controls(hyperconverged: ReadOnly, kubevirt: ReadOnly) -> bool:
+    return any(
+        reference.get("controller") is True
+        and reference.get("kind") == "HyperConverged"
+        and reference.get("name") == field(hyperconverged, "metadata", "name")
+        for reference in field(kubevirt, "metadata", "ownerReferences") or []
+    )
+
+
+def workload_placement(hyperconverged: ReadOnly) -> Object | None:
+    """The user's placement of workloads, which HCO renders as KubeVirt's ``spec.workloads.nodePlacement``.
+
+    HCO renders it into CDI and CNAO, too.
+    """
+    placement = field(hyperconverged, *placement_path(hyperconverged).split("."))
+    return placement if isinstance(placement, dict) else None
+
+
+def placement_path(hyperconverged: ReadOnly) -> str:
+    """The field that ``workload_placement`` reads, for messages."""
+    if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
+        return "spec.workloads.nodePlacement"
+    return "spec.deployment.nodePlacements.workload"
+
+
+def update_methods_path(hyperconverged: ReadOnly) -> str:
+    """The field with the methods by which KubeVirt updates VMs, for messages. HCO gives an empty field a default."""
+    if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
+        return "spec.workloadUpdateStrategy.workloadUpdateMethods"
+    return "spec.virtualization.workloadUpdateStrategy.workloadUpdateMethods"
+
+
+def operations(hyperconverged: ReadOnly) -> list[Object]:
+    """All operations in the annotation, ours and other people's, in order.
+
+    :raises InputErrors: when HCO does not accept the annotation (an array of RFC 6902 operations on paths under
+        ``/spec/``). HCO is already stuck then, and we must not overwrite what somebody meant.
+    """
+    text = field(hyperconverged, "metadata", "annotations", names.HCO_PATCH_ANNOTATION)
+    if text is None:
+        return []
+    where = f"annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)}"
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise InputErrors([f"The {where} is not valid JSON ({error}); correct or remove it first."]) from None
+    if not isinstance(value, list):
+        raise InputErrors(
+            [f"The {where} must be an array of operations, not {_kind(value)}; correct or remove it first."]
+        )
+    problems = [
+        f"Operation {index} in the {where} {problem}; correct or remove it first."
+        for index, operation in enumerate(value)
+        if (problem := _malformed(operation))
+    ]
+    if problems:
+        raise InputErrors(problems)
+    return value
+
+
+def _kind(value: t.Any) -> str:
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _malformed(operation: t.Any) -> str | None:
+    if not isinstance(operation, dict):
+        return f"is {_kind(operation)}, not an object"
+    if operation.get("op") not in _OPERATIONS:
+        return f"has op {operation.get('op')!r}, which is not one of {', '.join(_OPERATIONS)}"
+    path = operation.get("path")
+    if not isinstance(path, str) or not path.startswith("/spec/"):
+        return f"has path {path!r}, and HCO allows only paths under /spec/"
+    if operation["op"] in ("copy", "move") and not isinstance(operation.get("from"), str):
+        return f"is a {operation['op']} without 'from'"
+    if operation["op"] in ("add", "replace", "test") and "value" not in operation:
+        return f"is {operation['op']!r} without 'value'"
+    return None
+
+
+def with_operations(hyperconverged: ReadOnly, wanted: t.Sequence[Object]) -> ReadOnly:
+    """``hyperconverged`` with exactly these operations; the same object if it has them, no annotation for none."""
+    if list(wanted) == operations(hyperconverged):
+        return hyperconverged
+    after = copy.deepcopy(dict(hyperconverged))
+    metadata = after.setdefault("metadata", {})
+    annotations = metadata.get("annotations") or {}
+    if wanted:
+        annotations[names.HCO_PATCH_ANNOTATION] = canonical_json(list(wanted))
+    else:
+        annotations.pop(names.HCO_PATCH_ANNOTATION, None)
+    if annotations:
+        metadata["annotations"] = annotations
+    else:
+        metadata.pop("annotations", None)
+    return after
+
+
+def is_within(path: str, field_path: str) -> bool:
+    """Whether JSON pointer ``path`` is the field at ``field_path`` or inside it."""
+    return path == field_path or path.startswith(field_path + "/")
+
+
+def refuse_positions(hyperconverged: ReadOnly, list_path: str, later: t.Iterable[Object]) -> None:
+    """Refuse to remove our item from a list when a later operation uses a position in that list.
+
+    Without our item, the items after it move up. The operation would then change another item, or none and stop HCO.
+
+    :raises InputErrors: when there is such an operation.
+    """
+    for operation in later:
+        if operation["path"].startswith(f"{list_path}/") and operation["path"][len(list_path) + 1 :][:1].isdigit():
+            message = (
+                f"The annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)} has an operation on "
+                f"{operation['path']} after this collection's own, which cannot be removed without changing the meaning of "
+                f"that position; rewrite that operation without a position first."
+            )
+            raise InputErrors([message])
+
+
+def rendered(hyperconverged: ReadOnly, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
+    """What HCO makes of ``base`` (a part of its fresh render) with these operations, as far as the given fields go.
+
+    HCO decodes the patched JSON into the object that it rendered (its ``applyAnnotationPatch``): a field that an
+    operation removes keeps the rendered value. Operations on other fields are skipped, and so is ``test``, which HCO's
+    webhook has tried.
+
+    :raises InputErrors: for operations on these fields that cannot be applied, or only with the whole render.
+    """
+    patched = copy.deepcopy(base)
+    for index, operation in enumerate(wanted):
+        sources = [operation["from"]] if operation["op"] == "move" else []
+        touched = [path for path in (operation["path"], *sources) if any(is_within(path, known) for known in fields)]
+        if not touched or operation["op"] == "test":
+            continue
+        where = f"Operation {index} in the annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)}"
+        if operation["op"] in ("copy", "move"):
+            advice = "write its value out in an 'add' instead"
+            raise InputErrors([f"{where} is a {operation['op']} that touches {touched[0]}; {advice}."])
+        try:
+            _apply(patched, operation)
+        except (LookupError, TypeError, ValueError):
+            what = f"{operation['op']} {operation['path']}"
+            raise InputErrors([f"{where} ({what}) cannot be applied; correct or remove it first."]) from None
+    return t.cast("Object", _decoded_onto(base, patched))
+
+
+def _apply(document: Object, operation: Object) -> None:
+    *parents, last = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
+    target: t.Any = document
+    for token in parents:
+        target = target[int(token)] if isinstance(target, list) else target[token]
+    if isinstance(target, list):
+        _apply_to_list(target, last, operation)
+    elif operation["op"] == "add":
+        target[last] = copy.deepcopy(operation["value"])
+    elif operation["op"] == "replace":
+        target[last]  # replace needs something to replace
+        target[last] = copy.deepcopy(operation["value"])
+    else:
+        del target[last]
+
+
+def _apply_to_list(target: list[t.Any], last: str, operation: Object) -> None:
+    if operation["op"] == "add":
+        position = len(target) if last == "-" else int(last)
+        if not 0 <= position <= len(target):
+            raise IndexError(last)
+        target.insert(position, copy.deepcopy(operation["value"]))
+    elif operation["op"] == "replace":
+        target[int(last)] = copy.deepcopy(operation["value"])
+    else:
+        del target[int(last)]
+
+
+def _decoded_onto(base: t.Any, patched: t.Any) -> t.Any:
+    """``patched`` as Go decodes it into the struct ``base``: also an item of a list keeps the fields that it is not given."""
+    if isinstance(base, dict) and isinstance(patched, dict):
+        return {**base, **{key: _decoded_onto(base.get(key), value) for key, value in patched.items()}}
+    if isinstance(base, list) and isinstance(patched, list):
+        return [_decoded_onto(base[i] if i < len(base) else None, item) for i, item in enumerate(patched)]
+    return patched

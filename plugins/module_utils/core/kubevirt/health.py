@@ -1,0 +1,299 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Whether KubeVirt is healthy enough to be changed: conditions, generations, upgrade and rollout.
+
+``status.phase`` says nothing: it stays Deployed while KubeVirt is degraded, half synchronised or being upgraded. What
+counts: the conditions, whether the operator has seen the object as it is now, and whether the observed and the target
+deployment are the same.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass
+
+from ..base import findings, names
+from ..base.findings import Finding, listed
+from ..base.objects import condition, field
+from . import exclusion, hco
+from .hco import ReadOnly
+
+# Versions ---------------------------------------------------------------------------------------------------------
+
+_VERSION = re.compile(r"v?(?P<number>\d+\.\d+\.\d+)(?P<pre>-(?:alpha|beta|rc)(?:\.?\d+)?)?(?:[-_+].*)?")
+"""A version in a tag, perhaps with a build's suffix: ``v1.9.0``, ``v1.9.0-rc.1``, ``1.9.0_cuda12``."""
+
+
+def version_of(kubevirt: ReadOnly) -> str | None:
+    """The deployed version; None before the first deployment. During an upgrade it is still the old version."""
+    return field(kubevirt, "status", "observedKubeVirtVersion") or None
+
+
+def release_of(version: str | None) -> tuple[int, int] | None:
+    """``(1, 9)`` for ``v1.9.0``; None for development builds and other versions without a release number."""
+    release = _release(version or "")
+    if release is None:
+        return None
+    major, minor, _patch = release.split(".", 2)
+    return int(major), int(minor)
+
+
+def skew(image: str, kubevirt_version: str | None) -> t.Literal["same", "different", "unknown"]:
+    """Whether an image is of KubeVirt's version, by its tag. A suffix (``-gpu``) does not matter.
+
+    ``unknown`` when the tag does not tell (``latest``, digests), or when KubeVirt was not built from a release.
+    """
+    ours, theirs = _release(_tag(image)), _release(kubevirt_version or "")
+    if ours is None or theirs is None:
+        return "unknown"
+    return "same" if ours == theirs else "different"
+
+
+def retagged(image: str, kubevirt_version: str) -> str | None:
+    """The image for another version: ``handler:v1.9.1-gpu`` for ``handler:v1.9.0-gpu``; None when its tag has none."""
+    tag = _tag(image)
+    ours, theirs = _release(tag), _release(kubevirt_version)
+    if ours is None or theirs is None:
+        return None
+    return image.partition("@")[0][: -len(tag)] + tag.replace(ours, theirs, 1)
+
+
+def rank(version: str) -> tuple[int | str, ...] | None:
+    """A sort key for versions; a release comes after its candidates. None for versions that ``skew`` calls unknown."""
+    release = _release(version)
+    if release is None:
+        return None
+    number, _dash, pre = release.partition("-")
+    kind = pre.rstrip("0123456789.")
+    return (*map(int, number.split(".")), kind or "release", int(pre[len(kind) :].lstrip(".") or 0))
+
+
+def _tag(image: str) -> str:
+    without_digest = image.partition("@")[0]
+    # A colon before the last slash is a registry's port.
+    return without_digest.rpartition("/")[2].partition(":")[2]
+
+
+def _release(version: str) -> str | None:
+    """The release in a version, without prefix and suffix: ``1.9.0`` or ``1.9.0-rc.1``."""
+    match = _VERSION.fullmatch(version)
+    if match is None or match["number"] == "0.0.0":
+        return None
+    return match["number"] + (match["pre"] or "")
+
+
+# What the KubeVirt object says --------------------------------------------------------------------------------------
+
+EXISTING_DEPLOYMENT = "ExistingDeployment"
+"""The reason of the condition Synchronized while virt-operator does nothing, since there is a second KubeVirt object."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a KubeVirt object says about itself. ``degraded`` and ``unavailable`` are KubeVirt's reasons, or None.
+
+    ``ignored``: why the operator does nothing about the object, or None; the other conditions stay as they were then.
+    ``deployed``: the operator has written conditions. ``observed``: the operator has seen the object as it is now.
+    ``upgrading`` is ``(from, to)`` while another deployment replaces the present one, perhaps of the same version.
+    """
+
+    deployed: bool
+    available: bool
+    progressing: bool
+    ignored: str | None
+    degraded: str | None
+    unavailable: str | None
+    observed: bool
+    upgrading: tuple[str, str] | None
+    version: str | None
+
+    @classmethod
+    def of(cls, kubevirt: ReadOnly) -> Health:
+        available, degraded = condition(kubevirt, "Available"), condition(kubevirt, "Degraded")
+        is_available = available.get("status") == "True"
+        synchronized = condition(kubevirt, "Synchronized")
+        return cls(
+            deployed=bool(field(kubevirt, "status", "conditions")),
+            available=is_available,
+            progressing=condition(kubevirt, "Progressing").get("status") == "True",
+            ignored=_reason(synchronized) if synchronized.get("reason") == EXISTING_DEPLOYMENT else None,
+            degraded=_reason(degraded) if degraded.get("status") == "True" else None,
+            unavailable=None if is_available else _reason(available),
+            observed=field(kubevirt, "status", "observedGeneration") == field(kubevirt, "metadata", "generation"),
+            upgrading=_upgrade(kubevirt),
+            version=version_of(kubevirt),
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self.problems()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why KubeVirt should not be changed now, one clause for each reason."""
+        if not self.deployed:
+            return ("it is not deployed yet",)
+        problems = []
+        if self.ignored is not None:
+            problems.append(f"its operator ignores it ({self.ignored})")
+        if self.upgrading:
+            problems.append(f"an upgrade from {self.upgrading[0]} to {self.upgrading[1]} is under way")
+        if self.degraded is not None:
+            problems.append(f"it is degraded ({self.degraded})")
+        if not self.observed:
+            problems.append("its operator has not yet acted on the latest change of the KubeVirt object")
+        if self.unavailable is not None:
+            problems.append(f"it is not available ({self.unavailable})")
+        elif self.progressing:
+            problems.append("it is still progressing")
+        return tuple(problems)
+
+
+def _reason(stated: ReadOnly) -> str:
+    """The reason in a condition, which may be missing."""
+    if not stated:
+        return "no condition says so"
+    return stated.get("message") or stated.get("reason") or "no reason given"
+
+
+def _upgrade(kubevirt: ReadOnly) -> tuple[str, str] | None:
+    """The observed and the target deployment when they differ. A first install has no observed deployment yet."""
+    status = kubevirt.get("status") or {}
+    observed, target = (
+        [status.get(f"{which}{part}") for part in ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")]
+        for which in ("observed", "target")
+    )
+    if not observed[0] or not target[0] or observed == target:
+        return None
+    if observed[0] != target[0]:
+        return observed[0], target[0]
+    # The same version from another registry or with other settings is rolled out like an upgrade.
+    return f"{observed[0]} of {observed[1]}", f"{target[0]} of {target[1]} (deployment {str(target[2])[:8]})"
+
+
+# The primary's rollout ------------------------------------------------------------------------------------------------
+
+
+def primary_rolled_out(daemonset: ReadOnly, on_unready_nodes: int = 0) -> bool:
+    """Whether every node of the DaemonSet has a Ready pod of the present template.
+
+    ``on_unready_nodes`` is the number of its pods on nodes that are not Ready; they do not count.
+    """
+    status = daemonset.get("status") or {}
+    desired = status.get("desiredNumberScheduled", 0)
+    if status.get("observedGeneration") != field(daemonset, "metadata", "generation") or desired <= 0:
+        return False
+    wanted = desired - on_unready_nodes
+    return bool(status.get("updatedNumberScheduled", 0) >= wanted and status.get("numberReady", 0) >= wanted)
+
+
+def unsettled_by_us(kubevirt: ReadOnly, primary: ReadOnly | None, on_unready_nodes: int = 0) -> bool:
+    """Whether the exclusion alone may explain why KubeVirt has not settled, as after an interrupted run.
+
+    That is so while the KubeVirt object and the live primary disagree on the exclusion, and while the primary rolls the
+    exclusion out. A primary that rolls out its removal looks like any other rollout.
+    """
+    if primary is None:
+        return False
+    requested = exclusion.exclusion_requested(kubevirt)
+    if requested != exclusion.has_exclusion(primary):
+        return True
+    return requested and not primary_rolled_out(primary, on_unready_nodes)
+
+
+def waits_only_for_unready_nodes(
+    health: Health, handlers_not_ready: t.Mapping[str, str], unready_nodes: t.Collection[str]
+) -> bool:
+    """Whether KubeVirt is unavailable only because of primary handlers on nodes that are not Ready.
+
+    ``handlers_not_ready`` are the primary's pods that are not Ready, with their nodes. KubeVirt is available only when
+    all of them are Ready, but some of thousands of nodes are always down.
+    """
+    settled = health.deployed and health.observed and not health.upgrading and health.degraded is None
+    return settled and bool(handlers_not_ready) and all(node in unready_nodes for node in handlers_not_ready.values())
+
+
+# Preflight --------------------------------------------------------------------------------------------------------
+
+
+def health_findings(
+    kubevirt: ReadOnly | None,
+    primary: ReadOnly | None,
+    unready_nodes: t.Collection[str] = (),
+    primary_handlers_not_ready: t.Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """What forbids a change now (errors), and what a run waits for or tolerates (notes and warnings).
+
+    ``primary_handlers_not_ready`` maps the primary's pods that are not Ready to their nodes.
+    """
+    if kubevirt is None:
+        return [
+            findings.error("kubevirt_not_found", "There is no KubeVirt object in this cluster; install KubeVirt first.")
+        ]
+    where = hco.title(kubevirt)
+    if field(kubevirt, "metadata", "deletionTimestamp"):
+        return [findings.error("kubevirt_deleted", f"{where} is being deleted, so there is nothing to change.")]
+    health = Health.of(kubevirt)
+    if not health.deployed or primary is None:
+        what = "is not deployed yet" if not health.deployed else f"has no DaemonSet {names.HANDLER} yet"
+        return [findings.error("kubevirt_not_deployed", f"{where} {what}; wait until it is available, then run again.")]
+    if health.upgrading:
+        old, new = health.upgrading
+        message = f"{where} is being upgraded from {old} to {new}; wait until that is done, then run again."
+        return [findings.error("kubevirt_upgrading", message)]
+    if health.ignored is not None:
+        message = (
+            f"{where} is ignored by its operator: {health.ignored}. Delete the KubeVirt object that the cluster has beside "
+            "it, then run again."
+        )
+        return [findings.error("kubevirt_ignored", message)]
+    return _unsettled_findings(where, kubevirt, primary, health, set(unready_nodes), primary_handlers_not_ready or {})
+
+
+def _unsettled_findings(
+    where: str,
+    kubevirt: ReadOnly,
+    primary: ReadOnly,
+    health: Health,
+    unready_nodes: t.Collection[str],
+    not_ready: t.Mapping[str, str],
+) -> list[Finding]:
+    if health.settled:
+        return []
+    on_unready_nodes = sum(node in unready_nodes for node in not_ready.values())
+    if unsettled_by_us(kubevirt, primary, on_unready_nodes):
+        message = f"{where} is still rolling out this collection's own change: {'; '.join(health.problems())}."
+        return [findings.note("own_change_settling", message)]
+    if waits_only_for_unready_nodes(health, not_ready, unready_nodes):
+        nodes = set(not_ready.values())
+        message = (
+            f"{where} is not available because {names.HANDLER} is not Ready on {len(nodes)} node(s) that are not Ready "
+            f"themselves ({listed(nodes)}); the run goes on without them."
+        )
+        return [findings.warning("kubevirt_waits_for_unready_nodes", message)]
+    return [findings.error(*_refusal(where, health))]
+
+
+def hco_findings(hyperconverged: ReadOnly | None) -> list[Finding]:
+    """An error while HCO does not reconcile, for example because of a bad annotation: our change would never arrive."""
+    reconciled = condition(hyperconverged, "ReconcileComplete")
+    if hyperconverged is None or reconciled.get("status") != "False":
+        return []
+    message = f"{hco.title(hyperconverged)} does not reconcile: {_reason(reconciled)}; repair that first."
+    return [findings.error("hco_not_reconciling", message)]
+
+
+def _refusal(where: str, health: Health) -> tuple[str, str]:
+    """Code and message of the worst problem; the others follow from it."""
+    if health.degraded is not None:
+        return "kubevirt_degraded", f"{where} is degraded: {health.degraded}; repair that first."
+    if not health.observed:
+        message = f"{where} was changed, and its operator has not acted on that yet; wait until it has, then run again."
+        return "kubevirt_settling", message
+    if health.unavailable is not None:
+        message = f"{where} is not available: {health.unavailable}; wait until it is, or repair the cause."
+        return "kubevirt_not_available", message
+    return "kubevirt_settling", f"{where} is still progressing; wait until it has settled, then run again."

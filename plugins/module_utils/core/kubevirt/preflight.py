@@ -1,0 +1,196 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Checks that must pass before a run changes anything."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base import names
+from ..base.findings import Finding, error, listed, warning
+from ..pools.model import Pool
+from . import daemonsets, exclusion, feature_gates, handler_fit, health
+from .hco import Edit
+from .snapshot import Snapshot, is_pool_daemonset
+
+TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
+"""Codes of errors that our own work causes for some seconds: KubeVirt is available only while every primary handler is
+Ready, and nodes that go back to the primary start one. Callers that can wait should wait before they refuse."""
+
+
+DEGRADED: t.Final = "kubevirt_degraded"
+PASSING = TRANSIENT | {DEGRADED}
+"""Codes of errors that may pass by themselves: virt-operator is also Degraded for a second or two when the API server restarts."""
+
+
+def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew: bool) -> t.Iterator[Finding]:
+    """Everything that forbids a run (errors) or that its user should know (warnings)."""
+    yield from for_exclusion(snapshot, edit)
+    yield from _native(snapshot)
+    yield from _foreign_daemonsets(snapshot, pools)
+    yield from _labels(snapshot)
+    yield from skew(snapshot, pools, allow_skew)
+
+
+def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """The findings on KubeVirt itself and on the change of its primary."""
+    yield from fitness(snapshot)
+    yield from exclusion.conflicts(snapshot.kubevirt, snapshot.hyperconverged)
+    if edit.changed:
+        yield from _unready_nodes(snapshot)
+        yield from _handlers_not_made_again(snapshot)
+
+
+def for_removal(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """The same findings for the removal of the exclusion; others may then change the primary's scheduling again."""
+    yield from fitness(snapshot)
+    if edit.changed:
+        yield from _unready_nodes(snapshot)
+        yield from _handlers_not_made_again(snapshot)
+
+
+def own_change_settling(snapshot: Snapshot) -> bool:
+    """Whether KubeVirt may still be rolling out this collection's own change."""
+    return health.unsettled_by_us(snapshot.kubevirt, snapshot.primary, snapshot.dead_primary_handlers)
+
+
+def fitness(snapshot: Snapshot) -> list[Finding]:
+    """Findings on whether KubeVirt is healthy enough to be changed now; also checked before each batch."""
+    findings = health.health_findings(
+        snapshot.kubevirt,
+        snapshot.primary,
+        unready_nodes=snapshot.unready_nodes,
+        primary_handlers_not_ready=snapshot.primary_not_ready,
+    )
+    if snapshot.hyperconverged is not None:
+        findings += health.hco_findings(snapshot.hyperconverged)
+    return findings
+
+
+def _native(snapshot: Snapshot) -> t.Iterator[Finding]:
+    for used in feature_gates.native_pools_in_use(snapshot.kubevirt):
+        yield error(
+            "native_pools_in_use",
+            f"KubeVirt {snapshot.kubevirt_name} has pools of its own in spec.{used}, whose DaemonSets have the names that "
+            "ours would get; empty that field, or leave the pools to this build of KubeVirt (virtpools_mode: native).",
+        )
+    if snapshot.native.worker_pools and feature_gates.is_on(snapshot.kubevirt, feature_gates.WORKER_POOLS_GATE):
+        yield error(
+            "native_pools_in_use",
+            f"KubeVirt {snapshot.kubevirt_name} makes pools of its own from {len(snapshot.native.worker_pools)} WorkerPool object(s), "
+            "and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
+            "KubeVirt (virtpools_mode: native).",
+        )
+
+
+def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
+    for pool in pools:
+        live = snapshot.daemonsets.get(names.pool_daemonset_name(pool.name))
+        if live is not None and not is_pool_daemonset(live):
+            yield error(
+                "foreign_daemonset",
+                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} has the name that pool {pool.name} needs, but "
+                "this collection did not make it; delete it, or give the pool another name.",
+            )
+        elif live is not None and live["metadata"].get("deletionTimestamp"):
+            yield error(
+                "daemonset_being_deleted",
+                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} of pool {pool.name} is being deleted; wait until "
+                "it is gone, then run again.",
+            )
+
+
+def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """Findings on owner labels that no pool of ours explains."""
+    known = {*snapshot.pools, names.PRIMARY, names.IN_TRANSIT}
+    excluded = snapshot.primary is not None and exclusion.has_exclusion(snapshot.primary)
+    unknown: dict[str, list[str]] = {}
+    for node in snapshot.nodes.values():
+        if node.owner not in known:
+            unknown.setdefault(node.owner, []).append(node.name)
+    for owner, nodes in sorted(unknown.items()):
+        what = f"{len(nodes)} node(s) carry the label {names.OWNER_LABEL}={owner} ({listed(nodes)}), but there is no pool of that name"
+        if excluded:
+            yield warning("owner_unknown", f"{what}: they have no virt-handler until the run has given them an owner.")
+        else:
+            yield error(
+                "owner_label_foreign",
+                f"{what} and this collection did not set it; installing the exclusion would take virt-handler from these "
+                f"nodes. Remove the label: kubectl label nodes -l {names.OWNER_LABEL}={owner} {names.OWNER_LABEL}-",
+            )
+
+
+def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
+    """Findings on images of pools that were built for another version of KubeVirt, as far as their tags tell."""
+    version = health.version_of(snapshot.kubevirt)
+    if version is None or snapshot.primary is None:
+        return
+    images = daemonsets.images_of(snapshot.primary)
+    for pool in pools:
+        for field, image, stock in (
+            ("virtHandlerImage", pool.virt_handler_image, images[names.HANDLER]),
+            ("virtLauncherImage", pool.virt_launcher_image, images.get(names.LAUNCHER)),
+        ):
+            if image is not None and image != stock:
+                yield from _skew_of(f"Pool {pool.name}: {field} {image}", image, version, allow_skew)
+
+
+def _skew_of(what: str, image: str, version: str, allow_skew: bool) -> t.Iterator[Finding]:
+    skew_of_image = health.skew(image, version)
+    if skew_of_image == "different":
+        message = f"{what} is of another version than KubeVirt {version}"
+        if allow_skew:
+            yield warning("version_skew", f"{message}, which virtpools_allow_skew lets pass.")
+        else:
+            yield error(
+                "version_skew",
+                f"{message}; use an image built for {version}, or set virtpools_allow_skew: true if you know that the two "
+                "work together.",
+            )
+    elif skew_of_image == "unknown":
+        yield warning(
+            "version_skew_unknown",
+            f"{what}: the tag does not say its version; make sure that it was built for KubeVirt {version}.",
+        )
+
+
+def _unready_nodes(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """An error when handlers on nodes that are not Ready would block the rollout of the primary.
+
+    virt-operator rolls its DaemonSet out with maxUnavailable 1 until a first pod is updated and Ready. The DaemonSet
+    controller counts a handler on a dead node as the one unavailable pod, so no handler would ever be replaced.
+    """
+    dead = [
+        node.name
+        for node in snapshot.nodes.values()
+        if not node.ready and any(pod.daemonset == names.HANDLER for pod in snapshot.handlers.get(node.name, ()))
+    ]
+    if dead:
+        yield error(
+            "exclusion_blocked_by_unready_nodes",
+            f"The exclusion changes the primary virt-handler, and KubeVirt's rollout of it would wait for ever for "
+            f"{len(dead)} node(s) that are not Ready ({listed(dead)}); bring them back, or delete the Node objects of "
+            "machines that are gone, then run again.",
+        )
+
+
+def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
+    """An error when the rollout of the primary would end handlers that its DaemonSet would not make again."""
+    if snapshot.primary is None:
+        return
+    template = handler_fit.primary_template(snapshot.primary)
+    by_reason: dict[str, list[str]] = {}
+    for node in snapshot.nodes.values():
+        served = any(pod.daemonset == names.HANDLER for pod in snapshot.handlers.get(node.name, ()))
+        reason = handler_fit.refusal(template, node) if served and node.ready else None
+        if reason:
+            by_reason.setdefault(reason, []).append(node.name)
+    for reason, nodes in by_reason.items():
+        yield error(
+            "exclusion_would_end_handlers",
+            f"The exclusion restarts every primary virt-handler, and {len(nodes)} node(s) would get none again because {reason}: "
+            f"{listed(nodes)}. Undo that, or let virt-handler tolerate it (KubeVirt's spec.workloads.nodePlacement), or delete "
+            "the handler pods where no VM is to run, then run again.",
+        )

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The approval of plans in a workflow: what one job publishes of its plans, and the digest that a later job takes from it.
+
+What is published is ``{host: {run: {"digest": ..., ...}}}``, one entry for each cluster and kind of run. Ansible merges what
+several hosts publish.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+
+from ..base.findings import InputErrors, listed
+from .plan import Plan
+from .progress import RolloutScope
+
+Run = t.Literal["site", "rollback", "remove"]
+"""``site``: a run that brings a pool list, in waves or not."""
+
+Published: t.TypeAlias = "dict[str, dict[str, dict[str, t.Any]]]"
+
+_MOST_PAIRS = 10
+
+
+def publish(host: str, run: Run, plan: Plan, scope: RolloutScope, cluster: t.Mapping[str, str]) -> Published:
+    """What a job publishes of its plan.
+
+    :param host: the cluster's name in the inventory.
+    :param cluster: further values that name the cluster.
+    """
+    severities = Counter(finding.severity for finding in plan.findings)
+    entry = {
+        "digest": str(plan.digest),
+        "pending": scope.pending,
+        "nodes": len(plan.moves),
+        "waves": len(plan.waves),
+        "batches": len(plan.batches),
+        "errors": severities["error"],
+        "warnings": severities["warning"],
+        "summary": summary(plan, scope),
+        **cluster,
+    }
+    return {host: {run: entry}}
+
+
+def summary(plan: Plan, scope: RolloutScope) -> str:
+    """A plan in one line, for the person who approves it."""
+    if plan.errors:
+        return f"refused, because {' '.join(finding.message for finding in plan.errors)}"
+    if not scope.pending:
+        return "no change"
+    parts = []
+    if plan.exclusion.changed:
+        parts.append("every primary virt-handler restarts" if not plan.undoing else "the exclusion is removed")
+    if plan.daemonsets:
+        parts.append(f"{len(plan.daemonsets)} DaemonSet(s) change")
+    if plan.moves:
+        pairs = Counter(
+            f"{move.source} -> {move.target}" if move.source != move.target else f"new handlers in {move.target}"
+            for move in plan.moves
+        )
+        shown = [f"{pair}: {count}" for pair, count in sorted(pairs.items())]
+        more = f", {len(shown) - _MOST_PAIRS} more" if len(shown) > _MOST_PAIRS else ""
+        parts.append(
+            f"{len(plan.moves)} node(s) in {len(plan.batches)} batch(es) ({', '.join(shown[:_MOST_PAIRS])}{more})"
+        )
+    if plan.launcher_steps:
+        parts.append("the launcher policy changes")
+    if plan.retired:
+        parts.append(f"DaemonSets of {listed(change.pool for change in plan.retired)} are deleted")
+    warnings = sum(finding.severity == "warning" for finding in plan.findings)
+    if warnings:
+        parts.append(f"{warnings} warning(s)")
+    return "; ".join(parts or ["policies and records change"])
+
+
+def digest_of(published: t.Any, host: str, run: Run) -> str | None:
+    """The digest of the plan that was published for this cluster and kind of run; None when there is none of this kind.
+
+    :raises InputErrors: when there is one for other clusters only, and for what no job of ours publishes.
+    """
+    try:
+        entries = {name: runs.get(run) for name, runs in published.items()}
+        digests = {name: str(entry["digest"]) for name, entry in entries.items() if entry is not None}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputErrors(
+            ["virtpools_plan is not what the playbook plan publishes; leave it out, and give virtpools_expected_plan."]
+        ) from error
+    if digests and host not in digests:
+        others = f"virtpools_plan has a plan of {run} for {listed(digests)}, but not for {host}"
+        raise InputErrors([f"{others}; plan for {host} as well, or limit the run to the others."])
+    return digests.get(host)
+
+
+def missing(host: str, run: Run) -> str:
+    """The sentence that refuses a run which needs an approval and has none."""
+    how = {"site": "the playbook plan", "rollback": "rollback --check", "remove": "remove --check"}[run]
+    return (
+        f"virtpools_require_approval is true, and no plan of {run} was approved for {host}: run {how}, read the plan, and "
+        "give its digest as virtpools_expected_plan. In a workflow of AWX the digest comes from the job before."
+    )

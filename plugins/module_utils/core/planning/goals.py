@@ -1,0 +1,258 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The three goals of a plan: to apply a pool list, to remove pools, and to restore nodes. ``plan.make`` plans all alike."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..admission import guard, launcher_backends, node_policy, policy_objects
+from ..base import names
+from ..base.findings import Finding, InputErrors, warning
+from ..base.objects import KubeObject
+from ..kubevirt import daemonsets, exclusion, handler_fit, preflight
+from ..kubevirt.hco import Edit
+from ..kubevirt.snapshot import Admission, Snapshot
+from ..monitoring import alerts
+from ..pools.model import Pool
+from . import assignment, removal, schedule, waves
+from .assignment import Assignment
+from .options import Options
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a run is to reach. All that sets the three kinds of plans apart is in here."""
+
+    options: Options
+    exclusion: Edit
+    pools: tuple[str, ...]
+    """The names of the pools that the plan is about, in order."""
+    assigned: Assignment
+    desired: t.Mapping[str, KubeObject]
+    """DaemonSet of every pool that is there after the run, by pool; a pool that does not change has the live one."""
+    movable: Snapshot
+    """The snapshot with only the nodes that the run may change."""
+    waves: tuple[waves.Group, ...]
+    findings: tuple[Finding, ...]
+    settling: bool = False
+    """Whether the primary does not run what the KubeVirt object asks for yet."""
+    deleted: tuple[str, ...] = ()
+    """Pools whose DaemonSet goes when their nodes have left."""
+    launcher_pools: tuple[Pool, ...] = ()
+    """Pools that the launcher policy serves after the run, in order."""
+    new_node_pools: tuple[Pool, ...] = ()
+    """Pools that a policy gives new nodes to, if the options ask for one."""
+    cleared: tuple[KubeObject, ...] = ()
+    """What is deleted at the very end, when no pool stays."""
+    last: bool = False
+    """Whether no pool stays."""
+
+
+def exclusion_edit(snapshot: Snapshot, options: Options) -> Edit:
+    """How the exclusion changes: the first pools bring it, and only removing the last pool takes it away."""
+    if options.restore_nodes is not None:
+        return unchanged(exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged))
+    if options.remove_pools is None:
+        return exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    edit = exclusion.without_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    return edit if removal.is_last(options.remove_pools, snapshot) else unchanged(edit)
+
+
+def unchanged(edit: Edit) -> Edit:
+    return replace(edit, after=edit.before)
+
+
+def of(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
+    """What the options ask for.
+
+    :param primary: the primary's DaemonSet.
+    :param pools: the list to apply or, when nodes are restored, the former list. A removal does not need it.
+    """
+    if options.restore_nodes is not None:
+        return _restore_nodes(snapshot, primary, pools, options.restore_nodes, options)
+    if options.remove_pools is not None:
+        return _remove_pools(snapshot, primary, options.remove_pools, recorded_options(snapshot, options))
+    return _apply_list(snapshot, primary, pools, options)
+
+
+def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
+    edit = exclusion_edit(snapshot, options)
+    primary = exclusion.primary_after(primary, edit)
+    unlisted = [pool for pool in snapshot.pools if pool not in {p.name for p in pools}]
+    kept = [] if options.prune else unlisted
+    desired, of_kept = _desired(snapshot, primary, pools, kept)
+    templates = _templates(primary, {**snapshot.pools, **desired})
+    assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
+    members = schedule.members(snapshot, assigned)
+    return Goal(
+        options=options,
+        exclusion=edit,
+        pools=tuple(pool.name for pool in pools),
+        assigned=assigned,
+        desired=desired,
+        movable=snapshot,
+        waves=waves.group(options.waves, members),
+        findings=(
+            *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
+            *of_kept,
+            *(waves.check(options.waves, members) if snapshot.complete else ()),
+            *(() if options.assign_new_nodes else assignment.node_groups(assigned, snapshot.nodes)),
+        ),
+        # While the primary still has the exclusion that this run writes again, as when the guard refused its removal, there
+        # is nothing to wait for.
+        settling=preflight.own_change_settling(snapshot) and not edit.changed,
+        deleted=tuple(unlisted) if options.prune else (),
+        launcher_pools=(*pools, *readable(snapshot, kept)),
+        new_node_pools=tuple(pools),
+    )
+
+
+def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Removed, options: Options) -> Goal:
+    """Take pools away, and leave all others as they are."""
+    last = removal.is_last(removed, snapshot)
+    edit = exclusion_edit(snapshot, options)
+    if last:  # An approved plan holds when an earlier run has deleted these objects.
+        options = replace(options, assign_new_nodes=False, guard=False, alerts=None)
+    if launcher_backends.backend_in_use(snapshot.admission or Admission()) is None:
+        options = replace(options, launcher_backend="none")
+    leaving = removal.leaving(removed, snapshot)
+    pools = tuple(pool for pool in recorded(snapshot) if pool.name not in leaving)
+    desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}
+    assigned = assignment.give_back(snapshot.nodes, pools, leaving, _templates(primary, snapshot.pools))
+    members = schedule.members(snapshot, assigned)
+    return Goal(
+        options=options,
+        exclusion=edit,
+        pools=tuple(pool.name for pool in pools),
+        assigned=assigned,
+        desired=desired,
+        movable=snapshot.limited_to(removal.nodes_of(snapshot.nodes, leaving)),
+        waves=waves.group(options.waves, members),
+        findings=(
+            *removal.check(snapshot, removed, edit),
+            *(waves.check(options.waves, members) if snapshot.complete else ()),
+        ),
+        settling=last and preflight.own_change_settling(snapshot),
+        deleted=tuple(pool for pool in snapshot.pools if pool in leaving),
+        launcher_pools=tuple(_with_live_images(snapshot, pools)),
+        new_node_pools=pools,
+        cleared=removal.history(snapshot) if last else (),
+        last=last,
+    )
+
+
+def _restore_nodes(
+    snapshot: Snapshot, primary: KubeObject, former: t.Sequence[Pool], nodes: t.Collection[str], options: Options
+) -> Goal:
+    """Bring these nodes back to what a former list makes of them, and leave the others as they are.
+
+    A DaemonSet has one template for all its nodes: where the former list has another one, the run restores it, and the
+    pool's other nodes keep the handlers that they have until these end.
+    """
+    edit = exclusion_edit(snapshot, options)
+    movable = snapshot.limited_to(nodes)
+    derived = {pool.name: daemonsets.derive(primary, pool) for pool in former}
+    templates = _templates(primary, {**snapshot.pools, **derived})
+    restored = assignment.assign(movable.nodes, former, (), templates, options.overlap, complete=False)
+    taken = set(restored.wanted.values())
+    desired = {**snapshot.pools, **{pool: ds for pool, ds in derived.items() if pool in taken}}
+    owners = {node.name: node.owner for node in snapshot.nodes.values()}
+    assigned = replace(restored, wanted={**owners, **restored.wanted})
+    return Goal(
+        options=replace(options, outdated=recorded_options(snapshot, options).outdated),
+        exclusion=edit,
+        pools=tuple(sorted(desired)),
+        assigned=assigned,
+        desired=desired,
+        movable=movable,
+        waves=waves.group((), schedule.members(movable, assigned)),
+        findings=tuple(removal.fitness(snapshot, edit)),
+    )
+
+
+def _templates(primary: KubeObject, desired: t.Mapping[str, KubeObject]) -> dict[str, KubeObject]:
+    """The pod template of every owner's DaemonSet; the primary's without our exclusion."""
+    templates = {pool: daemonset["spec"]["template"] for pool, daemonset in desired.items()}
+    return {**templates, names.PRIMARY: handler_fit.primary_template(primary)}
+
+
+def _desired(
+    snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], kept: t.Sequence[str]
+) -> tuple[dict[str, KubeObject], list[Finding]]:
+    """The DaemonSet of every pool. Pools that are kept follow the primary too, if their DaemonSet says what they are."""
+    desired: dict[str, KubeObject] = {pool.name: daemonsets.derive(primary, pool) for pool in pools}
+    findings = []
+    for name in kept:
+        findings.append(
+            warning(
+                "pool_not_listed",
+                f"Pool {name} exists but is not in the list: it is kept with the nodes it has; set virtpools_prune: true to "
+                "give its nodes back and delete its DaemonSet.",
+            )
+        )
+        live = snapshot.pools[name]
+        try:
+            desired[name] = daemonsets.derive(primary, daemonsets.pool_of(live))
+        except InputErrors:
+            desired[name] = live
+            findings.append(
+                warning(
+                    "kept_pool_unreadable",
+                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not say what it "
+                    f"was made for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
+                    "upgrades.",
+                )
+            )
+    return desired, findings
+
+
+# What the cluster records -------------------------------------------------------------------------------------------
+
+
+def readable(snapshot: Snapshot, pools: t.Iterable[str]) -> t.Iterator[Pool]:
+    """These pools as their DaemonSets describe them; one whose DaemonSet does not is left out."""
+    for name in pools:
+        with contextlib.suppress(InputErrors):
+            yield daemonsets.pool_of(snapshot.pools[name])
+
+
+def recorded(snapshot: Snapshot) -> tuple[Pool, ...]:
+    """The pools as their DaemonSets describe them: first those of the live launcher policy in its order, then the others by
+    name. A pool whose DaemonSet does not describe it is left out."""
+    live = snapshot.admission and launcher_backends.recorded_table(snapshot.admission)
+    order = [rule.name for rule in live.rules] if live else []
+    pools = {pool.name: pool for pool in readable(snapshot, sorted(snapshot.pools))}
+    ranked = sorted(pools, key=lambda name: order.index(name) if name in order else len(order))
+    return tuple(pools[name] for name in ranked)
+
+
+def recorded_options(snapshot: Snapshot, options: Options) -> Options:
+    """The options for pools that the cluster records: overlaps and version skew were accepted when they were applied."""
+    admission = snapshot.admission or Admission()
+    backend, outdated = options.launcher_backend, options.outdated
+    if backend == "auto":
+        backend = launcher_backends.backend_in_use(admission) or backend
+    if policy_objects.live_objects(admission, names.OUTDATED_POLICY):
+        outdated = "correct"
+    return replace(
+        options,
+        overlap="first_wins",
+        allow_skew=True,
+        launcher_backend=backend,
+        outdated=outdated,
+        assign_new_nodes=options.assign_new_nodes or node_policy.is_live(admission),
+        guard=options.guard or guard.is_live(admission),
+        alerts=options.alerts or alerts.recorded(snapshot.monitoring),
+    )
+
+
+def _with_live_images(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
+    """The pools with the launcher images that VMs get now: a removal does not bring a pool's next image."""
+    live = launcher_backends.recorded_table(snapshot.admission or Admission())
+    images = live.images if live else {}
+    return [replace(pool, virt_launcher_image=images.get(pool.name, pool.virt_launcher_image)) for pool in pools]

@@ -1,0 +1,391 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The history of a cluster: the pool lists that runs applied, so that a rollback can go back to one of them, and the waves
+that runs began and did not prove, so that the next run proves them.
+
+It is in a ConfigMap in KubeVirt's namespace: a rollback needs nothing but the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ..base import kinds, names, objects
+from ..base.findings import InputErrors, listed
+from ..base.frozen import FrozenMap, freeze, thaw
+from ..base.objects import KubeObject, foreign_message, is_managed
+from ..kubevirt.snapshot import Snapshot
+from ..monitoring.alerts import Settings
+from ..pools.model import Pool, restore_pool
+
+MOST_ENTRIES = 10
+MOST_BYTES = 900_000
+"""For all entries and open waves together; Kubernetes allows 1 MiB in a ConfigMap."""
+MOST_WAVES = 5
+"""A run has one open wave at a time. Only a series of interrupted runs, each with other waves, leaves more behind."""
+
+OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes", "guard")
+"""Options that decide what a list makes of a cluster. The other options say how to get there; each run has its own."""
+
+_ALERTS = "alerts"
+"""An option like these. An entry has it only when alerts were wanted, so that the digest of any other list stays as it was in
+releases without alerts."""
+
+_NATIVE = "native"
+"""The same for the build of KubeVirt by which the pools were made natively."""
+
+_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "native"
+
+NO_POOLS: t.Final = "no pools"
+"""Stands in place of an entry's digest for the state before the first list."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A pool list that a run applied completely."""
+
+    pools: tuple[Pool, ...]
+    options: t.Mapping[str, t.Any] = field(default_factory=FrozenMap)
+    """The values of OPTIONS by name, and the settings of the alerts as an object where there were any."""
+    applied: str = ""
+    """When the run completed, as RFC 3339."""
+    by: str = ""
+    """Who ran it, and where."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the list and its options: the same list applied again has the same digest."""
+        return objects.digest({key: self.to_object()[key] for key in ("pools", "options")})[:12]
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "applied": self.applied,
+            "by": self.by,
+            "options": thaw(self.options),
+            "pools": [pool.to_object() for pool in self.pools],
+        }
+
+    @property
+    def run_options(self) -> dict[str, t.Any]:
+        """The values for a run that brings the list back, by the names of ``planning.options.Options``."""
+        noted = self.options.get(_ALERTS)
+        options = {name: value for name, value in self.options.items() if name != _NATIVE}
+        return {**options, _ALERTS: None if noted is None else Settings.of_object(noted)}
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """The entry for users and programs that read the history."""
+        return {"digest": self.digest, **self.to_object()}
+
+    def __str__(self) -> str:
+        pools = ", ".join(pool.name for pool in self.pools)
+        return f"{self.digest}: applied {self.applied} by {self.by}, {len(self.pools)} pool(s): {pools}"
+
+
+@dataclass(frozen=True)
+class OpenWave:
+    """A wave that a run began and whose gate has not passed since."""
+
+    name: str
+    nodes: tuple[str, ...]
+    baseline: tuple[str, ...] = ()
+    """The problems that existed before the wave; they do not keep its gate from passing."""
+    back_to: str | None = None
+    """Where a rollback goes: the digest of a list, or NO_POOLS. None for a run that applies a list."""
+
+    @property
+    def id(self) -> str:
+        """Runs that lead to the same place give the same nodes the same id."""
+        return objects.digest([sorted(self.nodes), self.back_to])[:12]
+
+    def __str__(self) -> str:
+        return f"Wave {self.name} of {len(self.nodes)} node(s) was begun, and its gate has not passed: {listed(self.nodes)}"
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "name": self.name,
+            "nodes": list(self.nodes),
+            "baseline": list(self.baseline),
+            "backTo": self.back_to,
+        }
+
+
+@dataclass(frozen=True)
+class NativeRecord:
+    """What native mode must know to take back all that it did.
+
+    ``build``: the build's name. ``gate_depth``: None when its feature gate was on before; else how many of the fields
+    ``spec``, ``configuration``, ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then.
+    """
+
+    build: str
+    gate_depth: int | None = None
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {"build": self.build, "gateDepth": self.gate_depth}
+
+
+@dataclass(frozen=True)
+class History:
+    """``entries``: the newest last. ``going_to``: during a rollback, the digest of the list it goes back to.
+
+    ``opened``: whether the history began before the cluster had pools. Without entries it is that of a first run that has
+    not completed. ``waves``: the open waves, in the order in which they began.
+    ``native``: from before native mode's first write to after its last.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    going_to: str | None = None
+    opened: bool = False
+    waves: tuple[OpenWave, ...] = ()
+    native: NativeRecord | None = None
+
+    def open_wave(self, wave_id: str) -> OpenWave:
+        """The open wave with this id.
+
+        :raises InputErrors: when there is none.
+        """
+        for wave in self.waves:
+            if wave.id == wave_id:
+                return wave
+        raise InputErrors([f"The history ConfigMap {names.HISTORY} has no open wave {wave_id[:80]!r}; plan again."])
+
+    def find(self, digest: str) -> Entry:
+        """The latest entry with this digest.
+
+        :raises InputErrors: when there is none.
+        """
+        for entry in reversed(self.entries):
+            if entry.digest == digest:
+                return entry
+        known = listed(dict.fromkeys(entry.digest for entry in reversed(self.entries)))
+        raise InputErrors(
+            [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
+        )
+
+    def rollback_target(self, recorded: t.Iterable[Pool]) -> Entry:
+        """The list that a rollback goes back to when the user names none.
+
+        This is the target of an interrupted rollback. Else it is the newest list, if the cluster has other pools because a
+        later run did not complete. Else it is the list before the newest.
+
+        :param recorded: the pools that the cluster has.
+        :raises InputErrors: when there is no such list.
+        """
+        going_to = next((entry for entry in reversed(self.entries) if entry.digest == self.going_to), None)
+        if going_to is not None:
+            return going_to
+        if self.entries and _as_set(recorded) != _as_set(self.entries[-1].pools):
+            return self.entries[-1]
+        if len(self.entries) < 2:
+            message = (
+                f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
+                f"{len(self.entries)} list(s), and only a run that changes pools and completes adds one; run the playbook site "
+                "with the list that you want, or the playbook remove."
+            )
+            raise InputErrors([message])
+        return self.entries[-2]
+
+    def fallback(self, entry: Entry, recorded: t.Collection[Pool]) -> str:
+        """Where a run of the list of ``entry`` goes back to when a wave fails: the digest of the newest list, or NO_POOLS.
+
+        :param recorded: the pools that the cluster has.
+        :raises InputErrors: when there is no such list, or the history does not say which one it is.
+        """
+        if not self.entries:
+            if self.opened or not recorded:
+                return NO_POOLS
+            reason = (
+                f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not say which list made them"
+            )
+        elif self.entries[-1].digest != entry.digest:
+            return self.entries[-1].digest
+        else:
+            reason = "the run applies the list that was applied last"
+        raise InputErrors([f"If a wave failed, the run would stop, since it has no list to go back to: {reason}."])
+
+    def is_current(self, entry: Entry) -> bool:
+        """Whether a run of this list that changes nothing can leave the history as it is.
+
+        Such a run does not write only because the pools are in another order, or because ``overlap`` differs.
+        """
+        if self.going_to is not None or self.waves or not self.entries:
+            return False
+        newest = self.entries[-1]
+        same = all(
+            newest.options.get(name) == entry.options.get(name)
+            for name in (*OPTIONS, _ALERTS, _NATIVE)
+            if name != "overlap"
+        )
+        return same and _as_set(newest.pools) == _as_set(entry.pools)
+
+    def completed(self, entry: Entry) -> History:
+        """The history after a run has completed: its list is the newest, and no wave is open."""
+        if self.entries and self.entries[-1].digest == entry.digest:
+            return replace(self, going_to=None, waves=())
+        return replace(self, entries=(*self.entries, entry), going_to=None, waves=())
+
+    def begun(self, digest: str | None, recorded: t.Collection[Pool], *, afresh: bool = False) -> History:
+        """The history during a run: a rollback to the list ``digest`` or, with None, a run that applies a list.
+
+        Open waves of runs that led elsewhere are dropped, since this run leads their nodes to another state.
+
+        :param recorded: the pools that the cluster has.
+        :param afresh: whether to drop all open waves.
+        """
+        kept = () if afresh else tuple(wave for wave in self.waves if wave.back_to == digest)
+        history = replace(self, waves=kept)
+        if digest is not None:
+            return replace(history, going_to=self.find(digest).digest)
+        return history if self.entries or recorded else replace(history, opened=True)
+
+    def wave_begun(self, wave: OpenWave) -> History:
+        """The history during a wave. A wave that an earlier run began keeps its baseline."""
+        if any(other.id == wave.id for other in self.waves):
+            return self
+        return replace(self, waves=(*self.waves, wave)[-MOST_WAVES:])
+
+    def wave_done(self, wave_id: str) -> History:
+        """The history when the gate of this wave has passed, or its nodes are back where they were."""
+        return replace(self, waves=tuple(wave for wave in self.waves if wave.id != wave_id))
+
+    def to_data(self) -> dict[str, str]:
+        """The ConfigMap's data. It leaves out the oldest entries and waves until it is small enough, but never the newest."""
+        entries = [objects.canonical_json(entry.to_object()) for entry in self.entries[-MOST_ENTRIES:]]
+        open_waves = [objects.canonical_json(wave.to_object()) for wave in self.waves]
+        while len(entries) > 1 and _size(*entries, *open_waves) > MOST_BYTES:
+            del entries[0]
+        while len(open_waves) > 1 and _size(*entries, *open_waves) > MOST_BYTES:
+            del open_waves[0]
+        data = {_ENTRIES: f"[{','.join(entries)}]"}
+        if self.going_to:
+            data[_GOING_TO] = self.going_to
+        if self.opened:
+            data[_OPENED] = "true"
+        if self.native is not None:
+            data[_GATE] = objects.canonical_json(self.native.to_object())
+        return {**data, _WAVES: f"[{','.join(open_waves)}]"} if open_waves else data
+
+    def to_config_map(self, namespace: str) -> objects.Object:
+        config_map = kinds.CONFIG_MAP.object(names.HISTORY, namespace, data=self.to_data())
+        config_map["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        return config_map
+
+
+def read(config_map: KubeObject | None) -> History:
+    """The history in a ConfigMap; an empty one for None. Entries that cannot be read are left out: no run must fail on them.
+
+    :raises InputErrors: when the ConfigMap is not ours.
+    """
+    if config_map is None:
+        return History()
+    metadata = config_map["metadata"]
+    if not is_managed(config_map):
+        raise InputErrors([foreign_message(f"ConfigMap {metadata.get('namespace')}/{names.HISTORY}")])
+    data = config_map.get("data") or {}
+    entries = (_entry(item) for item in _items(data, _ENTRIES))
+    open_waves = (_wave(item) for item in _items(data, _WAVES))
+    return History(
+        tuple(entry for entry in entries if entry is not None),
+        data.get(_GOING_TO),
+        opened=data.get(_OPENED) == "true",
+        waves=tuple(wave for wave in open_waves if wave is not None),
+        native=_native(data),
+    )
+
+
+def recorded_in(snapshot: Snapshot) -> History:
+    """The history that a snapshot has; an empty one when it has none, or when the ConfigMap is not ours: the code that writes it
+    reports that."""
+    if snapshot.admission is None:
+        return History()
+    try:
+        return read(snapshot.admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
+    except InputErrors:
+        return History()
+
+
+def asks_for_alerts(snapshot: Snapshot) -> bool:
+    """Whether the newest list of the history came with alerts."""
+    entries = recorded_in(snapshot).entries
+    return bool(entries) and _ALERTS in entries[-1].options
+
+
+def entry_of(
+    pools: t.Sequence[Pool],
+    recorded: t.Iterable[Pool],
+    options: object,
+    applied: str,
+    by: str,
+    native: str | None = None,
+) -> Entry:
+    """The entry for a run that has completed: its list, then the other pools that the cluster kept.
+
+    :param options: an object with the attributes OPTIONS, and ``alerts``.
+    :param native: the build's name for a native run.
+    """
+    given = {pool.name for pool in pools}
+    kept = [pool for pool in recorded if pool.name not in given]
+    noted = {name: getattr(options, name) for name in OPTIONS}
+    settings = t.cast("Settings | None", getattr(options, _ALERTS))
+    if settings is not None:
+        noted[_ALERTS] = settings.to_object()
+    if native is not None:
+        noted[_NATIVE] = native
+    return Entry((*pools, *kept), freeze(noted), applied, by)
+
+
+def _items(data: t.Mapping[str, str], key: str) -> list[object]:
+    try:
+        written = json.loads(data.get(key) or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return written if isinstance(written, list) else []
+
+
+def _entry(written: object) -> Entry | None:
+    try:
+        item = t.cast("dict[str, t.Any]", written)
+        options = {name: item["options"][name] for name in OPTIONS}
+        if _ALERTS in item["options"]:
+            options[_ALERTS] = Settings.of_object(item["options"][_ALERTS]).to_object()
+        if _NATIVE in item["options"]:
+            options[_NATIVE] = str(item["options"][_NATIVE])
+        pools = tuple(restore_pool(pool) for pool in item["pools"])
+        return Entry(pools, freeze(options), str(item["applied"]), str(item["by"])) if pools else None
+    except (AttributeError, InputErrors, KeyError, TypeError):
+        return None
+
+
+def _wave(written: object) -> OpenWave | None:
+    try:
+        item = t.cast("dict[str, t.Any]", written)
+        back_to = item["backTo"]
+        return OpenWave(
+            str(item["name"]),
+            tuple(map(str, item["nodes"])),
+            tuple(map(str, item["baseline"])),
+            None if back_to is None else str(back_to),
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def _native(data: t.Mapping[str, str]) -> NativeRecord | None:
+    try:
+        item = json.loads(data.get(_GATE) or "null")
+        depth = item["gateDepth"]
+        return NativeRecord(str(item["build"]), None if depth is None else int(depth))
+    except (RecursionError, TypeError, KeyError, ValueError):
+        return None
+
+
+def _size(*written: str) -> int:
+    return sum(len(each.encode()) for each in written)
+
+
+def _as_set(pools: t.Iterable[Pool]) -> set[str]:
+    return {objects.canonical_json(pool.to_object()) for pool in pools}

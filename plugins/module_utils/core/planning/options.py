@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The options of a run besides its pools: what users choose, checked."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass
+
+from ..admission import launcher_backends, launcher_rollout
+from ..base.findings import InputErrors
+from ..monitoring.alerts import Settings
+from ..pools.quantities import percentage
+from . import assignment, removal
+from .waves import WaveSpec
+
+DIGEST_OPTIONS = (
+    *("overlap", "prune", "max_unavailable", "prepull", "assign_new_nodes", "guard", "alerts", "waves", "remove_pools"),
+    *("drain", "on_non_migratable"),
+)
+"""The options that a plan's digest covers, by the names that users know, in the order of its message."""
+
+DrainMode = t.Literal["leave", "migrate", "wait"]
+OnNonMigratable = t.Literal["leave", "wait", "fail"]
+
+
+@dataclass(frozen=True)
+class Drain:
+    """What happens to the VMs on a node before its handler is taken away: they stay, are migrated, or may end first.
+
+    ``on_non_migratable``: what happens to VMs that are to be migrated and cannot be. With ``fail`` the node keeps its handler.
+    """
+
+    vms: DrainMode = "leave"
+    on_non_migratable: OnNonMigratable = "leave"
+
+
+LEAVE = Drain()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run besides its pools. The option table (``_options.py``) describes them for users.
+
+    ``max_unavailable``: how many nodes of one pool may be without a Ready handler at the same time because of the run. A
+    number from 1, or a percentage of the pool's nodes (``10%``, rounded down, at least 1).
+
+    :raises InputErrors: for another ``max_unavailable``.
+    """
+
+    overlap: assignment.Overlap = "error"
+    prune: bool = False
+    max_unavailable: int | str = 1
+    allow_skew: bool = False
+    prepull: bool = True
+    launcher_backend: launcher_backends.Wanted = "auto"
+    outdated: launcher_rollout.Outdated = "refuse"
+    assign_new_nodes: bool = False
+    """Whether a policy gives nodes that join the owner that the pools say."""
+    guard: bool = False
+    """Whether policies keep others from changing the owners of nodes, and KubeVirt from dropping the exclusion."""
+    alerts: Settings | None = None
+    """The alerts on pools that the user wants; None for none."""
+    remove_pools: removal.Removed | None = None
+    """The pools to take away. The pools that the cluster records count then, and no pool list."""
+    waves: tuple[WaveSpec, ...] = ()
+    """Which nodes come first. Without any, all nodes are one wave."""
+    drain: Drain = LEAVE
+    restore_nodes: frozenset[str] | None = None
+    """Only these nodes go back, to the owner that an earlier list gives them: the pools given or, with
+    ``remove_pools``, no pools."""
+    back_to: str | None = None
+    """The digest of the earlier list that a rollback brings back, or ``history.NO_POOLS``."""
+    skip_pending_gates: bool = False
+    """Whether waves that an earlier run began need not pass their gates any more."""
+
+    def __post_init__(self) -> None:
+        value = self.max_unavailable
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+            object.__setattr__(self, "max_unavailable", int(value))
+        if isinstance(value, bool) or (self._number() < 1 and percentage(str(value)) is None):
+            raise InputErrors(
+                [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
+            )
+
+    def unavailable_of(self, nodes: int) -> int:
+        """How many of a pool's ``nodes`` may be without a handler at the same time."""
+        return self._number() or max(1, nodes * (percentage(str(self.max_unavailable)) or 0) // 100)
+
+    def _number(self) -> int:
+        return self.max_unavailable if isinstance(self.max_unavailable, int) else 0

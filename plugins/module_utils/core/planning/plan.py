@@ -1,0 +1,439 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The plan: everything a run will do, in order, and everything that its user must know first."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ..admission import launcher_rollout, policy_objects
+from ..admission.guard import Guard
+from ..admission.launcher_rollout import LauncherPolicyRollout
+from ..admission.node_policy import NodePolicy
+from ..base import names
+from ..base.findings import Finding, InputErrors, in_order, listed, note, warning
+from ..base.objects import Difference, KubeObject, digest
+from ..kubevirt import daemonsets, preflight
+from ..kubevirt.hco import Edit
+from ..kubevirt.snapshot import Node, Snapshot
+from ..monitoring.alerts import Alerts
+from ..pools.model import Pool
+from . import goals, removal, schedule
+from .goals import Goal
+from .options import DIGEST_OPTIONS, LEAVE, Options
+from .schedule import Move, Wave
+
+ObjectAction = t.Literal["create", "update", "delete"]
+
+
+@dataclass(frozen=True)
+class DaemonSetChange:
+    """A pool DaemonSet to create, update or delete. ``differences``: what an update changes."""
+
+    pool: str
+    action: ObjectAction
+    namespace: str
+    desired: KubeObject | None = None
+    live: KubeObject | None = None
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return names.pool_daemonset_name(self.pool)
+
+    def __str__(self) -> str:
+        return f"DaemonSet {self.namespace}/{self.name}: {self.action}"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What an approval of a plan covers: the desired objects, the owner of every node, and the options that change writes.
+
+    It covers neither what is left to do nor anything that changes by itself, so an approval holds after an interruption.
+    """
+
+    objects: str
+    owners: str
+    options: str
+
+    def __str__(self) -> str:
+        return f"{self.objects}-{self.owners}-{self.options}"
+
+    def mismatch(self, expected: str) -> str | None:
+        """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
+
+        :raises InputErrors: when ``expected`` is not the digest of a plan.
+        """
+        parts = expected.strip().split("-")
+        if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+            raise InputErrors(
+                [
+                    f"expected_plan is {expected[:80]!r}, which is no plan digest; copy it from the output of the playbook plan."
+                ]
+            )
+        meanings = (
+            (
+                "the desired objects (pools, images, launcher policy, or the primary DaemonSet they derive from)",
+                self.objects,
+                parts[0],
+            ),
+            ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
+            (
+                f"the options ({', '.join(DIGEST_OPTIONS)})",
+                self.options,
+                parts[2],
+            ),
+        )
+        changed = [meaning for meaning, now, then in meanings if now != then]
+        return " and ".join(changed) or None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
+
+    The steps of ``launcher_rollout`` come before the first batch and between batches. When ``undoing``, a change of the
+    exclusion comes after all these, and then the objects in ``cleared`` are deleted.
+    """
+
+    snapshot: Snapshot
+    exclusion: Edit
+    settling: bool
+    """Whether the primary does not run what the KubeVirt object asks for yet; the run waits for it."""
+    daemonsets: tuple[DaemonSetChange, ...]
+    moves: tuple[Move, ...]
+    retired: tuple[DaemonSetChange, ...]
+    wanted: t.Mapping[str, str]
+    desired: t.Mapping[str, KubeObject]
+    """DaemonSet of every pool that is there after the run, by pool; a pool that does not change has the live one."""
+    findings: tuple[Finding, ...]
+    digest: Digest
+    pools: tuple[str, ...] = field(default=())
+    """The names of the pools that the plan is about, in order."""
+    launcher_rollout: LauncherPolicyRollout | None = None
+    """None where the run leaves it alone, or the snapshot lacks what decides it; so are the next three."""
+    node_policy: NodePolicy | None = None
+    guard: Guard | None = None
+    alerts: Alerts | None = None
+    waves: tuple[Wave, ...] = ()
+    undoing: bool = False
+    """Whether the run removes pools or restores nodes: then KubeVirt need not be healthy."""
+    cleared: tuple[KubeObject, ...] = ()
+    """What is deleted at the very end, when no pool stays."""
+    launcher_pools: tuple[Pool, ...] = ()
+    """Pools that the launcher policy serves after the run, in order."""
+
+    @property
+    def batches(self) -> tuple[tuple[Move, ...], ...]:
+        """The batches of all waves, in order."""
+        return schedule.batches_of(self.waves)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a run would write anything."""
+        return bool(
+            self.exclusion.changed
+            or self.daemonsets
+            or self.moves
+            or self.retired
+            or self.cleared
+            or self.leftovers
+            or self.launcher_steps
+            or self.node_policy_changes
+            or self.guard_changes
+            or self.alert_changes
+            or self.last_alert_changes
+        )
+
+    @property
+    def pending(self) -> bool:
+        """Whether a run has anything to do, even if it only waits for KubeVirt or asks the gates of an earlier run."""
+        return self.changed or self.settling or any(wave.due for wave in self.waves)
+
+    @property
+    def launcher_steps(self) -> tuple[int, ...]:
+        """After how many batches the launcher policy changes; 0 is before the first."""
+        return self.launcher_rollout.steps if self.launcher_rollout else ()
+
+    @property
+    def node_policy_changes(self) -> tuple[str, ...]:
+        """What the run writes for new nodes, after the first step for launcher pods."""
+        return self.node_policy.changes if self.node_policy else ()
+
+    @property
+    def guard_changes(self) -> tuple[str, ...]:
+        """What the run writes for the guard, before nodes are handed over and once the primary keeps off pool nodes."""
+        return self.guard.changes if self.guard else ()
+
+    @property
+    def alert_changes(self) -> tuple[str, ...]:
+        """What the run writes for the alerts before nodes are handed over. When ``undoing``, pools are watched to the end."""
+        return self.alerts.changes() if self.alerts and not self.undoing else ()
+
+    @property
+    def last_alert_changes(self) -> tuple[str, ...]:
+        """What the run writes for the alerts once the DaemonSets in ``retired`` are deleted."""
+        if self.alerts is None:
+            return ()
+        return (self.alerts if self.undoing else self.alerts.after_first()).changes(after_removal=True)
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """The deletion of each object that an interrupted run left behind, one line each."""
+        pods = (f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.snapshot.leftover_pulls)
+        return (*pods, *(f"VirtualMachine {vm}: delete" for vm in self.snapshot.leftover_canaries))
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "error")
+
+    @property
+    def still_owning(self) -> dict[str, tuple[str, ...]]:
+        """The pools of ``retired`` that still have nodes, each with its nodes."""
+        nodes = {change.pool: removal.nodes_of(self.snapshot.nodes, [change.pool]) for change in self.retired}
+        return {pool: left for pool, left in nodes.items() if left}
+
+    def changes(self) -> tuple[str, ...]:
+        """Every change, one line each, in the order of the run."""
+        lines = [*self.first_changes(), *self.launcher_changes(0), *self.policy_changes()]
+        for number, batch in enumerate(self.batches, 1):
+            lines += [*map(str, batch), *self.launcher_changes(number)]
+        return (*lines, *self.last_changes())
+
+    def nodes_after(self) -> dict[str, Node]:
+        """The nodes with the owners that they have after the run, and their labels."""
+        moved = {move.node: move.target for move in self.moves}
+        return {name: node.owned_by(moved.get(name, node.owner)) for name, node in self.snapshot.nodes.items()}
+
+    def noting(self, findings: t.Iterable[Finding]) -> Plan:
+        """The same plan with more findings."""
+        return replace(self, findings=in_order((*self.findings, *findings)))
+
+    def first_changes(self) -> tuple[str, ...]:
+        """What the run does before it touches launcher pods and nodes."""
+        lines = [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
+        lines += [str(change) for change in self.daemonsets]
+        return (*lines, *self.leftovers)
+
+    def policy_changes(self) -> tuple[str, ...]:
+        """What the run does for new nodes, the guard and the alerts, before it touches nodes."""
+        return (*self.node_policy_changes, *self.guard_changes, *self.alert_changes)
+
+    def last_changes(self) -> tuple[str, ...]:
+        """What the run does after the last batch."""
+        lines = [*map(str, self.retired), *self.last_alert_changes]
+        if self.undoing and self.exclusion.changed:
+            lines.append(str(self.exclusion))
+        return (*lines, *(policy_objects.change_line(obj, "delete") for obj in self.cleared))
+
+    def launcher_changes(self, batches: int) -> tuple[str, ...]:
+        """What the run does for launcher pods after so many batches of nodes."""
+        return (
+            self.launcher_rollout.changes(batches) if self.launcher_rollout and batches in self.launcher_steps else ()
+        )
+
+
+def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
+    """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
+    undoing = options.restore_nodes is not None or options.remove_pools is not None
+    if snapshot.primary is None:
+        return replace(_nothing(snapshot, () if undoing else pools, options), undoing=undoing)
+    goal = goals.of(snapshot, snapshot.primary, pools, options)
+    options, assigned = goal.options, goal.assigned
+    moves, held_back, held = schedule.plan_moves(goal.movable, assigned, goal.desired)
+    retired, staying = _retired(snapshot, goal.deleted, moves)
+    in_waves = schedule.by_wave(moves, held, goal.waves, assigned, snapshot, options)
+    if not undoing:
+        in_waves = schedule.with_open_waves(in_waves, snapshot, options)
+    policies = _policies(snapshot, goal, schedule.batches_of(in_waves))
+    alerts = _alerts(snapshot, goal, policies, tuple(change.pool for change in retired))
+    findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
+    if not undoing:
+        findings += [
+            *schedule.early_replacements(snapshot, in_waves, goal.desired),
+            *schedule.pending_gates(in_waves),
+            *_migrations(snapshot, goal.exclusion, moves),
+            *policies.findings(),
+            *(alerts.findings() if alerts else ()),
+        ]
+    stuck = goal.last and bool(assigned.blocked or held_back or staying)
+    return Plan(
+        snapshot=snapshot,
+        exclusion=goals.unchanged(goal.exclusion) if stuck else goal.exclusion,
+        settling=goal.settling,
+        daemonsets=_daemonset_changes(snapshot, goal.desired),
+        moves=moves,
+        waves=in_waves,
+        retired=retired,
+        wanted=assigned.wanted,
+        desired=goal.desired,
+        findings=in_order(findings),
+        digest=_digest(goal, policies, alerts),
+        pools=goal.pools,
+        launcher_rollout=policies.launchers,
+        node_policy=policies.nodes,
+        guard=policies.guard,
+        alerts=None if stuck else alerts,
+        undoing=undoing,
+        cleared=() if stuck else goal.cleared,
+        launcher_pools=goal.launcher_pools,
+    )
+
+
+def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
+    """The plan for a KubeVirt that has no virt-handler DaemonSet yet: it has findings and nothing to do."""
+    edit = goals.exclusion_edit(snapshot, options)
+    return Plan(
+        snapshot=snapshot,
+        exclusion=edit,
+        settling=False,
+        daemonsets=(),
+        moves=(),
+        retired=(),
+        wanted={},
+        desired={},
+        findings=in_order(preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew)),
+        digest=Digest("0" * 12, "0" * 12, "0" * 12),
+    )
+
+
+@dataclass(frozen=True)
+class _Policies:
+    """What a run does for launcher pods, new nodes and the guard; None for what it leaves alone."""
+
+    launchers: LauncherPolicyRollout | None = None
+    nodes: NodePolicy | None = None
+    guard: Guard | None = None
+
+    def findings(self) -> t.Iterator[Finding]:
+        for policy in (self.launchers, self.nodes, self.guard):
+            if policy is not None:
+                yield from policy.findings()
+
+
+def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Move]]) -> _Policies:
+    options = goal.options
+    if snapshot.admission is None:
+        return _Policies()
+    if options.restore_nodes is not None:
+        # A VM must not wait for a node of a pool that loses its last one.
+        emptied = {node.owner for node in snapshot.nodes.values()} - set(goal.assigned.wanted.values())
+        if not emptied:
+            return _Policies()
+        return _Policies(launcher_rollout.without(snapshot, emptied, len(batches), options.outdated))
+    launchers = launcher_rollout.make(
+        snapshot,
+        goal.launcher_pools,
+        tuple(goals.readable(snapshot, (pool for pool in snapshot.pools if pool not in goal.desired))),
+        goal.assigned,
+        batches,
+        options,
+    )
+    nodes = NodePolicy(snapshot.admission, goal.new_node_pools if options.assign_new_nodes else ())
+    return _Policies(launchers, nodes, Guard(snapshot, snapshot.admission, options.guard, nodes.pools))
+
+
+def _alerts(snapshot: Snapshot, goal: Goal, policies: _Policies, leaving: tuple[str, ...]) -> Alerts | None:
+    """What a run does about the alerts. A pool that should go and cannot now is watched like those that stay."""
+    if snapshot.monitoring is None or goal.options.restore_nodes is not None:
+        return None
+    launchers = policies.launchers
+    stays = set(goal.deleted) - set(leaving)
+    return Alerts(
+        snapshot.monitoring,
+        snapshot.namespace,
+        goal.options.alerts,
+        (*goal.desired, *stays),
+        leaving,
+        launchers is not None and launchers.full.needed and launchers.choice.backend == "admission_policy",
+    )
+
+
+def _daemonset_changes(snapshot: Snapshot, desired: t.Mapping[str, KubeObject]) -> tuple[DaemonSetChange, ...]:
+    changes = []
+    for pool, wanted in desired.items():
+        live = snapshot.pools.get(pool)
+        if live is None:
+            changes.append(DaemonSetChange(pool, "create", snapshot.namespace, desired=wanted))
+        elif live is not wanted:
+            differences = daemonsets.drift(wanted, live)
+            if differences:
+                changes.append(DaemonSetChange(pool, "update", snapshot.namespace, wanted, live, differences))
+    return tuple(changes)
+
+
+def _retired(
+    snapshot: Snapshot, gone: t.Sequence[str], moves: t.Sequence[Move]
+) -> tuple[tuple[DaemonSetChange, ...], list[Finding]]:
+    """The DaemonSets that are deleted; one whose nodes cannot leave it now stays."""
+    leaving = {move.node for move in moves}
+    changes = []
+    findings = []
+    for name in gone:
+        stuck = [node for node in removal.nodes_of(snapshot.nodes, [name]) if node not in leaving]
+        if stuck:
+            findings.append(
+                warning(
+                    "pool_not_removed",
+                    f"Pool {name} should be removed, but its DaemonSet stays because {listed(stuck)} cannot leave it now.",
+                )
+            )
+        else:
+            changes.append(DaemonSetChange(name, "delete", snapshot.namespace, live=snapshot.pools[name]))
+    return tuple(changes), findings
+
+
+def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
+    if snapshot.migrations and (edit.changed or moves):
+        yield note(
+            "migrations_running",
+            f"{len(snapshot.migrations)} live migration(s) are running; the restart of a handler would break them, so the run "
+            "waits for those that it would break.",
+        )
+
+
+def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    if edit.changed:
+        running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
+        yield note(
+            "primary_restarts",
+            f"The exclusion is part of the primary's pod template: virt-operator restarts its {running} handler(s) once, at "
+            "the pace of its own rollouts; VMs keep running.",
+        )
+
+
+def _digest(goal: Goal, policies: _Policies, alerts: Alerts | None) -> Digest:
+    options, nodes, guarded = goal.options, policies.nodes, policies.guard
+    watched = alerts.digest_for(goal.desired) if alerts else None
+    objects = {
+        "exclusion": goal.exclusion.place,
+        "daemonsets": {
+            pool: [
+                ds["metadata"]["name"],
+                (ds["metadata"].get("annotations") or {}).get(names.POOL_ANNOTATION),
+                ds["spec"],
+            ]
+            for pool, ds in goal.desired.items()
+        },
+        "launchers": policies.launchers.digest if policies.launchers else None,
+        **({"nodes": nodes.digest} if nodes and nodes.pools else {}),
+        **({"guard": guarded.digest} if guarded and guarded.wanted else {}),
+        **({"alerts": watched} if watched else {}),
+    }
+    return Digest(
+        objects=digest(objects)[:12],
+        owners=digest(dict(goal.assigned.wanted))[:12],
+        options=digest(
+            [options.overlap, options.prune, options.max_unavailable, options.prepull]
+            + (["assign_new_nodes"] if options.assign_new_nodes else [])
+            + (["guard"] if options.guard else [])
+            + ([["alerts", options.alerts.to_object()]] if options.alerts else [])
+            + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
+            + ([options.remove_pools] if options.remove_pools is not None else [])
+            + ([[options.drain.vms, options.drain.on_non_migratable]] if options.drain != LEAVE else [])
+        )[:12],
+    )

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Removing pools: which ones, what happens to their VMs, and what is left of them in a cluster without KubeVirt."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ..base import names
+from ..base.findings import Finding, InputErrors, error, listed, note, warning
+from ..base.objects import KubeObject, is_managed
+from ..kubevirt import preflight
+from ..kubevirt.hco import Edit
+from ..kubevirt.snapshot import Node, Snapshot
+from ..pools.model import Pool
+from ..vms.launcher_pods import LauncherPod
+from . import history as histories
+
+Removed: t.TypeAlias = "tuple[str, ...] | t.Literal['all']"
+"""Names of pools, or all pools that the cluster has."""
+
+Vms = t.Literal["refuse", "leave", "migrate", "wait"]
+
+ALL: t.Final = "all"
+
+_FORBIDDING = frozenset({"kubevirt_not_found", "kubevirt_not_deployed", "kubevirt_deleted", "kubevirt_upgrading"})
+"""With these errors no node can go back: there is no primary that takes it, or KubeVirt is replacing the primary."""
+
+
+def parse(value: t.Any) -> Removed | None:
+    """The pools that the user wants removed: ``all``, a list of names, or names separated by commas; None for None.
+
+    :raises InputErrors: for anything else, and for an empty list.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value.strip() == ALL:
+            return ALL
+        value = [part.strip() for part in value.split(",")]
+    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) and name for name in value):
+        return tuple(dict.fromkeys(value))
+    raise InputErrors([f"virtpools_remove is {value!r}; give the names of pools as a list, or all."])
+
+
+def is_last(removed: Removed, snapshot: Snapshot) -> bool:
+    """Whether no pool stays. Then everything that was made for pools goes too."""
+    return removed == ALL or set(snapshot.pools) <= set(removed)
+
+
+def leaving(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
+    """The owners that lose their nodes. When no pool stays, these are all but the primary, also those that are no pools."""
+    if not is_last(removed, snapshot):
+        return frozenset(removed)
+    held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner) if owner}
+    return frozenset({*held, *snapshot.pools, names.IN_TRANSIT} - {names.PRIMARY})
+
+
+def nodes_of(nodes: t.Mapping[str, Node], owners: t.Collection[str]) -> tuple[str, ...]:
+    """The nodes that these owners have, and those whose handover from them is not proven."""
+    return tuple(name for name, node in nodes.items() if node.owner in owners or node.former_owner in owners)
+
+
+def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
+    """The history ConfigMap, which nobody needs without pools; nothing when it does not exist or is not ours."""
+    config_map = snapshot.admission and snapshot.admission.objects.get(("ConfigMap", names.HISTORY))
+    return (config_map,) if config_map and is_managed(config_map) else ()
+
+
+def fitness(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
+    """Findings on KubeVirt: what forbids that nodes go back, and what the user must know first.
+
+    KubeVirt need not be healthy: the DaemonSet controller and the handler take a node back, and each handover is proven.
+    Only the exclusion needs virt-operator; it goes last, and the run waits for it.
+    """
+    for finding in preflight.for_removal(snapshot, edit):
+        if finding.severity != "error" or finding.code in _FORBIDDING:
+            yield finding
+        else:
+            later = "; the exclusion goes only once that is repaired" if edit.changed else ""
+            yield warning(
+                "kubevirt_unhealthy", f"{finding.message} Nodes go back all the same, each one proven{later}."
+            )
+
+
+def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Finding]:
+    """What forbids a removal, or what its user must know."""
+    yield from fitness(snapshot, edit)
+    yield from _not_there(snapshot, removed)
+    if is_last(removed, snapshot) and edit.changed:
+        yield note(
+            "feature_gates_stay",
+            "KubeVirt's feature gates stay as they are, since the cluster does not say who set them; list those that only "
+            "pools needed in virtpools_feature_gates_absent.",
+        )
+
+
+def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
+    """Findings on pools that the cluster does not have: an error about a name that it never had."""
+    if removed == ALL or not snapshot.complete:
+        return
+    held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
+    missing = set(removed) - set(snapshot.pools) - held
+    # Without any pool there is no history either: the last one was removed.
+    entries = histories.recorded_in(snapshot).entries
+    known = {pool.name for entry in entries for pool in entry.pools} if snapshot.pools else missing
+    if missing - known:
+        yield error(
+            "removed_pool_unknown",
+            f"The cluster has no pool {listed(missing - known)} and its history names none; its pools are: "
+            f"{listed(snapshot.pools)}. Correct virtpools_remove, then run again.",
+        )
+    if missing & known:
+        yield note(
+            "removed_pool_gone",
+            f"The cluster has no pool {listed(missing & known)} any more: there is nothing of it to remove.",
+        )
+
+
+# VMs ----------------------------------------------------------------------------------------------------------------
+
+
+def vm_findings(
+    pods: t.Iterable[LauncherPod],
+    nodes: t.Mapping[str, Node],
+    pools: t.Iterable[Pool],
+    owners: t.Collection[str],
+    vms: Vms,
+) -> t.Iterator[Finding]:
+    """What happens to the VMs that run with the launcher images of these owners, or on their nodes.
+
+    :param pods: the launcher pods of the cluster, read once and not kept.
+    :param pools: those that the cluster records.
+    :param vms: what the user wants to happen to them.
+    """
+    images = {pool.virt_launcher_image: pool.name for pool in pools if pool.name in owners}
+    by_pool: dict[str, list[str]] = collections.defaultdict(list)
+    for pod in pods:
+        if not pod.ended and not pod.terminating:
+            pool = _pool_of(pod, nodes, images, owners)
+            if pool is not None:
+                by_pool[pool].append(f"{pod.namespace}/{pod.vmi}")
+    for pool, names_of_vms in sorted(by_pool.items()):
+        yield _vms_finding(pool, names_of_vms, vms)
+
+
+def _vms_finding(pool: str, names_of_vms: t.Sequence[str], vms: Vms) -> Finding:
+    running = (
+        f"{len(names_of_vms)} VM(s) run with the launcher image of pool {pool} or on its nodes ({listed(names_of_vms)})"
+    )
+    if vms == "refuse":
+        return error(
+            "vms_of_pool",
+            f"{running}; stop them, or set virtpools_remove_vms to leave (they keep running where they are, and start with "
+            "KubeVirt's own image next time), migrate, or wait (until they end).",
+        )
+    if vms == "migrate":
+        return note(
+            "vms_migrated",
+            f"{running}: those with its image that can be live-migrated are first migrated to other nodes, where they get "
+            "KubeVirt's own image; the others keep running where they are.",
+        )
+    if vms == "wait":
+        return note(
+            "vms_awaited",
+            f"{running}: they start with KubeVirt's own image next time, and each node goes back when its VMs have ended.",
+        )
+    return note(
+        "vms_left",
+        f"{running}: they keep running where they are, and start with KubeVirt's own launcher image next time.",
+    )
+
+
+def _pool_of(
+    pod: LauncherPod, nodes: t.Mapping[str, Node], images: t.Mapping[str | None, str], owners: t.Collection[str]
+) -> str | None:
+    """The pool that a VM is counted for; None for a VM that has nothing to do with these owners."""
+    if pod.pool_env in owners:
+        return pod.pool_env
+    node = nodes.get(pod.node)
+    if node is not None and node.owner in owners:
+        return node.owner
+    return next((images[image] for image in pod.launcher_images.values() if image in images), None)
+
+
+# Where KubeVirt is gone ---------------------------------------------------------------------------------------------
+
+
+WITHOUT_KUBEVIRT: t.Final = (
+    "The cluster has no KubeVirt any more: no node can be handed back to a primary virt-handler, and the run deletes what "
+    "pools left behind."
+)
+NO_POOL_STAYS: t.Final = "The cluster has no KubeVirt any more, so no pool can stay: set virtpools_remove: all to delete what is left of them."
+NOTHING_LEFT: t.Final = "The cluster has no KubeVirt any more, and nothing of the pools is left."
+
+
+def owner_noted(node: KubeObject) -> str | None:
+    """The owner that a node's label or, without one, its annotation names; None for a node that has neither."""
+    metadata = node["metadata"]
+    for field, key in (("labels", names.OWNER_LABEL), ("annotations", names.FORMER_OWNER_ANNOTATION)):
+        owner = (metadata.get(field) or {}).get(key)
+        if owner is not None:
+            return str(owner)
+    return None

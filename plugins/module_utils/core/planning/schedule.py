@@ -1,0 +1,272 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The moves of a plan: what happens on each node, in which wave and in which batch."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..base import names
+from ..base.findings import Finding, listed, note, warning
+from ..base.objects import KubeObject
+from ..kubevirt import daemonsets, handler_fit
+from ..kubevirt.snapshot import Snapshot
+from . import assignment, history, waves
+from .options import Options
+from .waves import natural
+
+Action = t.Literal["move", "finish", "replace"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """What happens on one node.
+
+    ``move``: a handover gives it another owner. ``replace``: the owner stays, and its handler pod, which was made from an old
+    template, is replaced. ``finish``: an earlier run did not prove its handover, or (same owner) its replacement.
+    """
+
+    node: str
+    source: str
+    target: str
+    action: Action
+
+    def __str__(self) -> str:
+        if self.action == "move":
+            return f"Node {self.node}: {self.source} -> {self.target}"
+        if self.action == "finish" and self.source == self.target:
+            return f"Node {self.node}: finish the replacement of the handler of {self.target}"
+        if self.action == "finish":
+            return f"Node {self.node}: finish the handover to {self.target}"
+        return f"Node {self.node}: replace the handler of {self.target}"
+
+    def to_dict(self) -> dict[str, str]:
+        return {"node": self.node, "from": self.source, "to": self.target, "action": self.action}
+
+
+@dataclass(frozen=True)
+class Wave:
+    """``nodes``: all nodes of the wave, also those that are done. ``batches``: what is left to do."""
+
+    name: str
+    number: int
+    nodes: tuple[str, ...]
+    batches: tuple[tuple[Move, ...], ...]
+    held_back: int = 0
+    """How many nodes should change but cannot now."""
+    open: str | None = None
+    """The wave's id in the history, when an earlier run began it and its gate has not passed since."""
+    gate_only: bool = False
+    """The wave is nothing but a gate: the waves changed after it was begun, and its nodes are in other waves of this plan."""
+
+    def touches(self, nodes: t.Collection[str]) -> bool:
+        """Whether the wave changes one of these nodes."""
+        return any(move.node in nodes for batch in self.batches for move in batch)
+
+    @property
+    def due(self) -> bool:
+        """Whether there is anything to do, even if it is only to pass the gate."""
+        return bool(self.batches) or self.open is not None
+
+    @property
+    def remaining(self) -> int:
+        """How many nodes are still to change."""
+        return sum(map(len, self.batches))
+
+    @property
+    def done(self) -> int:
+        """How many nodes are as they should be."""
+        return len(self.nodes) - self.remaining - self.held_back
+
+
+def plan_moves(
+    snapshot: Snapshot, assigned: assignment.Assignment, desired: t.Mapping[str, KubeObject]
+) -> tuple[tuple[Move, ...], list[Finding], frozenset[str]]:
+    """The moves, findings on the nodes that are held back, and the names of these nodes."""
+    templates = {pool: daemonsets.template_of(ds) for pool, ds in desired.items()}
+    moves = []
+    unreplaced: dict[str, list[str]] = {}
+    unproven = []
+    for node in sorted(snapshot.nodes.values(), key=lambda n: natural(n.name)):
+        owner = assigned.wanted[node.name]
+        if node.name in assigned.blocked:
+            continue
+        if owner != node.owner:
+            source = node.former_owner or names.PRIMARY if node.owner == names.IN_TRANSIT else node.owner
+            moves.append(Move(node.name, source, owner, "move"))
+        elif node.former_owner in (None, owner) and _outdated(snapshot, node.name, owner, templates.get(owner)):
+            refused = handler_fit.refusal(desired[owner]["spec"]["template"], node)
+            if refused is None:
+                moves.append(Move(node.name, owner, owner, "replace"))
+            elif node.former_owner is None or not node.ready:
+                unreplaced.setdefault(refused, []).append(node.name)
+            else:
+                moves.append(Move(node.name, owner, owner, "finish"))
+        elif node.former_owner is not None:
+            if node.ready:
+                moves.append(Move(node.name, node.former_owner, owner, "finish"))
+            else:
+                unproven.append(node.name)
+    findings = []
+    if unproven:
+        findings.append(
+            warning(
+                "handover_held_back",
+                f"{len(unproven)} node(s) have a new handler that was never proven, and cannot be proven now because the nodes "
+                f"are not Ready: {listed(unproven)}.",
+            )
+        )
+    for reason, nodes in unreplaced.items():
+        findings.append(
+            warning(
+                "replacement_held_back",
+                f"{len(nodes)} node(s) run a handler made from an old template, which stays because {reason}: {listed(nodes)}.",
+            )
+        )
+    order: dict[str, int] = {"finish": 0, "move": 1, "replace": 2}
+    held = frozenset({*assigned.blocked, *unproven, *itertools.chain(*unreplaced.values())})
+    return tuple(sorted(moves, key=lambda m: order[m.action])), findings, held
+
+
+def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -> bool:
+    if template is None:
+        return False
+    daemonset = names.pool_daemonset_name(owner)
+    pods = [p for p in snapshot.handlers.get(node, ()) if p.daemonset == daemonset and not p.terminating]
+    return any(pod.template != template for pod in pods)
+
+
+def members(snapshot: Snapshot, assigned: assignment.Assignment) -> tuple[waves.Member, ...]:
+    """The nodes that waves are made of: all that pools have or will have, whether they are done or not."""
+    members = []
+    for node in snapshot.nodes.values():
+        wanted = assigned.wanted[node.name]
+        if wanted != names.PRIMARY:
+            members.append(waves.Member(node.name, node.labels, wanted))
+        elif node.owner != names.PRIMARY or node.former_owner is not None:
+            former = node.owner if node.owner not in (names.PRIMARY, names.IN_TRANSIT) else node.former_owner
+            members.append(waves.Member(node.name, node.labels, former or names.PRIMARY, leaving=True))
+    return tuple(members)
+
+
+def by_wave(
+    moves: t.Sequence[Move],
+    held: t.Collection[str],
+    groups: t.Iterable[waves.Group],
+    assigned: assignment.Assignment,
+    snapshot: Snapshot,
+    options: Options,
+) -> tuple[Wave, ...]:
+    """All waves, with what is left to do in each.
+
+    :param held: the nodes that should change but cannot now.
+    """
+    in_waves = []
+    for number, group in enumerate(groups, 1):
+        nodes = set(group.nodes)
+        of_wave = [move for move in moves if move.node in nodes]
+        batches = _batches(of_wave, assigned, snapshot, options)
+        in_waves.append(Wave(group.name, number, group.nodes, batches, len(nodes.intersection(held))))
+    return tuple(in_waves)
+
+
+def batches_of(in_waves: t.Iterable[Wave]) -> tuple[tuple[Move, ...], ...]:
+    """What is left to do in all these waves, in order."""
+    return tuple(batch for wave in in_waves for batch in wave.batches)
+
+
+def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Options) -> tuple[Wave, ...]:
+    """The waves together with those that an earlier run began and did not prove.
+
+    An open wave whose nodes make up a wave of this plan is that wave. Any other is added as nothing but a gate, after the last
+    wave that changes one of its nodes.
+    """
+    merged = list(in_waves)
+    for wave in _open_waves(snapshot, options):
+        nodes = tuple(node for node in wave.nodes if node in snapshot.nodes)
+        same = [index for index, other in enumerate(merged) if set(other.nodes) == set(nodes) and not other.gate_only]
+        if same:
+            merged[same[0]] = replace(merged[same[0]], open=wave.id)
+        elif nodes:
+            name = waves.unused(f"{wave.name}, begun before", [other.name for other in merged])
+            touching = [number for number, other in enumerate(merged, 1) if other.touches(nodes)]
+            merged.insert(max(touching, default=0), Wave(name, 0, nodes, (), open=wave.id, gate_only=True))
+    return tuple(replace(wave, number=number) for number, wave in enumerate(merged, 1))
+
+
+def _open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, ...]:
+    """The open waves of runs that led to the same place: that brought a list, or went back to the same former list."""
+    if not snapshot.complete or options.skip_pending_gates:
+        return ()
+    return tuple(wave for wave in history.recorded_in(snapshot).waves if wave.back_to == options.back_to)
+
+
+def pending_gates(in_waves: t.Iterable[Wave]) -> t.Iterator[Finding]:
+    for wave in in_waves:
+        if wave.open is not None:
+            yield note(
+                "gate_pending",
+                f"An earlier run began wave {wave.number} ({wave.name}), and its gate has not passed since: it must pass before "
+                "this run goes on. Problems that existed before the wave do not count; to accept those that exist now, set "
+                "virtpools_skip_pending_gates.",
+            )
+
+
+def early_replacements(
+    snapshot: Snapshot, in_waves: t.Sequence[Wave], desired: t.Mapping[str, KubeObject]
+) -> t.Iterator[Finding]:
+    """Handlers that were replaced before their wave.
+
+    With the update strategy OnDelete, the DaemonSet controller makes every new pod from the present template (Kubernetes).
+    """
+    unfinished: set[str] = set()
+    for wave in in_waves:
+        templates = {pool: daemonsets.template_of(desired[pool]) for pool in unfinished}
+        early = [
+            node
+            for node in wave.nodes
+            if (pool := snapshot.nodes[node].owner) in unfinished
+            and any(pod.template == templates[pool] for pod in snapshot.handlers.get(node, ()))
+        ]
+        if early:
+            yield warning(
+                "handler_replaced_early",
+                f"{len(early)} node(s) of wave {wave.number} ({wave.name}) already run a handler from the new template, while an "
+                f"earlier wave is not done: {listed(early)}. The old handler crashed or was deleted, or the node joined meanwhile.",
+            )
+        unfinished |= {move.target for batch in wave.batches for move in batch if move.action == "replace"}
+
+
+def _batches(
+    moves: t.Sequence[Move], assigned: assignment.Assignment, snapshot: Snapshot, options: Options
+) -> tuple[tuple[Move, ...], ...]:
+    """Moves in groups that run side by side: of every pool as many nodes as max_unavailable allows, or a single node where
+    VMs are migrated away first."""
+    queues: dict[str, list[Move]] = {}
+    for move in moves:
+        queues.setdefault(_pool_of(move), []).append(move)
+    wanted = collections.Counter(assigned.wanted.values())
+    owned = collections.Counter(node.owner for node in snapshot.nodes.values())
+    limits = {pool: options.unavailable_of(max(wanted[pool], owned[pool])) for pool in queues}
+    order = {move.node: number for number, move in enumerate(moves)}
+    batches = []
+    while any(queues.values()):
+        batch = []
+        for pool, queue in queues.items():
+            batch += queue[: limits[pool]]
+            del queue[: limits[pool]]
+        batches.append(tuple(sorted(batch, key=lambda move: order[move.node])))
+    if options.drain.vms == "migrate":
+        # Else VMs would be migrated from one node of the batch to another: the scheduler prefers emptied nodes.
+        return tuple((move,) for batch in batches for move in batch)
+    return tuple(batches)
+
+
+def _pool_of(move: Move) -> str:
+    """The pool that counts a move as unavailable: the one that gets the node or, when the primary gets it, loses it."""
+    return move.target if move.target != names.PRIMARY else move.source

@@ -1,0 +1,7 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What users write about pools: the pool model, its selector criteria, the validation, and the dialects that the
+pools may be written in. To add a pool field, a criterion or a dialect, start here.
+"""

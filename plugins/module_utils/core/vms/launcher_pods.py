@@ -1,0 +1,309 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Launcher pods as values: what they ask for, the launcher images they have, and the nodes they can go to."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..base import names
+from ..base.findings import listed
+from ..base.frozen import FrozenMap
+from ..base.objects import KubeObject, canonical_json, condition, field
+from ..base.selectors import Requirement, node_selector_matches, untolerated
+from ..kubevirt.snapshot import Node
+from ..pools.criteria import PodAttributes
+from ..pools.model import Pool
+from .mapping import Table
+
+_VMI_KIND = "VirtualMachineInstance"
+_VMI_ANNOTATION = "kubevirt.io/domain"
+_VMI_LABEL = "vm.kubevirt.io/name"
+
+_LAUNCHER_CONTAINERS = frozenset({names.COMPUTE, "guest-console-log", "container-disk-binary"})
+_VIRTIOFS = "virtiofs-"
+_LAUNCHER_VOLUME = "launcher-volume"
+
+
+def is_launcher(pod: KubeObject) -> bool:
+    """Whether a pod has the label of launcher pods."""
+    labels = pod["metadata"].get("labels") or {}
+    return bool(labels.get(names.KUBEVIRT_LABEL) == names.LAUNCHER)
+
+
+@dataclass(frozen=True)
+class LauncherPod:
+    """What we need of a launcher pod.
+
+    ``launcher_images`` maps every place that has a launcher image (``container compute``, ``init container
+    guest-console-log``, ``volume launcher-volume``) to that image. The launcher policy writes ``stock`` and
+    ``pool_env`` into variables of ``compute``; ``policy_annotation`` is an annotation, which anybody may write.
+    ``vmi_uid`` is None for a pod that no VMI controls: virt-controller did not make it. ``migration`` is the uid of
+    the migration whose target the pod is. ``unschedulable`` is the scheduler's reason why the pod has no node.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    vmi: str
+    vmi_uid: str | None
+    phase: str
+    terminating: bool
+    created: str
+    node: str
+    migration: str | None
+    attributes: PodAttributes
+    launcher_images: t.Mapping[str, str]
+    stock: str | None
+    pool_env: str | None
+    policy_annotation: str | None
+    placement: Placement
+    unschedulable: str | None
+    native_pool: str | None = None
+    """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
+
+    @classmethod
+    def of(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
+        """The launcher pod that an object is. ``namespace_labels`` are the labels of its namespace, if known."""
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        annotations = metadata.get("annotations") or {}
+        variables = _variables(spec)
+        vmi, vmi_uid = _vmi(metadata)
+        return cls(
+            namespace=metadata.get("namespace", ""),
+            name=metadata.get("name", ""),
+            uid=metadata.get("uid", ""),
+            vmi=vmi,
+            vmi_uid=vmi_uid,
+            phase=status.get("phase", ""),
+            terminating=bool(metadata.get("deletionTimestamp")),
+            created=metadata.get("creationTimestamp") or "",
+            node=spec.get("nodeName") or "",
+            migration=(metadata.get("labels") or {}).get(names.MIGRATION_LABEL),
+            attributes=PodAttributes.of_pod(pod, namespace_labels),
+            launcher_images=FrozenMap(dict(_launcher_images(spec))),
+            stock=variables.get(names.STOCK_IMAGE_ENV),
+            pool_env=variables.get(names.POOL_ENV),
+            policy_annotation=annotations.get(names.POLICY_ANNOTATION),
+            placement=Placement.of_spec(spec),
+            unschedulable=_unschedulable(pod),
+            native_pool=next((annotations[key] for key in names.NATIVE_POOL_LABELS if key in annotations), None),
+        )
+
+    def images_of(self, *, compute_only: bool) -> t.Mapping[str, str]:
+        """The launcher images by place; with ``compute_only`` that of the container ``compute`` alone."""
+        if not compute_only:
+            return self.launcher_images
+        return {place: image for place, image in self.launcher_images.items() if place == f"container {names.COMPUTE}"}
+
+    @property
+    def ended(self) -> bool:
+        """Whether its guest is gone or was migrated away."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
+    """The places of launcher images, found by name: a webhook may have replaced any image."""
+    for containers, place in (("containers", "container"), ("initContainers", "init container")):
+        for container in spec.get(containers) or ():
+            name = container["name"]
+            if name in _LAUNCHER_CONTAINERS or name.startswith(_VIRTIOFS):
+                yield f"{place} {name}", container.get("image") or ""
+    for volume in spec.get("volumes") or ():
+        if volume["name"] == _LAUNCHER_VOLUME and volume.get("image"):
+            yield f"volume {_LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
+
+
+def _variables(spec: KubeObject) -> dict[str, str]:
+    """The variables of ``compute`` that have a plain value."""
+    return {
+        variable["name"]: variable["value"]
+        for container in spec.get("containers") or ()
+        if container["name"] == names.COMPUTE
+        for variable in container.get("env") or ()
+        if variable.get("value")
+    }
+
+
+def _vmi(metadata: KubeObject) -> tuple[str, str | None]:
+    """Name and uid of the VMI. The label has the name too, but cut to the length of a label."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == _VMI_KIND:
+            return str(reference["name"]), str(reference.get("uid", ""))
+    annotation = (metadata.get("annotations") or {}).get(_VMI_ANNOTATION)
+    return annotation or (metadata.get("labels") or {}).get(_VMI_LABEL, ""), None
+
+
+def _unschedulable(pod: KubeObject) -> str | None:
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") != "False":
+        return None
+    return scheduled.get("message") or scheduled.get("reason") or "it gives no reason"
+
+
+# What it asks of its node -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a launcher pod asks of its node, as the scheduler reads it.
+
+    ``terms`` are the required node-affinity terms as the API serves them; any one is enough. None: no such affinity.
+    """
+
+    node_selector: t.Mapping[str, str]
+    terms: tuple[KubeObject, ...] | None
+    tolerations: tuple[KubeObject, ...]
+
+    @classmethod
+    def of_spec(cls, spec: KubeObject) -> Placement:
+        """The placement in a pod's spec; a VMI's spec has the same fields."""
+        required = field(spec, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
+        return cls(
+            node_selector=FrozenMap(spec.get("nodeSelector")),
+            terms=None if required is None else tuple(required.get("nodeSelectorTerms") or ()),
+            tolerations=tuple(spec.get("tolerations") or ()),
+        )
+
+    @property
+    def key(self) -> str:
+        """The same text for equal placements."""
+        return canonical_json([dict(self.node_selector), self.terms, self.tolerations])
+
+    def requiring(self, requirement: Requirement) -> Placement:
+        """The placement with this requirement added to every term."""
+        added = requirement.to_object()
+        # An empty term matches no node; with a requirement it would match some.
+        terms = tuple(
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), added]}
+            if _has_requirements(term)
+            else term
+            for term in self.terms or ()
+        )
+        if self.terms is None:
+            terms = ({"matchExpressions": [added]},)
+        return replace(self, terms=terms)
+
+    def with_pool(self, requirement: Requirement, tolerations: t.Iterable[KubeObject] = ()) -> Placement:
+        """The placement after the launcher policy has added a pool's requirement and tolerations."""
+        return replace(self.requiring(requirement), tolerations=(*self.tolerations, *tolerations))
+
+    def without_owner(self) -> Placement:
+        """The VM's own placement: without the requirement on the owner label that a launcher policy added."""
+        if self.terms is None:
+            return self
+        # A term that loses its last requirement asked for nothing else: every node fits.
+        own = tuple(_without_owner(term) if _has_requirements(term) else term for term in self.terms)
+        freed = any(
+            _has_requirements(before) and not _has_requirements(after)
+            for before, after in zip(self.terms, own, strict=True)
+        )
+        return replace(self, terms=None if freed else own)
+
+    def unfit(self, node: Node) -> str | None:
+        """Why the scheduler keeps the pod off the node, as a clause that many nodes can share; None when the node fits.
+
+        Only labels and taints count: which nodes have room and free devices, the scheduler alone knows.
+        """
+        owner = self.owner
+        if owner is not None and not owner.matches(node.labels):
+            return f"the node affinity asks for {owner}"
+        for key, value in self.node_selector.items():
+            if node.labels.get(key) != value:
+                return f"the nodeSelector asks for {key}={value}"
+        required = None if self.terms is None else {"nodeSelectorTerms": self.terms}
+        if not node_selector_matches(required, node.labels, node.name):
+            return "no required term of the node affinity fits"
+        taints = untolerated(self.tolerations, node.taints)
+        if taints:
+            titles = (f"{taint['key']}={taint.get('value') or ''}:{taint['effect']}" for taint in taints)
+            return f"the taint {listed(titles)} is not tolerated"
+        return None
+
+    @property
+    def owner(self) -> Requirement | None:
+        """The one requirement on the owner label that every required term has; None when they differ or have none."""
+        distinct = {
+            tuple(
+                Requirement.of_object(expression)
+                for expression in term.get("matchExpressions") or ()
+                if expression["key"] == names.OWNER_LABEL
+            )
+            for term in self.terms or ()
+            if _has_requirements(term)
+        }
+        if len(distinct) != 1:
+            return None
+        (requirements,) = distinct
+        return requirements[0] if len(requirements) == 1 else None
+
+
+def _has_requirements(term: KubeObject) -> bool:
+    return bool(term.get("matchExpressions") or term.get("matchFields"))
+
+
+def _without_owner(term: KubeObject) -> KubeObject:
+    expressions = term.get("matchExpressions") or ()
+    return {**term, "matchExpressions": [e for e in expressions if e["key"] != names.OWNER_LABEL]}
+
+
+# Its launcher images ------------------------------------------------------------------------------------------------
+
+
+class LauncherImages:
+    """The launcher images that VMs can have: those of a mapping table and KubeVirt's own, ``stock``."""
+
+    def __init__(self, table: Table, stock: str) -> None:
+        self.stock = stock
+        self.known = {stock, *table.launcher_images}
+        # Thousands of VMs have few images.
+        self._copied = functools.cache(self._found_copied)
+
+    def expected(self, winner: Pool | None) -> str:
+        """The image of a VM that ``winner`` (None: no pool) gets."""
+        return (winner and winner.virt_launcher_image) or self.stock
+
+    def wrong(self, images: t.Mapping[str, str], expected: str) -> dict[str, str]:
+        """The images of a launcher pod, by place, that are certainly not the expected one."""
+        others = self._others(images, expected)
+        return {place: image for place, image in others.items() if expected not in self._copied(image)}
+
+    def unsure(self, images: t.Mapping[str, str], expected: str) -> dict[str, str]:
+        """The images, by place, that may be a copy of the expected one, and as well of another."""
+        others = self._others(images, expected)
+        return {place: image for place, image in others.items() if expected in self._copied(image)}
+
+    def _others(self, images: t.Mapping[str, str], expected: str) -> dict[str, str]:
+        return {place: image for place, image in images.items() if not self._same(image, expected)}
+
+    def _same(self, image: str, expected: str) -> bool:
+        """Whether an image is the expected one or its copy in another registry, as a mirror's webhook writes it.
+
+        Where the expected image has no digest, one that admission appended to the tag does not count.
+        """
+        if "@" not in expected:
+            image = image.partition("@")[0]
+        return image == expected or self._copied(image) == {expected}
+
+    def _found_copied(self, image: str) -> set[str]:
+        """The known images of which an unknown one may be a copy: those with which it shares most of its path, from the end."""
+        if self.knows(image):
+            return set()
+        shared = {known: _shared(image, known) for known in self.known}
+        most = max(shared.values())
+        return {known for known, parts in shared.items() if parts == most} if most else set()
+
+    def knows(self, image: str) -> bool:
+        """Whether this is KubeVirt's image or a pool's, with or without a digest that admission appended."""
+        return image in self.known or image.partition("@")[0] in self.known
+
+
+def _shared(image: str, other: str) -> int:
+    """How many parts of their paths two images have in common, counted from the end."""
+    pairs = zip(reversed(image.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,0 +1,177 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The mapping table: which launcher pods belong to which pool. Admission policies, the matcher (for prediction and
+verification) and explanations all follow this table.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+import typing as t
+import zlib
+from dataclasses import dataclass, field, replace
+
+from ..base import names
+from ..base.findings import InputErrors
+from ..base.frozen import FrozenMap
+from ..base.objects import canonical_json
+from ..base.selectors import Requirement
+from ..pools.criteria import PodAttributes, Trait
+from ..pools.model import Pool, restore_pool
+
+_LONGEST_PLAIN = 60_000
+_LONGEST = 200_000
+"""In characters. All annotations of an object together may have 256 KiB."""
+_PACKED = "zlib:"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What decides the pool of a launcher pod, its image and its nodes.
+
+    ``rules`` are the active pools that select VMs, in order and with the fields of ``_rule``; the first that matches wins.
+    ``keep_off`` and ``allow`` are all pools, active or not, by their ``unmatched``. ``canaries`` are the pools whose new
+    launcher image only VMs with CANARY_LABEL get for now, with that image (None: KubeVirt's own).
+    """
+
+    rules: tuple[Pool, ...]
+    keep_off: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    canaries: t.Mapping[str, str | None] = field(default_factory=FrozenMap)
+
+    @classmethod
+    def of(
+        cls,
+        pools: t.Iterable[Pool],
+        images: t.Mapping[str, str | None] | None = None,
+        canaries: t.Mapping[str, str | None] | None = None,
+    ) -> Table:
+        """The table of these pools.
+
+        :param images: the active pools with the launcher image that is in effect for each (None: KubeVirt's own);
+            by default all pools are active, with their own images.
+        :param canaries: the active pools whose canary VMs get another image, with that image.
+        """
+        pools = tuple(pools)
+        if images is None:
+            images = {pool.name: pool.virt_launcher_image for pool in pools}
+        canaries = canaries or {}
+        rules = tuple(
+            _rule(pool, images[pool.name]) for pool in pools if pool.selector is not None and pool.name in images
+        )
+        return cls(
+            rules=rules,
+            keep_off=tuple(sorted(pool.name for pool in pools if pool.unmatched == "keep_off")),
+            allow=tuple(sorted(pool.name for pool in pools if pool.unmatched == "allow")),
+            canaries=FrozenMap({rule.name: canaries[rule.name] for rule in rules if rule.name in canaries}),
+        )
+
+    def without(self, pools: t.Collection[str]) -> Table:
+        """The table without the rules of these pools; they still keep other VMs off."""
+        rules = tuple(rule for rule in self.rules if rule.name not in pools)
+        canaries = {name: image for name, image in self.canaries.items() if name not in pools}
+        return replace(self, rules=rules, canaries=FrozenMap(canaries))
+
+    @property
+    def needed(self) -> bool:
+        """Whether launcher pods must be changed."""
+        return bool(self.rules or self.keep_off)
+
+    def candidates(self, attributes: PodAttributes) -> t.Iterator[Pool]:
+        """The rules that could take a VM, in order. The others certainly do not."""
+        filed, others = self._index
+        found = set(others)
+        for trait in attributes.traits():
+            found.update(filed.get(trait, ()))
+        return (self.rules[number] for number in sorted(found))
+
+    @functools.cached_property
+    def _index(self) -> tuple[dict[Trait, list[int]], list[int]]:
+        """The numbers of rules by the traits that their criteria need, and those of rules with a criterion that needs none."""
+        filed: dict[Trait, list[int]] = {}
+        others = []
+        for number, rule in enumerate(self.rules):
+            needs = [criterion.needs(rule.selection) for criterion in rule.criteria]
+            if not all(needs):
+                others.append(number)
+                continue
+            for trait in {trait for of_criterion in needs for trait in of_criterion}:
+                filed.setdefault(trait, []).append(number)
+        return filed, others
+
+    @property
+    def images(self) -> dict[str, str | None]:
+        """The launcher image of every rule, by pool; None for KubeVirt's own."""
+        return {rule.name: rule.virt_launcher_image for rule in self.rules}
+
+    @property
+    def adds_pull_secrets(self) -> bool:
+        """Whether launcher pods of some pool get pull secrets."""
+        return any(rule.virt_launcher_pull_secrets for rule in self.rules)
+
+    @property
+    def launcher_images(self) -> frozenset[str]:
+        """Every launcher image that the table gives to some VM, without KubeVirt's own."""
+        return frozenset(image for image in (*self.images.values(), *self.canaries.values()) if image)
+
+    def requirement(self, winner: Pool | None) -> Requirement:
+        """The requirement on a node's owner label: the winner's nodes, or for unmatched VMs all that do not keep them off."""
+        if winner is not None:
+            return Requirement(names.OWNER_LABEL, "In", (winner.name,))
+        if not self.allow:
+            return Requirement(names.OWNER_LABEL, "DoesNotExist")
+        return Requirement(names.OWNER_LABEL, "NotIn", (*self.keep_off, names.IN_TRANSIT))
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "rules": [rule.to_object() for rule in self.rules],
+            "keepOff": list(self.keep_off),
+            "allow": list(self.allow),
+            **({"canaries": dict(self.canaries)} if self.canaries else {}),
+        }
+
+    def to_text(self) -> str:
+        """The table for MAPPING_ANNOTATION: JSON, packed when it is long, and empty when that is still too long."""
+        text = canonical_json(self.to_object())
+        if len(text) > _LONGEST_PLAIN:
+            text = _PACKED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        return text if len(text) <= _LONGEST else ""
+
+
+def _rule(pool: Pool, image: str | None) -> Pool:
+    """A pool with only the fields that decide what launcher pods get. The launcher policy and its annotation hold these,
+    and change when one of them does; a field that is not listed here stays out.
+    """
+    return Pool(
+        name=pool.name,
+        node_selector=pool.node_selector,
+        virt_launcher_image=image,
+        selector=pool.selector,
+        unmatched=pool.unmatched,
+        tolerations=pool.tolerations,
+        virt_launcher_pull_secrets=pool.virt_launcher_pull_secrets,
+    )
+
+
+def restore(text: str) -> Table:
+    """The table that ``Table.to_text`` wrote.
+
+    :raises InputErrors: when the text is no table that this release can read.
+    """
+    try:
+        if text.startswith(_PACKED):
+            text = zlib.decompress(base64.b64decode(text[len(_PACKED) :], validate=True)).decode()
+        obj = json.loads(text)
+        return Table(
+            rules=tuple(restore_pool(rule) for rule in obj["rules"]),
+            keep_off=tuple(map(str, obj["keepOff"])),
+            allow=tuple(map(str, obj["allow"])),
+            canaries=FrozenMap({pool: image and str(image) for pool, image in dict(obj.get("canaries", {})).items()}),
+        )
+    except (ValueError, TypeError, KeyError, zlib.error, binascii.Error) as error:
+        raise InputErrors([f"Annotation {names.MAPPING_ANNOTATION} holds no mapping table: {error!r}."]) from error

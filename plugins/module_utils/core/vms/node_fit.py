@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The nodes that launcher pods can go to under a mapping table, and the VMs that would lose their nodes on restart."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field, replace
+
+from ..base import names
+from ..base.findings import Finding, in_order, note, warning
+from ..kubevirt.snapshot import Node
+from ..pools.model import Pool
+from . import matching
+from .launcher_pods import LauncherPod, Placement
+from .mapping import Table
+
+_MOST_EXAMPLES = 5
+
+
+class NodeFit:
+    """Finds the nodes that fit a launcher pod under a mapping table.
+
+    Only labels and taints count: which nodes have room, the scheduler alone knows.
+    """
+
+    def __init__(self, table: Table, nodes: t.Iterable[Node]) -> None:
+        self._table = table
+        self._nodes = tuple(nodes)
+        self._by_hostname: dict[str | None, list[Node]] = {}
+        for node in self._nodes:
+            self._by_hostname.setdefault(node.labels.get(names.HOSTNAME_LABEL), []).append(node)
+
+    def of_vm(self, pod: LauncherPod) -> t.Iterator[Node]:
+        """The nodes that fit what the VM itself asks for, whatever the mapping says."""
+        return self._fitting(pod.placement.without_owner())
+
+    def mapped(self, pod: LauncherPod, winner: Pool | None) -> t.Iterator[Node]:
+        """The nodes that a new pod of the VM can go to when ``winner`` (None: no pool) gets the VM."""
+        placement = pod.placement.without_owner()
+        if winner is not None:
+            placement = replace(placement, tolerations=(*placement.tolerations, *winner.tolerations))
+        requirement = self._table.requirement(winner)
+        return (node for node in self._fitting(placement) if requirement.matches(node.labels))
+
+    def _fitting(self, placement: Placement) -> t.Iterator[Node]:
+        # Thousands of VMs, each with the name of its node in its nodeSelector, would take minutes otherwise.
+        pinned = placement.node_selector.get(names.HOSTNAME_LABEL)
+        nodes = self._nodes if pinned is None else self._by_hostname.get(pinned, ())
+        return (node for node in nodes if placement.unfit(node) is None)
+
+
+# Restart findings ---------------------------------------------------------------------------------------------------
+
+
+def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+    """A finding for each pool on whose nodes VMs run, or need to run, that do not belong to the pool.
+
+    :param nodes: all nodes, with the owners and labels that they will have.
+    :param pods: the launcher pods of the cluster, read once and not kept.
+    """
+    unschedulable = _Unschedulable(NodeFit(table, nodes.values()))
+    rescheduled_vms: dict[str, _VmNames] = {}
+    unschedulable_vms: dict[tuple[str, tuple[str, ...]], _VmNames] = {}
+    for pod in pods:
+        if pod.ended or pod.terminating or pod.vmi_uid is None:
+            continue
+        winner = matching.winner(table, pod.attributes)
+        node = nodes.get(pod.node)
+        if node is not None and table.requirement(winner).matches(node.labels):
+            continue
+        name = f"{pod.namespace}/{pod.vmi}"
+        owners = unschedulable.owners(pod, winner)
+        if owners:
+            pool = winner.name if winner is not None else ""
+            unschedulable_vms.setdefault((pool, owners), _VmNames()).add(name)
+        elif winner is None and node is not None:
+            rescheduled_vms.setdefault(node.owner, _VmNames()).add(name)
+    return in_order((*_rescheduled_findings(rescheduled_vms), *_unschedulable_findings(unschedulable_vms)))
+
+
+def _rescheduled_findings(vms_by_pool: t.Mapping[str, _VmNames]) -> t.Iterator[Finding]:
+    for pool, vms in vms_by_pool.items():
+        yield note(
+            "rescheduled_on_restart",
+            f"{vms.count} VM(s) run on nodes of pool {pool} without belonging to it ({vms}): they go on running, and start "
+            "on other nodes next time.",
+        )
+
+
+def _unschedulable_findings(groups: t.Mapping[tuple[str, tuple[str, ...]], _VmNames]) -> t.Iterator[Finding]:
+    for (pool, owners), vms in groups.items():
+        if pool:
+            yield warning(
+                "unschedulable_on_restart",
+                f"{vms.count} VM(s) belong to pool {pool}, but their own nodeSelector, node affinity and tolerations let "
+                f"them onto none of its nodes, only onto those of {', '.join(owners)} ({vms}): once stopped they find no "
+                "node. Change that in the VMs, or the pool's selector.",
+            )
+        else:
+            yield warning(
+                "unschedulable_on_restart",
+                f"{vms.count} VM(s) belong to no pool, but their own nodeSelector, node affinity and tolerations let them "
+                f"only onto nodes of {', '.join(owners)} ({vms}): once stopped they find no node. Change that in the VMs, "
+                "let the pool's selector match them, or set unmatched: allow for the pool.",
+            )
+
+
+class _Unschedulable:
+    """Finds VMs that fit some nodes, of which the mapping allows none. It keeps answers: most VMs ask for the same."""
+
+    def __init__(self, node_fit: NodeFit) -> None:
+        self._node_fit = node_fit
+        self._known: dict[tuple[str, str | None], tuple[str, ...]] = {}
+
+    def owners(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
+        """The owners of the nodes that such a VM fits; empty for a VM that the mapping gives a node."""
+        key = pod.placement.key, winner.name if winner is not None else None
+        if key not in self._known:
+            mapped = any(True for _node in self._node_fit.mapped(pod, winner))
+            owners = () if mapped else sorted({node.owner for node in self._node_fit.of_vm(pod)})
+            self._known[key] = tuple(owners)
+        return self._known[key]
+
+
+@dataclass
+class _VmNames:
+    """The number of VMs and the first few names: nobody reads thousands."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.examples) < _MOST_EXAMPLES:
+            self.examples.append(name)
+
+    def __str__(self) -> str:
+        more = self.count - len(self.examples)
+        return ", ".join(self.examples) + (f" and {more} more" if more else "")

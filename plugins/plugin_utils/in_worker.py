@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this plugin util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The action of every module: runs it in Ansible's worker process, where Ansible would start that Python on this machine.
+
+Otherwise Ansible packs the module and all that it imports into an archive, starts Python, and compiles all of it, for
+every task. That costs more than what the module does. ansible.netcommon runs its modules in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import json
+import sys
+import typing as t
+
+from ansible import constants
+from ansible.module_utils import basic
+from ansible.plugins.action import ActionBase, normal
+from ansible.vars.clean import remove_internal_keys
+
+from . import awx
+
+try:
+    from ansible.module_utils.common.json import Direction, get_module_encoder
+except ImportError:  # ansible-core before 2.19
+    get_module_encoder = None
+
+PROFILE = "legacy"
+WITHOUT_RUN = ("cluster_info",)
+"""Modules that have no option run_by."""
+PLUGINS = "ansible_collections.virtpools.kubevirt.plugins"
+
+# Once, before workers are forked.
+importlib.import_module(f"{PLUGINS}.module_utils._module")
+
+
+class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no types
+    def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        variables = task_vars or {}
+        self._name_job(variables)
+        if not self._is_at_home(variables):
+            return t.cast("dict[str, t.Any]", super().run(tmp, variables))
+        result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
+        arguments = dict(self._task.args)
+        self._update_module_args(self._task.action, arguments, variables)
+        output = _run(self._module, arguments)
+        outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
+        remove_internal_keys(outcome)
+        return {**result, **outcome}
+
+    @property
+    def _module(self) -> str:
+        return str(self._task.resolved_action.rpartition(".")[2])
+
+    def _name_job(self, variables: dict[str, t.Any]) -> None:
+        """Tell the module who runs it, where only AWX's variables say so."""
+        job = awx.job(variables)
+        if job and self._module not in WITHOUT_RUN:
+            self._task.args = {"run_by": job, **self._task.args}
+
+    def _is_at_home(self, variables: dict[str, t.Any]) -> bool:
+        """Whether the module would run as this user, in this environment, with this Python, on this machine."""
+        task, interpreter = self._task, variables.get("ansible_python_interpreter")
+        elsewhere = task.async_val or task.delegate_to or self._connection.become or self._compute_environment_string()
+        return (
+            get_module_encoder is not None
+            and "profile" in inspect.signature(ActionBase._parse_returned_data).parameters  # noqa: SLF001
+            and self._connection.transport == "local"
+            and not elsewhere
+            and not constants.DEFAULT_KEEP_REMOTE_FILES  # it keeps the archive, for debugging
+            and self._templar.template(interpreter) == sys.executable
+        )
+
+
+def _run(name: str, arguments: dict[str, t.Any]) -> str:
+    """Run a module, which reads its arguments like in a process of its own, and return what it prints."""
+    encoder = get_module_encoder(PROFILE, Direction.CONTROLLER_TO_MODULE)
+    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}, cls=encoder).encode()  # noqa: SLF001
+    basic._ANSIBLE_PROFILE = PROFILE  # noqa: SLF001
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        importlib.import_module(f"{PLUGINS}.modules.{name}").main()
+    return output.getvalue()

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// Copyright (c) 2026, the virtpools.kubevirt authors
+
+package hco
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func hyperConverged(spec fields, annotation string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: fields{"metadata": fields{"namespace": "kubevirt"}, "spec": spec}}
+	if annotation != "" {
+		object.SetAnnotations(map[string]string{Annotation: annotation})
+	}
+	return object
+}
+
+func rendered(t *testing.T, spec fields, annotation string) fields {
+	t.Helper()
+	result, err := render(hyperConverged(spec, annotation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestAnnotation(t *testing.T) {
+	const one = `{"patch":"{}"}`
+	item := fields{"patch": "{}"}
+	for name, test := range map[string]struct {
+		annotation string
+		path       []string
+		want       any
+	}{
+		"add list": {`[{"op":"add","path":"/spec/customizeComponents/patches","value":[` + one + `]}]`,
+			[]string{"customizeComponents", "patches"}, []any{item}},
+		"seed, then append": {`[{"op":"add","path":"/spec/customizeComponents/patches","value":[]},` +
+			`{"op":"add","path":"/spec/customizeComponents/patches/-","value":` + one + `}]`,
+			[]string{"customizeComponents", "patches"}, []any{item}},
+		"second seed replaces": {`[{"op":"add","path":"/spec/customizeComponents/patches","value":[1,2]},` +
+			`{"op":"add","path":"/spec/customizeComponents/patches","value":[` + one + `]}]`,
+			[]string{"customizeComponents", "patches"}, []any{item}},
+		"empty a list": {`[{"op":"replace","path":"/spec/workloadUpdateStrategy/workloadUpdateMethods","value":[]}]`,
+			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{}},
+		"removing a field does nothing": {`[{"op":"remove","path":"/spec/workloadUpdateStrategy/workloadUpdateMethods"}]`,
+			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{"LiveMigrate"}},
+		"add workloads": {`[{"op":"add","path":"/spec/workloads","value":{"replicas":1}}]`,
+			[]string{"workloads", "replicas"}, int64(1)},
+	} {
+		if got := nested(rendered(t, fields{}, test.annotation), test.path...); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestDecoding compares with Go's own decoding, which is what HCO does.
+func TestDecoding(t *testing.T) {
+	const placement = `{"nodeSelector":{"a":"1","b":"2"},"tolerations":[{"key":"x","operator":"Exists"},{"key":"y"}],"affinity":` +
+		`{"podAffinity":{},"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":` +
+		`[{"key":"f","operator":"In","values":["n"]}],"matchExpressions":[{"key":"zone","operator":"In","values":["a","b"]}]},{}]}}}}`
+	for _, top := range []string{
+		`{}`, `{"nodeSelector":{"a":"3"}}`, `{"nodeSelector":{}}`, `{"tolerations":[]}`, `{"tolerations":[{"key":"z"}]}`, `{"affinity":null}`,
+		`{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":` +
+			`[{"key":"pool","operator":"DoesNotExist"},{"key":"gpu","operator":"Exists"}]}]}}}}`,
+		`{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":` +
+			`[{"key":"pool","operator":"DoesNotExist","values":[]}],"matchFields":[]}]}}}}`,
+	} {
+		var ours, patch, theirs fields
+		var decoded struct {
+			NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
+			Affinity     *corev1.Affinity    `json:"affinity,omitempty"`
+			Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
+		}
+		for text, into := range map[string]any{placement: &ours, top: &patch} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, text := range []string{placement, top} {
+			if err := json.Unmarshal([]byte(text), &decoded); err != nil {
+				t.Fatal(err)
+			}
+		}
+		written, err := json.Marshal(decoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(written, &theirs); err != nil {
+			t.Fatal(err)
+		}
+		if got := withoutEmptyLists(overlay(ours, patch)); !reflect.DeepEqual(got, any(theirs)) {
+			t.Errorf("%s:\n%v, want\n%v", top, got, theirs)
+		}
+	}
+}
+
+func TestBadAnnotation(t *testing.T) {
+	for annotation, want := range map[string]string{
+		`[{`: "unexpected end",
+		`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`:                 "can only modify spec fields",
+		`[{"op":"test","path":"/spec/productName","value":"b"}]`:                 "failed",
+		`[{"op":"add","path":"/spec/workloads/nodePlacement","value":{}}]`:       "missing path",
+		`[{"op":"add","path":"/spec/customizeComponents/patches/-","value":{}}]`: "missing path",
+	} {
+		if _, err := render(hyperConverged(fields{}, annotation)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", annotation, err, want)
+		}
+	}
+}
+
+func TestNativeFields(t *testing.T) {
+	placement := fields{"nodeSelector": fields{"a": "b"}}
+	none := fields{"workloadUpdateMethods": []any{}}
+	for name, spec := range map[string]fields{
+		"v1": {
+			"virtualization": fields{"workloadUpdateStrategy": none},
+			"deployment":     fields{"nodePlacements": fields{"workload": placement}},
+			"featureGates":   []any{fields{"name": "downwardMetrics"}, fields{"name": "unknown"}},
+		},
+		"v1beta1": {
+			"workloadUpdateStrategy": none, "workloads": fields{"nodePlacement": placement},
+			"featureGates": fields{"downwardMetrics": true, "unknown": true},
+		},
+	} {
+		got := rendered(t, spec, "")
+		if methods := nested(got, "workloadUpdateStrategy", "workloadUpdateMethods"); !reflect.DeepEqual(methods, []any{}) {
+			t.Errorf("%s: methods %v", name, methods)
+		}
+		if place := nested(got, "workloads", "nodePlacement"); !reflect.DeepEqual(place, any(placement)) {
+			t.Errorf("%s: placement %v", name, place)
+		}
+		gates := nested(got, "configuration", "developerConfiguration", "featureGates").([]any)
+		if len(gates) != 10 || gates[3] != "DownwardMetrics" {
+			t.Errorf("%s: gates %v", name, gates)
+		}
+	}
+}
+
+func TestNullIsTheDefault(t *testing.T) {
+	spec := fields{"virtualization": fields{"workloadUpdateStrategy": fields{"workloadUpdateMethods": nil}}}
+	got := nested(rendered(t, spec, ""), "workloadUpdateStrategy", "workloadUpdateMethods")
+	if !reflect.DeepEqual(got, []any{"LiveMigrate"}) {
+		t.Errorf("methods %v", got)
+	}
+}

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Native mode on each build of KubeVirt with pools of its own: the whole way of a user, and what is refused before it begins.
+
+One cluster for each build; the tests run in order. What builds do is played by the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from full_dump import differences, dump, ours
+
+import playbooks
+from local_cluster import Fleet, Nodes
+from local_cluster.kubevirt import works
+from playbooks import Run
+from scene import Object, Scene
+from watcher import Watcher
+
+DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+VMS = "team-a"
+FLEET = Fleet.of(
+    Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "4"}),
+    Nodes(name="edge-00", labels={"accelerator": "edge"}),
+    Nodes(name="plain-00", labels={"tier": "gold"}),
+)
+STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
+QUICK = {"virtpools_mode": "native", "virtpools_settle_timeout": 300}
+
+
+@dataclass(frozen=True)
+class Build:
+    """What stories must know of a build. ``labelled``: what names the pool of a launcher pod; ``forgotten``: containers of a pool's
+    handler that keep the stock image."""
+
+    name: str
+    labelled: str
+    selectors: dict[str, Object]
+    forgotten: bool = False
+
+
+BY_VM = {"gpu": {"deviceNames": [DEVICE]}, "edge": {"vmLabels": {"matchLabels": {"site": "edge"}}}}
+BY_NODES = {name: {"matchNodeSelector": True} for name in BY_VM}
+BUILDS = (
+    Build("additionalVirtHandlers", "kubevirt.io/handler-pool", BY_NODES),
+    Build("virtHandlerPools", "kubevirt.io/handler-pool", BY_VM),
+    Build("WorkerPool", "kubevirt.io/worker-pool", BY_VM, forgotten=True),
+)
+
+# The pool of each VM by its device, its label, and its nodeSelector; none for KubeVirt's own launcher image.
+POOL_OF = {
+    "additionalVirtHandlers": {"by-device": "", "by-label": "", "by-node": "gpu", "of-none": ""},
+    "virtHandlerPools": {"by-device": "gpu", "by-label": "edge", "by-node": "", "of-none": ""},
+    "WorkerPool": {"by-device": "gpu", "by-label": "edge", "by-node": "", "of-none": ""},
+}
+GPUS = {"gpus": [{"name": "gpu0", "deviceName": DEVICE}]}
+
+
+def vm(name: str, devices: Object | None = None, labels: Object | None = None, **spec: Any) -> Object:
+    """Return a running VM as its owner writes it."""
+    disks = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    volumes = [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:42"}}]
+    domain = {"devices": {**disks, **(devices or {})}, "memory": {"guest": "64Mi"}}
+    template = {"metadata": {"labels": labels or {}}, "spec": {"domain": domain, "volumes": volumes, **spec}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": VMS},
+        "spec": {"runStrategy": "Always", "template": template},
+    }
+
+
+MACHINES = [
+    vm("by-device", GPUS),
+    vm("by-label", labels={"site": "edge"}),
+    vm("by-node", nodeSelector={"accelerator": "gpu"}),
+    vm("of-none", nodeSelector={"tier": "gold"}),
+]
+
+
+class Story(Scene):
+    """A cluster of one build, and what its user does and sees."""
+
+    def __init__(self, build: Build, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.build = build
+
+    def pool(self, name: str, tag: str = "", **fields: Any) -> Object:
+        """Return a pool in our own form, as far as the build can say it."""
+        return {
+            "name": name,
+            "nodeSelector": {"accelerator": name},
+            "virtHandlerImage": f"registry.example/virt-handler:v1.9.0-{name}{tag}",
+            "virtLauncherImage": f"registry.example/virt-launcher:v1.9.0-{name}{tag}",
+            "selector": self.build.selectors[name],
+            "unmatched": "allow",
+            **fields,
+        }
+
+    def pools(self) -> list[Object]:
+        return [self.pool("gpu"), self.pool("edge")]
+
+    def play(self, playbook: str, pools: list[Object] | None = None, *arguments: str, **variables: Any) -> Run:
+        return playbooks.run(playbook, self.writer.kubeconfig, pools, *arguments, **{**QUICK, **variables})
+
+    def again(self, pools: list[Object], **variables: Any) -> None:
+        """Run site once more, which must write nothing."""
+        with self.no_writes():
+            run = self.play("site", pools, **variables).succeeded()
+        assert run.changed == 0, str(run)
+
+    def start_vms(self) -> None:
+        # An additionalVirtHandlers build has restarted virt-api.
+        self.cluster.wait(lambda: works(self.cluster), 60, "KubeVirt to answer")
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": VMS}}
+        for obj in (namespace, *MACHINES):
+            self.apply(obj)
+        self.cluster.wait(lambda: len(self.launchers()) == len(MACHINES), 90, "all VMs to run", interval=0.5)
+
+    def launchers(self) -> dict[str, Object]:
+        """Return the launcher pods of VMs that run, by the names of the VMs."""
+        alive = "--field-selector=status.phase=Running"
+        pods = self.get("pods", "-n", VMS, "-l", "kubevirt.io=virt-launcher", alive)["items"]
+        running = {
+            each["metadata"]["name"]: each["status"].get("nodeName")
+            for each in self.get("vmis", "-n", VMS)["items"]
+            if each.get("status", {}).get("phase") == "Running"
+        }
+        named = {pod["metadata"]["labels"]["vm.kubevirt.io/name"]: pod for pod in pods}
+        return {name: pod for name, pod in named.items() if running.get(name) == pod["spec"].get("nodeName")}
+
+    def handler_images(self, node: str) -> dict[str, str]:
+        """Return the image of each container of the one handler of a node."""
+        pods = self.get("pods", "-l", "kubevirt.io=virt-handler")["items"]
+        (pod,) = [pod for pod in pods if pod["spec"].get("nodeName") == node]
+        return {
+            each["name"]: each["image"] for place in ("initContainers", "containers") for each in pod["spec"][place]
+        }
+
+    def names(self) -> list[str]:
+        """Return the names of all DaemonSets of handlers."""
+        return sorted(each["metadata"]["name"] for each in self.get("daemonsets")["items"])
+
+    def refusing(self, said: str | None) -> None:
+        """Let the build's webhook refuse every change of pools with this message; None: no more."""
+        self.patch("kubevirt/kubevirt", merge={"metadata": {"annotations": {"agent.virtpools.io/refuse": said}}})
+
+
+@pytest.fixture(scope="module", params=BUILDS, ids=lambda build: build.name)
+def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
+    story = Story(request.param, start_cluster(FLEET, native=request.param.name))
+    story.wait_until_settled()
+    return story
+
+
+@pytest.fixture(scope="module")
+def before(story: Story) -> dict[str, Object]:
+    """Return the cluster as it was before it had pools."""
+    return state(story)
+
+
+def state(story: Story) -> dict[str, Object]:
+    """Return everything in the cluster, without the former templates of Deployments that Kubernetes keeps and counts."""
+    objects = {key: obj for key, obj in dump(story.cluster).items() if not key.startswith("replicasets.apps ")}
+    for obj in objects.values():
+        if obj["kind"] == "Deployment":
+            obj["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+    return objects
+
+
+def test_check_mode_says_what_would_be_done_and_writes_nothing(story: Story, before: dict[str, Object]) -> None:
+    with story.no_writes():
+        run = story.play("site", story.pools(), "--check").succeeded()
+    changes = "\n".join(run.changes)
+    assert "Node gpu-00: primary -> gpu" in changes
+    assert "Node edge-00: primary -> edge" in changes
+    assert state(story) == before
+
+
+def several(story: Story) -> Object:
+    """Return a pool that selects by two labels, which no node has together."""
+    return story.pool("gpu", nodeSelector={"accelerator": "gpu", "tier": "gold"})
+
+
+def test_a_list_that_would_leave_nodes_without_a_handler_is_refused(story: Story) -> None:
+    with story.no_writes():
+        said = story.play("site", [several(story), story.pool("edge")]).refused()
+    assert "2 node(s) would have no handler (gpu-00, gpu-01)" in said
+    assert "1 node(s) would have no handler (plain-00)" in said
+
+
+def test_the_list_that_was_refused_does_leave_these_nodes_without_a_handler(story: Story) -> None:
+    """What the refusal says is true of the build, as far as the agent plays it well."""
+    if story.build.name != "virtHandlerPools":
+        pytest.skip("once is enough: all builds exclude the primary in the same way")
+    pool = {key: value for key, value in several(story).items() if key != "unmatched"}
+    gates = story.kubevirt()["spec"]["configuration"]["developerConfiguration"].get("featureGates")
+    _write(story, [pool], [*(gates or ()), "VirtHandlerPools"])
+    story.cluster.wait(lambda: {*story.handlers()} == {"edge-00"}, 60, "nodes without a handler", interval=0.5)
+    _write(story, None, gates)
+    story.cluster.wait(lambda: len(story.handlers()) == 4, 60, "handlers on all nodes", interval=0.5)
+    story.wait_until_settled()
+
+
+def _write(story: Story, pools: list[Object] | None, gates: list[str] | None) -> None:
+    configuration = {"developerConfiguration": {"featureGates": gates}}
+    story.patch("kubevirt/kubevirt", merge={"spec": {"virtHandlerPools": pools, "configuration": configuration}})
+
+
+def test_what_the_webhook_of_the_build_says_is_said_before_anything_is_written(story: Story) -> None:
+    story.refusing("no pools on Mondays")
+    try:
+        marker = story.cluster.audit_marker()
+        said = story.play("site", story.pools()).refused()
+        assert "no pools on Mondays" in said
+        assert [line for line in story.writes(marker) if "lease" not in line.lower()] == []
+    finally:
+        story.refusing(None)
+
+
+def test_site_brings_the_pools_and_a_second_run_writes_nothing(story: Story) -> None:
+    with Watcher(story.cluster) as watcher:
+        story.play("site", story.pools()).succeeded()
+        watcher.stop()
+    assert watcher.without_ready_handler == []
+    assert watcher.handlers == {
+        "gpu-00": ["virt-handler-gpu"],
+        "gpu-01": ["virt-handler-gpu"],
+        "edge-00": ["virt-handler-edge"],
+        "plain-00": ["virt-handler"],
+    }
+    images = story.handler_images("gpu-00")
+    assert images["virt-handler"] == "registry.example/virt-handler:v1.9.0-gpu"
+    assert images["virt-launcher"] == (STOCK if story.build.forgotten else "registry.example/virt-launcher:v1.9.0-gpu")
+    story.again(story.pools())
+
+
+def test_vms_get_the_image_and_the_nodes_of_their_pool(story: Story) -> None:
+    story.start_vms()
+    for name, pod in story.launchers().items():
+        pool = POOL_OF[story.build.name][name]
+        images = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
+        assert images["compute"] == (f"registry.example/virt-launcher:v1.9.0-{pool}" if pool else STOCK), name
+        assert pod["metadata"]["annotations"].get(story.build.labelled, "") == pool, name
+        if pool:
+            assert pod["spec"]["nodeName"].startswith(f"{pool}-"), name
+    story.play("verify").succeeded()
+    for name, pool in POOL_OF[story.build.name].items():
+        said = story.module("launcher_explain_info", vm=f"{VMS}/{name}")
+        assert not said.get("failed"), said
+        assert (said["build"], said["pool"]) == (story.build.name, pool or "primary"), said["text"]
+
+
+def test_another_list_brings_another_image_and_takes_a_pool_away(story: Story) -> None:
+    newer = [story.pool("gpu", "-2")]
+    with Watcher(story.cluster) as watcher:
+        story.play("site", newer, virtpools_prune=True).succeeded()
+        watcher.stop()
+    assert watcher.handlers["edge-00"] == ["virt-handler"]
+    assert watcher.without_ready_handler == []
+    assert story.names() == ["virt-handler", "virt-handler-gpu"]
+    assert story.handler_images("gpu-01")["virt-handler"] == "registry.example/virt-handler:v1.9.0-gpu-2"
+    story.again(newer, virtpools_prune=True)
+
+
+def test_after_remove_the_cluster_is_as_it_was(story: Story, before: dict[str, Object]) -> None:
+    story.cluster.kubectl("delete", "namespace", VMS, "--wait=true", "--timeout=300s")
+    story.play("remove", virtpools_remove="all").succeeded()
+    story.wait_until_settled()
+    assert story.names() == ["virt-handler"]
+    for node in ("gpu-00", "gpu-01", "edge-00"):
+        # Some builds bring the primary back before the pool's handlers have gone, and the agent notes that.
+        story.cluster.set_node_annotation(node, "agent.virtpools.io/two-handlers", None)
+    assert differences(before, state(story)) == {}
+    assert ours(story.cluster) == []

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Launcher images that need a pull secret, on nodes whose kubelets ask every pod for one. The tests run in order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from local_cluster import Fleet, Nodes
+from scene import OWNER, Object, Scene, pool
+
+NODE = "gpu-00"
+IMAGE = "private.example/virt-launcher:v1.9.0-gpu"
+REGISTRY = "agent.virtpools.io/registry"
+GPU = pool(
+    "gpu",
+    "gpu",
+    virtLauncherImage=IMAGE,
+    selector={"vmLabels": {"matchLabels": {"workload": "gpu"}}},
+    imagePullSecrets=[{"name": "registry"}],
+)
+WITH_SECRET = {**GPU, "virtLauncherPullSecrets": [{"name": "launchers"}]}
+
+
+class Story(Scene):
+    """A cluster with Secrets, and VMs that only the pool takes."""
+
+    def secret(self, namespace: str, name: str) -> None:
+        self.cluster.kubectl("create", "secret", "generic", "-n", namespace, name, "--from-literal=a=b")
+
+    def create_vm(self, namespace: str) -> None:
+        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+        metadata = {"name": "vm", "namespace": namespace, "labels": {"workload": "gpu"}}
+        domain = {"devices": {}, "resources": {"requests": {"memory": "64Mi"}}}
+        self.apply({**kind, "metadata": metadata, "spec": {"domain": domain}})
+
+    def launcher(self, namespace: str) -> Object:
+        pods = self.cluster.kubectl("get", "pods", "-n", namespace, "-l", "kubevirt.io=virt-launcher", "-o", "json")
+        return dict(next(iter(json.loads(pods)["items"]), {}))
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
+    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1))
+    story = Story(start_cluster(fleet))
+    story.secret("kubevirt", "registry")
+    story.cluster.kubectl("create", "namespace", "without")
+    return story
+
+
+def test_a_pool_whose_launcher_pods_could_not_start_takes_no_node(story: Story) -> None:
+    error = story.site([GPU]).refused()
+    assert "launcher pods would not start on 2 of 2" in error
+    assert "only those of its virtLauncherPullSecrets (none)" in error
+    assert f"{NODE}: image {IMAGE} cannot be pulled: ImagePullBackOff" in error
+    assert story.owners() == {}
+    assert IMAGE not in story.cluster.kubectl("get", "mutatingadmissionpolicies", "-o", "json")
+    # The handler's own pull secret was enough to bring the image.
+    images = [name for each in story.get("node", NODE)["status"]["images"] for name in each["names"]]
+    assert IMAGE in images
+
+
+def test_a_pull_secret_that_is_missing_is_found_before_a_node_moves(story: Story) -> None:
+    error = story.site([WITH_SECRET]).refused()
+    assert "virtLauncherPullSecrets (launchers)" in error
+    assert story.owners() == {}
+
+
+def test_vms_start_with_the_pull_secret_of_their_namespace(story: Story) -> None:
+    for namespace in ("kubevirt", "default"):
+        story.secret(namespace, "launchers")
+    story.site([WITH_SECRET]).succeeded()
+    assert story.owners() == {NODE: "gpu", "gpu-01": "gpu"}
+    for namespace in ("default", "without"):
+        story.create_vm(namespace)
+    story.cluster.wait(
+        lambda: story.launcher("default").get("status", {}).get("phase") == "Running", 60, "the VM to run"
+    )
+    pod = story.launcher("default")
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "launchers"}]
+    assert {each["image"] for each in pod["spec"]["containers"]} == {IMAGE}
+    assert pod["metadata"]["annotations"][OWNER] == "gpu"
+    # A pull secret that is not there does no harm, and no good.
+    story.cluster.wait(lambda: "ErrImagePull" in json.dumps(story.launcher("without")), 60, "the other VM to wait")
+    story.settled([WITH_SECRET])
+
+
+def test_nodes_with_credentials_of_their_own_need_no_pull_secret(story: Story) -> None:
+    new = {**GPU, "virtHandlerImage": f"{GPU['virtHandlerImage']}-2"}
+    assert "launcher pods would not start on 2 of 2" in story.site([new]).refused()
+    for name in (NODE, "gpu-01"):
+        story.cluster.set_node_annotation(name, REGISTRY, "trusted")
+    story.site([new]).succeeded()
+    assert story.handlers()[NODE] == [new["virtHandlerImage"]]
+    story.cluster.wait(
+        lambda: story.launcher("without").get("status", {}).get("phase") == "Running", 60, "the other VM to run"
+    )

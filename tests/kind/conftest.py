@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""The cluster of the molecule scenario kind, after its converge. Each test leaves it as it found it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Helpers of the tests on the control plane, and ours.
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kind_cluster import registry
+from kind_cluster.cluster import KindCluster
+from playbooks import RunningPlaybook
+from room import Room
+
+REPORT = Path(__file__).parents[2] / ".build" / "test-kind.jsonl"
+
+
+@pytest.fixture(scope="session")
+def kind() -> Iterator[KindCluster]:
+    kubeconfig = os.environ.get("K8S_AUTH_KUBECONFIG")
+    if not kubeconfig:
+        pytest.exit("These tests run in the side effects of a molecule scenario: make test-kind.", returncode=2)
+    cluster = KindCluster(os.environ["VIRTPOOLS_KIND_CLUSTER"], Path(kubeconfig))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def private(kind: KindCluster) -> Iterator[registry.Registry]:
+    """Return a registry with passwords that all nodes can reach."""
+    started = registry.Registry.start(kind.name)
+    for node in kind.nodes:
+        started.known_to(node)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def room(kind: KindCluster) -> Room:
+    return Room(kind)
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(room: Room) -> Iterator[None]:
+    yield
+    RunningPlaybook.kill_leftovers()
+    room.restore()
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Return a function that writes down what a story measured, one line of JSON for each call."""
+
+    def write(**measured: Any) -> None:
+        REPORT.parent.mkdir(exist_ok=True)
+        with REPORT.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"story": request.node.name, **measured}) + "\n")
+
+    return write

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Images that a kubelet must pull: missing ones, private ones, with and without credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kind_cluster.registry import Registry, pull_secret
+from room import GPU, OWNER, Room, Watcher, l4
+
+Report = Callable[..., None]
+
+
+def test_an_image_that_cannot_be_pulled_moves_no_node(room: Room, private: Registry) -> None:
+    error = room.site([GPU, l4(handler="private.example/virt-handler:missing")]).refused()
+    assert "private.example/virt-handler:missing" in error
+    assert room.owners().get(room.l4_node) is None
+    room.has_one_handler(room.l4_node, room.stock["virt-handler"])
+
+
+def test_a_node_whose_handler_cannot_be_pulled_goes_back(room: Room, private: Registry, report: Report) -> None:
+    """Without the pull beforehand, only the handler's own pod finds out."""
+    node = room.l4_node
+    missing = l4(handler="private.example/virt-handler:missing")
+    with Watcher(room.kind) as watcher:  # type: ignore[arg-type]
+        run = room.site([GPU, missing], virtpools_prepull=False)
+    error = run.refused()
+    assert "returned" in error or "back" in error, error
+    assert watcher.crowded == []
+    assert watcher.nodes[node].owners == ["primary", "in_transit", "l4", "in_transit", "primary"]
+    room.has_one_handler(node, room.stock["virt-handler"])
+    room.kind.wait(lambda: room.is_well(node), 300, f"the primary handler on {node} to be well")
+    report(gap=round(watcher.gaps()[node], 1), error=error)
+
+
+@pytest.fixture
+def secrets(room: Room) -> None:
+    for name, namespace in (("handlers", "kubevirt"), ("launchers", "kubevirt"), ("launchers", "default")):
+        room.apply(pull_secret(name, namespace))
+
+
+def test_private_images(room: Room, private: Registry, secrets: None, report: Report) -> None:
+    """The handler's pull secret brings both images; launcher pods need one of their own, as docs/launcher-images.md says."""
+    node = room.l4_node
+    handler, launcher = (
+        private.push(room.stock[what], f"{what}:private") for what in ("virt-handler", "virt-launcher")
+    )
+    pool = l4(handler, launcher, imagePullSecrets=[{"name": "handlers"}])
+    refused = room.site([GPU, pool]).refused()
+    assert "launcher pods would not start" in refused
+    assert room.get("node", node)["metadata"]["labels"].get(OWNER) is None
+
+    room.site([GPU, {**pool, "virtLauncherPullSecrets": [{"name": "launchers"}]}]).succeeded()
+    room.has_one_handler(node, handler)
+    room.kind.kubectl("delete", "namespace", "without", "--ignore-not-found")
+    room.kind.kubectl("create", "namespace", "without")
+    room.create_vm("with", "l4", "default")
+    room.create_vm("without", "l4", "without")
+
+    def reason(name: str, namespace: str) -> str:
+        pod = room.launcher(name, namespace)
+        states = {each["name"]: each["state"] for each in (pod or {}).get("status", {}).get("containerStatuses", [])}
+        state = states.get("compute", {})
+        return "running" if "running" in state else str(state.get("waiting", {}).get("reason", ""))
+
+    room.kind.wait(lambda: reason("with", "default") == "running", 300, "the launcher pod with a pull secret to run")
+    refusals = ("ErrImagePull", "ImagePullBackOff")
+    room.kind.wait(lambda: reason("without", "without") in refusals, 300, "the launcher pod without one to be refused")
+    assert [each.image_id for each in room.running(node, "compute")] == [room.kind.image_id(node, launcher)]
+    report(refused=refused, with_secret="running", without_secret=reason("without", "without"))
+    room.kind.kubectl("delete", "namespace", "without", "--wait=false")

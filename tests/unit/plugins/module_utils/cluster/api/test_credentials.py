@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.credentials import contradiction
+
+EAST, WEST = "https://east.example:6443", "https://west.example:6443"
+TOKEN = {"api_key": "secret"}
+OF_AWX = {"K8S_AUTH_HOST": EAST, "K8S_AUTH_API_KEY": "secret", "K8S_AUTH_VERIFY_SSL": "False"}
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ({}, {}),
+        ({}, OF_AWX),
+        ({"kubeconfig": "/west"}, {}),
+        ({"kubeconfig": "/west", "context": "admin"}, {}),
+        ({"kubeconfig": "/west"}, {"K8S_AUTH_KUBECONFIG": "/east"}),
+        ({"kubeconfig": "/west"}, {"K8S_AUTH_CONTEXT": "admin"}),
+        ({"context": "west"}, {"K8S_AUTH_KUBECONFIG": "/all"}),
+        ({"kubeconfig": "/west"}, {"KUBECONFIG": "/east"}),
+        ({"host": WEST, **TOKEN}, {}),
+        ({"host": WEST, **TOKEN}, OF_AWX),
+        ({"host": WEST}, {"K8S_AUTH_API_KEY": "secret"}),
+        ({"host": f"{EAST}/"}, OF_AWX),
+        ({"kubeconfig": "", "context": None}, OF_AWX),
+        ({"kubeconfig": "/west"}, {"K8S_AUTH_HOST": ""}),
+    ],
+    ids=str,
+)
+def test_one_cluster_is_meant(options, environment):
+    assert contradiction(options, environment) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "named"),
+    [
+        (
+            {"kubeconfig": "/west"},
+            OF_AWX,
+            ["the option kubeconfig, but also", f"K8S_AUTH_HOST in the environment, {EAST}"],
+        ),
+        ({"context": "west"}, OF_AWX, ["the option context, west", f"K8S_AUTH_HOST in the environment, {EAST}"]),
+        ({"kubeconfig": {"users": "secret"}}, OF_AWX, ["the option kubeconfig, but also"]),
+        ({"kubeconfig": "/w", "context": "c"}, OF_AWX, ["the option kubeconfig and the option context, c, but"]),
+        ({}, {**OF_AWX, "K8S_AUTH_KUBECONFIG": "/west"}, ["K8S_AUTH_KUBECONFIG in the environment, /west", EAST]),
+        ({}, {**OF_AWX, "K8S_AUTH_CONTEXT": "west"}, ["K8S_AUTH_CONTEXT in the environment, west", EAST]),
+        ({"host": WEST, **TOKEN}, {"K8S_AUTH_KUBECONFIG": "/east"}, ["K8S_AUTH_KUBECONFIG", f"option host, {WEST}"]),
+        ({"host": WEST, **TOKEN, "kubeconfig": "/east"}, {}, ["option kubeconfig, but also", f"option host, {WEST}"]),
+        ({"host": WEST}, OF_AWX, [f"the option host, {WEST}", f"are for K8S_AUTH_HOST, {EAST}"]),
+    ],
+    ids=str,
+)
+def test_two_clusters_may_be_meant(options, environment, named):
+    sentence = contradiction(options, environment)
+    for each in named:
+        assert each in sentence
+    assert "secret" not in sentence

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A whole batch: what it checks and prepares before it touches the first node."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import replace
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batches import BatchOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, World
+
+POOL = builders.pool("gpu")
+GPU = builders.pool_daemonset(POOL)
+IMAGES = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
+OPTIONS = BatchOptions(handler_timeout=60, pull_timeout=30, migration_timeout=30)
+
+
+def gpu_node(name="n1", owner=None, former=None, images=IMAGES, **fields):
+    return builders.node(name, owner, former, {"hw": "gpu"}, images=images, **fields)
+
+
+def make_world(*nodes, of_kubevirt=None, sets=None, pods=None):
+    sets = [builders.primary(), GPU] if sets is None else sets
+    nodes = [*nodes, builders.node("stays")]
+    handlers = builders.handlers_of(nodes, sets) if pods is None else pods
+    return World(of_kubevirt or builders.excluding_kubevirt(), *sets, *nodes, *handlers)
+
+
+def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
+    found = live.take_snapshot(world.client(), nodes=only or None)
+    made = plan.make(found, pools, Options(**options))
+    outcomes = batches.carry_out(world.client(), made, made.moves, replace(OPTIONS, prepull=prepull), world.clock())
+    assert world.doubled == []
+    return {outcome.move.node: outcome.result for outcome in outcomes}
+
+
+def refusal(world, *only, **options):
+    """The message of a refused batch, which touched no node."""
+    with pytest.raises(ClusterError) as caught:
+        carry_out(world, *only, **options)
+    assert not [path for verb, path in world.writes if "/nodes/" in path]
+    return str(caught.value)
+
+
+def migration(node="n1", phase="Running"):
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"namespace": "vms", "name": "m1"},
+        "spec": {"vmiName": "vm"},
+        "status": {"phase": phase, "migrationState": {"sourceNode": node}},
+    }
+
+
+class TestDone:
+    def test_moves_nodes(self):
+        world = make_world(gpu_node("n1"), gpu_node("n2"))
+        assert carry_out(world) == {"n1": "done", "n2": "done"}
+        assert world.handlers("n1") == world.handlers("n2") == ["virt-handler-gpu"]
+        assert world.handlers("stays") == ["virt-handler"]
+
+    def test_gives_back(self):
+        world = make_world(builders.node("n1", "gpu", images=IMAGES))
+        assert carry_out(world) == {"n1": "done"}
+        assert world.handlers("n1") == ["virt-handler"]
+
+    def test_removes_what_an_earlier_run_left(self):
+        world = make_world(gpu_node())
+        pod = builders.handler_pod("n1", name="virtpools-pull-1")
+        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        world.put(pod)
+        carry_out(world)
+        assert not world.find(kinds.POD, "virtpools-pull-1", builders.NAMESPACE)
+
+    def test_waits_for_migrations_through_its_nodes(self):
+        world = make_world(gpu_node())
+        world.put(migration())
+        world.at[world.now + 20] = lambda: world.put(migration(phase="Succeeded"))
+        began = world.now
+        assert carry_out(world) == {"n1": "done"}
+        assert world.now - began > 20
+
+    def test_a_node_whose_owner_is_no_pool_goes_to_the_primary_when_its_new_handler_fails(self):
+        """The node cannot go back to an owner that has no DaemonSet."""
+        world = make_world(gpu_node("n1", "ghost"))
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+        assert carry_out(world) == {"n1": "returned"}
+        assert world.node("n1").owner == names.PRIMARY
+        assert world.handlers("n1") == ["virt-handler"]
+
+    def test_of_a_removed_pool_to_where_the_primary_does_not_run(self):
+        taint = {"key": "a", "effect": "NoSchedule"}
+        tolerant = builders.pool_daemonset(replace(POOL, tolerations=({"key": "a", "operator": "Exists"},)))
+        node = builders.node("n1", "gpu", images=IMAGES, taints=[taint])
+        world = make_world(node, sets=[builders.primary(), tolerant])
+        assert carry_out(world, pools=(), prune=True) == {"n1": "done"}
+        assert world.pods("n1") == []
+
+    def test_goes_on_without_dead_nodes_elsewhere(self):
+        world = make_world(gpu_node(), of_kubevirt=builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        assert carry_out(world, "n1") == {"n1": "done"}
+
+
+class TestRefused:
+    def test_while_kubevirt_is_unfit(self):
+        unfit = builders.excluding_kubevirt(conditions={"Degraded": "True"})
+        assert "No node of this batch was touched, because KubeVirt" in refusal(
+            make_world(gpu_node(), of_kubevirt=unfit)
+        )
+
+    def test_without_the_exclusion(self):
+        world = make_world(gpu_node(), sets=[builders.primary(excluded=False), GPU], of_kubevirt=builders.kubevirt())
+        assert "run primary_exclusion first" in refusal(world)
+
+    def test_without_the_pools_daemonset(self):
+        assert "DaemonSet of pool gpu does not exist yet" in refusal(make_world(gpu_node(), sets=[builders.primary()]))
+
+    def test_while_the_controller_has_not_seen_the_daemonset(self):
+        world = make_world(gpu_node())
+        world._control = lambda: None
+        world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["metadata"]["generation"] = 9
+        assert "kube-controller-manager" in refusal(world)
+
+    def test_when_images_do_not_come(self):
+        text = refusal(make_world(gpu_node(images=())))
+        assert "1 of 1 cannot get the images of their next handler. n1: images were not pulled within 30 s" in text
+
+    def test_when_migrations_do_not_end(self):
+        world = make_world(gpu_node())
+        world.put(migration())
+        assert "live migrations through its nodes did not end within 30 s (vms/m1)" in refusal(world)
+
+
+class TestPull:
+    SECRET: t.ClassVar = {"imagePullSecrets": [{"name": "registry"}]}
+
+    def pull(self, world):
+        for pod in world.all(kinds.POD):
+            if names.PULL_LABEL in pod["metadata"]["labels"]:
+                done = [{**each, "state": {"terminated": {}}} for each in pod["spec"]["containers"]]
+                pod["status"] = {"phase": "Succeeded", "containerStatuses": done}
+
+    def pulled(self, world):
+        return [r.body["spec"]["nodeName"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
+
+    def test_can_be_left_out(self):
+        world = make_world(gpu_node(images=()))
+        assert carry_out(world, prepull=False) == {"n1": "done"}
+        assert self.pulled(world) == []
+
+    @pytest.mark.parametrize(
+        ("fields", "tried"),
+        [
+            ({}, []),
+            (SECRET, [None]),
+            ({"virtLauncherPullSecrets": [{"name": "launchers"}]}, ["launchers"]),
+        ],
+        ids=["no secrets", "of the handler", "of launchers"],
+    )
+    def test_is_tried_as_launcher_pods_would_where_there_are_pull_secrets(self, fields, tried):
+        pool = builders.pool("gpu", virtLauncherImage=IMAGES[2], selector={"deviceNames": ["a.example/b"]}, **fields)
+        world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
+        world.after = lambda request: self.pull(world)
+        assert carry_out(world, pools=(pool,)) == {"n1": "done"}
+        pods = [r.body["spec"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
+        started = [pod for pod in pods if pod["serviceAccountName"] == "default"]
+        assert [pod.get("imagePullSecrets", [{"name": None}])[0]["name"] for pod in started] == tried
+        assert all(pod["containers"][0]["image"] == IMAGES[2] for pod in started)
+
+    def test_when_launcher_pods_would_not_start(self):
+        pool = builders.pool(
+            "gpu", virtLauncherImage=IMAGES[2], selector={"deviceNames": ["a.example/b"]}, **self.SECRET
+        )
+        world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
+        text = refusal(world, pools=(pool,))
+        assert (
+            "launcher pods would not start on 1 of 1: they do not have the pull secrets of their pool's handler" in text
+        )
+        assert "only those of its virtLauncherPullSecrets (none). n1: images were not pulled within 30 s." in text
+
+    def test_is_not_tried_with_handlers_that_are_to_run_kubevirts_launcher(self):
+        pool = builders.pool("gpu", **self.SECRET)
+        world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
+        assert carry_out(world, pools=(pool,)) == {"n1": "done"}
+        assert self.pulled(world) == []
+
+    def test_is_of_the_primarys_images_on_the_way_back(self):
+        world = make_world(builders.node("n1", "gpu", images=IMAGES[:1]))
+        refusal(world)
+        assert self.pulled(world) == ["n1"]
+
+    def test_is_not_needed_to_finish(self):
+        world = make_world(gpu_node("n1", "gpu", "primary", images=()))
+        assert carry_out(world) == {"n1": "done"}
+        assert self.pulled(world) == []

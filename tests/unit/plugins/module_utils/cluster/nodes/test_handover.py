@@ -1,0 +1,557 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Handovers in a cluster that changes meanwhile: a node never has two handlers, and every outcome is true."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch, Outcome, Target
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, Behaviour, Refused, World
+
+GPU = builders.pool_daemonset(builders.pool("gpu"))
+FPGA = builders.pool_daemonset(builders.pool("fpga"))
+TARGETS = {
+    "primary": Target("primary", "virt-handler"),
+    "gpu": Target("gpu", "virt-handler-gpu", daemonsets.template_of(GPU)),
+    "fpga": Target("fpga", "virt-handler-fpga", daemonsets.template_of(FPGA)),
+}
+TIMEOUT = 60.0
+NEVER = None
+
+
+@pytest.fixture
+def world():
+    """Three nodes of the primary, which has handlers on them."""
+    return make_world(*(builders.node(name) for name in ("n1", "n2", "n3")))
+
+
+def make_world(*nodes, **options):
+    sets = [builders.primary(), GPU, FPGA]
+    return World(*sets, *nodes, *builders.handlers_of(nodes, sets), **options)
+
+
+def hand_over(world, *moves, action="move", targets=TARGETS):
+    """Carry out moves given as (node, from, to). Returns the outcomes by node; no node ever has two handlers."""
+    batch = Batch(world.client(), builders.NAMESPACE, world.clock(), TIMEOUT)
+    found = batch.run([(Move(node, source, to, action), targets[to], targets[source]) for node, source, to in moves])
+    assert world.doubled == []
+    assert sorted(outcome.move.node for outcome in found) == sorted(node for node, _source, _to in moves)
+    return {outcome.move.node: outcome for outcome in found}
+
+
+def owners_written(world, node):
+    """The values of the owner label that we wrote to a node, in order."""
+    values = []
+    for request in world.requests:
+        if request.method == "PATCH" and request.path.endswith(f"/{node}"):
+            path = "/metadata/labels/virtpools.io~1pool"
+            values += [
+                operation.get("value")
+                for operation in request.body
+                if operation["op"] != "test" and path == operation["path"]
+            ]
+    return values
+
+
+def silent_from(world, seconds):
+    """Make every handler of gpu stop sending heartbeats."""
+    silent = {("virt-handler-gpu", "n1"): Behaviour(heartbeat=NEVER)}
+    world.at[world.now + seconds] = lambda: world.behave.update(silent)
+
+
+class TestMove:
+    def test_is_proven_by_a_heartbeat_that_came_while_an_answer_was_lost(self, world):
+        def lose(request):
+            if request.method == "PATCH" and request.body[-1].get("value") == "gpu":
+                world.after = lambda request: None
+                silent_from(world, 20)
+                world.sleep(30)
+                raise LOST
+
+        world.after = lose
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+
+    def test_ends_with_the_new_handler_and_nothing_left_over(self, world):
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert (outcome.result, outcome.message) == ("done", "")
+        assert (world.node().owner, world.node().former_owner) == ("gpu", None)
+        assert world.handlers() == ["virt-handler-gpu"]
+
+    def test_goes_through_in_transit(self, world):
+        hand_over(world, ("n1", "primary", "gpu"))
+        assert owners_written(world, "n1") == [names.IN_TRANSIT, "gpu"]
+
+    def test_tells_how_long_the_node_had_no_handler(self, world):
+        world.behave["virt-handler", None] = Behaviour(stop=10)
+        world.behave["virt-handler-gpu", None] = Behaviour(start=20, heartbeat=15)
+        gap = hand_over(world, ("n1", "primary", "gpu"))["n1"].gap
+        assert 30 <= gap <= 36, "stop and start, without the time until the heartbeat"
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_waits_for_a_heartbeat_of_the_new_handler(self, world, killed):
+        world.behave["virt-handler", None] = Behaviour(killed=killed)
+        world.behave["virt-handler-gpu", None] = Behaviour(start=1, heartbeat=25)
+        began = world.now
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+        assert world.now - began > 25
+        assert world.node().heartbeat > builders.heartbeat(began + 25)
+
+    def test_back_to_the_primary(self):
+        world = make_world(builders.node("n1", "gpu"))
+        assert hand_over(world, ("n1", "gpu", "primary"))["n1"].result == "done"
+        assert names.OWNER_LABEL not in world.node().labels
+        assert world.handlers() == ["virt-handler"]
+
+    def test_from_pool_to_pool(self):
+        world = make_world(builders.node("n1", "gpu"))
+        assert hand_over(world, ("n1", "gpu", "fpga"))["n1"].result == "done"
+        assert world.handlers() == ["virt-handler-fpga"]
+
+    def test_to_where_no_handler_will_run_is_done_when_the_old_one_is_gone(self):
+        world = make_world(builders.node("n1", "gpu", taints=[{"key": "a", "effect": "NoSchedule"}]))
+        targets = {**TARGETS, "primary": Target("primary", None)}
+        assert hand_over(world, ("n1", "gpu", "primary"), targets=targets)["n1"].result == "done"
+        assert world.pods() == []
+        assert world.node().owner == "primary"
+
+    def test_of_a_node_that_an_earlier_run_left_in_transit(self):
+        world = make_world(builders.node("n1", names.IN_TRANSIT, "primary"))
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+        assert owners_written(world, "n1") == ["gpu"]
+
+    def test_side_by_side(self, world):
+        began = world.now
+        found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "fpga"), ("n3", "primary", "gpu"))
+        assert {outcome.result for outcome in found.values()} == {"done"}
+        assert world.now - began < 15
+        assert [world.handlers(n) for n in ("n1", "n2", "n3")] == [
+            ["virt-handler-gpu"],
+            ["virt-handler-fpga"],
+            ["virt-handler-gpu"],
+        ]
+
+    def test_of_more_nodes_than_are_read_one_by_one(self):
+        nodes = [builders.node(f"n{index}") for index in range(45)]
+        world = make_world(*nodes, builders.node("other"))
+        found = hand_over(world, *((f"n{index}", "primary", "gpu") for index in range(45)))
+        assert {outcome.result for outcome in found.values()} == {"done"}
+        assert world.handlers("other") == ["virt-handler"]
+
+    def test_of_nothing(self, world):
+        assert hand_over(world) == {}
+        assert world.writes == []
+
+
+class TestFailure:
+    def test_an_old_handler_that_never_ends_keeps_its_node(self, world):
+        world.behave["virt-handler", "n1"] = Behaviour(stop=NEVER)
+        found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert found["n1"].result == "returned"
+        assert "virt-handler-n1 did not end within 60 s" in found["n1"].message
+        assert "the node stays with primary" in found["n1"].message
+        assert (world.node("n1").owner, world.node("n1").former_owner) == ("primary", None)
+        assert found["n2"].result == "done"
+
+    def test_a_new_handler_that_never_gets_ready_gives_the_node_back(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "returned"
+        assert outcome.message.endswith("was not Ready after 60 s; it went back to primary")
+        assert (world.node().owner, world.node().former_owner) == ("primary", None)
+        assert world.handlers() == ["virt-handler"]
+        assert owners_written(world, "n1") == [names.IN_TRANSIT, "gpu", names.IN_TRANSIT, None]
+
+    def test_the_gap_counts_until_the_former_handler_is_ready_again(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(start=2, heartbeat=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "returned"
+        assert outcome.gap > TIMEOUT
+
+    def test_a_handler_that_sends_no_heartbeat_gives_the_node_back(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "returned"
+        assert "was Ready, but the node was not kubevirt.io/schedulable=true" in outcome.message
+
+    def test_a_handler_that_cannot_start_gives_the_node_back_early(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+        began = world.now
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "returned"
+        assert "does not start: container virt-handler: ImagePullBackOff (it says why)" in outcome.message
+        assert world.now - began < 35, "15 s of patience, and the two ways"
+
+    def test_a_problem_that_passes_by_itself_is_none(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ErrImagePull")
+        world.at[world.now + 14] = lambda: world.behave.pop(("virt-handler-gpu", "n1"))
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+
+    def test_no_pod_at_all_gives_the_node_back(self, world):
+        world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "returned"
+        assert "DaemonSet virt-handler-gpu had made no pod for the node after 60 s" in outcome.message
+
+    def test_a_broken_handler_that_does_not_end_leaves_the_node_stuck_in_transit(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER, stop=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "stuck"
+        assert "on the way back to primary, handler pod virt-handler-gpu-" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == (names.IN_TRANSIT, "primary")
+
+    def test_a_former_handler_that_does_not_come_up_again_leaves_an_unfinished_handover(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER)
+        world.at[world.now + 20] = lambda: world.behave.update({("virt-handler", "n1"): Behaviour(start=NEVER)})
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "stuck"
+        assert "it went back to primary, but handler pod virt-handler-" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == ("primary", "primary")
+
+    def test_one_bad_node_does_not_hold_up_the_others(self, world):
+        world.behave["virt-handler-gpu", "n2"] = Behaviour(broken="CreateContainerError")
+        found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"), ("n3", "primary", "gpu"))
+        assert {name: outcome.result for name, outcome in found.items()} == {
+            "n1": "done",
+            "n2": "returned",
+            "n3": "done",
+        }
+
+
+SLOW = ClusterError("The API server takes more than 10 s to renew the Lease virtpools.")
+
+
+class TestOutage:
+    """What fails half-way is tried again for as long as a handler may take."""
+
+    MOVES = (("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+
+    def during(self, world, begin, end):
+        """Raise while the time is between these, in seconds from now."""
+        now = world.now
+
+        def fail():
+            if now + begin < world.now < now + end:
+                raise SLOW
+
+        return fail
+
+    def run(self, world, cluster):
+        batch = Batch(cluster, builders.NAMESPACE, world.clock(), TIMEOUT)
+        found = batch.run([(Move(*each, "move"), TARGETS[each[2]], TARGETS[each[1]]) for each in self.MOVES])
+        return {outcome.move.node: outcome for outcome in found}
+
+    def test_of_the_lease_before_writes_ends_well(self, world):
+        cluster = world.client()
+        cluster.before_write = self.during(world, 0.1, 50)
+        assert {name: outcome.result for name, outcome in self.run(world, cluster).items()} == {
+            "n1": "done",
+            "n2": "done",
+        }
+
+    def test_of_the_lease_in_waits_ends_well(self, world):
+        world.beat = self.during(world, 0.1, 50)
+        assert {name: outcome.result for name, outcome in self.run(world, world.client()).items()} == {
+            "n1": "done",
+            "n2": "done",
+        }
+
+    def test_of_a_webhook_ends_well(self, world):
+        broken = self.during(world, 0.1, 50)
+
+        def before(request):
+            if request.method == "PATCH" and "/nodes/" in request.path:
+                try:
+                    broken()
+                except ClusterError:
+                    raise Refused(500, "InternalError", "failed calling webhook nodes.example.com") from None
+
+        world.before = before
+        found = self.run(world, world.client(retry_seconds=5))
+        assert {name: outcome.result for name, outcome in found.items()} == {"n1": "done", "n2": "done"}
+
+    def test_of_the_api_server_ends_well(self, world):
+        gone = self.during(world, 0.1, 45)
+
+        def before(request):
+            try:
+                gone()
+            except ClusterError:
+                raise LOST from None
+
+        world.before = before
+        found = self.run(world, world.client(retry_seconds=10))
+        assert {name: outcome.result for name, outcome in found.items()} == {"n1": "done", "n2": "done"}
+
+    def test_that_lasts_is_told_with_what_heals_it(self, world):
+        cluster = world.client()
+        cluster.before_write = self.during(world, 0.1, 1000)
+        for outcome in self.run(world, cluster).values():
+            assert outcome.result == "stuck"
+            assert str(SLOW) in outcome.message
+            assert "The node's owner is in_transit now: run site, which finishes it." in outcome.message
+
+    def test_of_reads_that_lasts_ends_the_batch_with_the_names_of_its_nodes(self, world):
+        world.beat = self.during(world, 0.1, 1000)
+        with pytest.raises(ClusterError) as caught:
+            self.run(world, world.client())
+        assert "The handover of n1, n2 was not finished, and they may have no virt-handler: run site" in str(
+            caught.value
+        )
+
+
+class TestInterference:
+    def test_a_node_that_is_deleted_is_stuck_and_the_others_finish(self, world):
+        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+        found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert found["n1"].result == "stuck"
+        assert 'nodes "n1" not found' in found["n1"].message
+        assert found["n2"].result == "done"
+
+    @pytest.mark.parametrize("after_seconds", [1, 4], ids=["in transit", "with its new owner"])
+    def test_an_owner_that_somebody_else_sets_is_not_overwritten(self, world, after_seconds):
+        world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
+        found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert found["n1"].result == "stuck"
+        assert "somebody else changed its label virtpools.io/pool meanwhile: it is somebody now" in found["n1"].message
+        assert world.node("n1").owner == "somebody"
+        assert found["n2"].result == "done"
+
+    def test_an_owner_that_changed_since_the_plan_is_not_overwritten(self, world):
+        relabel(world, "n1", "somebody")
+        found = hand_over(world, ("n1", "primary", "gpu"))
+        assert found["n1"].result == "stuck"
+        assert world.node("n1").owner == "somebody"
+        assert world.writes == []
+
+    def test_a_lost_lease_stops_every_write(self, world):
+        cluster = world.client()
+
+        def lose():
+            if world.now > 1001:
+                raise LeaseLost("The run has lost its Lease.")
+
+        cluster.before_write = lose
+        batch = Batch(cluster, builders.NAMESPACE, world.clock(), TIMEOUT)
+        moves = [(Move(n, "primary", "gpu", "move"), TARGETS["gpu"], TARGETS["primary"]) for n in ("n1", "n2")]
+        with pytest.raises(LeaseLost):
+            batch.run(moves)
+        assert {world.node(n).owner for n in ("n1", "n2")} == {names.IN_TRANSIT}
+        assert {world.node(n).former_owner for n in ("n1", "n2")} == {"primary"}
+
+    def test_a_lost_lease_is_noticed_while_nothing_is_written(self, world):
+        world.behave["virt-handler", None] = Behaviour(stop=NEVER)
+        began = world.now
+
+        def lose():
+            if world.now > began + 5:
+                raise LeaseLost("The run has lost its Lease.")
+
+        world.beat = lose
+        with pytest.raises(LeaseLost):
+            hand_over(world, ("n1", "primary", "gpu"))
+        assert world.now < began + 8
+
+    def test_a_write_whose_answer_is_lost_counts(self, world):
+        lost = []
+
+        def lose_each_first(request):
+            if request.method == "PATCH" and request.body not in lost:
+                lost.append(request.body)
+                raise LOST
+
+        world.after = lose_each_first
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+        assert len(lost) == 3
+        assert (world.node().owner, world.node().former_owner) == ("gpu", None)
+
+
+class TestFinish:
+    def unfinished(self, **options):
+        return make_world(builders.node("n1", "gpu", "primary", **options))
+
+    def test_proves_the_new_handler_and_forgets_the_former_owner(self):
+        world = self.unfinished()
+        outcome = hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"]
+        assert (outcome.result, outcome.gap) == ("done", None)
+        assert (world.node().owner, world.node().former_owner) == ("gpu", None)
+        assert owners_written(world, "n1") == []
+
+    def test_takes_the_node_back_when_it_cannot(self):
+        world = self.unfinished(schedulable=False)
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"]
+        assert outcome.result == "returned"
+        assert outcome.gap is not None
+        assert (world.node().owner, world.node().former_owner) == ("primary", None)
+        assert world.handlers() == ["virt-handler"]
+
+    def test_does_not_touch_a_node_that_somebody_else_relabelled(self):
+        world = self.unfinished()
+        relabel(world, "n1", "somebody")
+        outcome = hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"]
+        assert outcome.result == "stuck"
+        assert world.node().owner == "somebody"
+
+
+class TestReplace:
+    def outdated(self, *names_of_nodes):
+        nodes = [builders.node(name, "gpu") for name in names_of_nodes or ("n1",)]
+        pods = [builders.handler_pod(n["metadata"]["name"], "virt-handler-gpu", template="old") for n in nodes]
+        return World(builders.primary(), GPU, FPGA, *nodes, *pods)
+
+    def test_makes_a_handler_from_the_present_template(self):
+        world = self.outdated()
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "done"
+        (pod,) = world.pods()
+        assert pod["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] == daemonsets.template_of(GPU)
+        assert 5 <= outcome.gap <= 9
+        assert owners_written(world, "n1") == []
+
+    def test_that_somebody_did_already(self):
+        world = make_world(builders.node("n1", "gpu"))
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "done"
+        assert world.writes == []
+
+    def test_whose_only_heartbeat_came_before_we_looked_is_proven(self):
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=0, start=0, heartbeat=0)
+        world.lag = 0
+        silent_from(world, 0.75)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
+
+    def test_that_does_not_come_up_has_failed(self):
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "failed"
+        assert "its handler was replaced, but the handler of gpu does not start" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
+
+    @pytest.mark.parametrize(("behaviour", "result"), [(Behaviour(), "done"), (Behaviour(broken="Error"), "failed")])
+    def test_that_a_run_before_did_not_prove(self, behaviour, result):
+        world = World(builders.primary(), GPU, FPGA, builders.node("n1", "gpu", "gpu"))
+        world.behave["virt-handler-gpu", "n1"] = behaviour
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="finish")["n1"]
+        assert outcome.result == result
+        assert world.node().owner == "gpu"
+        assert (world.node().former_owner is None) == (result == "done")
+
+    def test_of_a_broken_handler_judges_the_new_one(self):
+        """The old pod, which has the old image's problem, may end slowly."""
+        world = self.outdated()
+        (pod,) = world.pods()
+        pod["status"]["containerStatuses"] = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=20)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
+
+
+class TestOutcome:
+    MOVE = Move("n1", "primary", "gpu", "move")
+
+    def test_for_people(self):
+        assert str(Outcome(self.MOVE, "done", gap=31.44)) == "Node n1: primary -> gpu, 31.4 s without a handler"
+        assert str(Outcome(self.MOVE, "done")) == "Node n1: primary -> gpu"
+        assert str(Outcome(self.MOVE, "stuck", "no kubelet")) == "Node n1: primary -> gpu: stuck: no kubelet"
+
+    def test_for_programs(self):
+        assert Outcome(self.MOVE, "returned", "late", 3.14159).to_dict() == {
+            "node": "n1",
+            "from": "primary",
+            "to": "gpu",
+            "action": "move",
+            "result": "returned",
+            "message": "late",
+            "seconds_without_handler": 3.1,
+        }
+
+
+SECONDS = st.one_of(st.floats(0, 25), st.just(NEVER))
+BEHAVIOURS = st.builds(
+    Behaviour,
+    stop=SECONDS,
+    start=SECONDS,
+    heartbeat=SECONDS,
+    broken=st.sampled_from([None, None, None, "ImagePullBackOff"]),
+)
+FAULTS = st.sampled_from(["delete the node", "relabel it", "delete its pods"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["primary", "fpga"]), BEHAVIOURS, BEHAVIOURS), min_size=1, max_size=3),
+    st.lists(st.tuples(st.floats(0, 90), FAULTS, st.integers(0, 2)), max_size=2),
+    st.floats(0, 3),
+)
+def test_whatever_happens_no_node_has_two_handlers_and_outcomes_tell_the_truth(nodes, faults, lag):
+    objects = [
+        builders.node(f"n{i}", None if source == "primary" else source) for i, (source, _, _) in enumerate(nodes)
+    ]
+    world = make_world(*objects, lag=lag)
+    for index, (source, old, new) in enumerate(nodes):
+        world.behave[TARGETS[source].daemonset, f"n{index}"] = old
+        world.behave["virt-handler-gpu", f"n{index}"] = new
+    touched = set()
+    for moment, fault, index in faults:
+        if index < len(nodes):
+            touched.add(f"n{index}")
+            world.at[world.now + moment] = lambda fault=fault, name=f"n{index}": happen(world, fault, name)
+
+    batch = Batch(world.client(), builders.NAMESPACE, world.clock(), TIMEOUT)
+    moves = [(f"n{index}", source) for index, (source, _, _) in enumerate(nodes)]
+    outcomes = batch.run([(Move(n, s, "gpu", "move"), TARGETS["gpu"], TARGETS[s]) for n, s in moves])
+
+    ours = [(moment, node) for moment, node in world.doubled if node not in touched]
+    assert ours == []
+    assert sorted(outcome.move.node for outcome in outcomes) == [node for node, _ in moves]
+    for outcome in outcomes:
+        if outcome.move.node not in touched:
+            agrees(world, outcome)
+        elif outcome.result != "done":
+            assert outcome.message
+
+
+def happen(world, fault, name):
+    if world.find(kinds.NODE, name) is None:
+        return
+    if fault == "delete the node":
+        world.drop(kinds.NODE, name)
+    elif fault == "relabel it":
+        relabel(world, name, "somebody")
+    else:
+        for pod in world.pods(name):
+            pod["metadata"].setdefault("deletionTimestamp", "now")
+
+
+def agrees(world, outcome):
+    """The outcome of an undisturbed node agrees with the state of the node."""
+    move, node = outcome.move, world.node(outcome.move.node)
+    if outcome.result == "done":
+        assert (node.owner, node.former_owner) == ("gpu", None)
+        assert world.handlers(move.node) == ["virt-handler-gpu"]
+    elif outcome.result == "returned":
+        assert (node.owner, node.former_owner) == (move.source, None)
+        if "it went back" in outcome.message:
+            assert world.handlers(move.node) == [TARGETS[move.source].daemonset]
+    else:
+        assert outcome.result == "stuck"
+        assert node.owner in (names.IN_TRANSIT, move.source)
+        assert node.former_owner == move.source, "the next run finds it"
+
+
+def relabel(world, name, owner):
+    node = world.find(kinds.NODE, name)
+    node["metadata"]["labels"][names.OWNER_LABEL] = owner
+    world.touch(node)

@@ -1,0 +1,251 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
+
+GPU = builders.pool_daemonset(builders.pool("gpu", imagePullSecrets=[{"name": "gpu"}]))
+BOTH = (f"{builders.HANDLER_IMAGE}-gpu", builders.LAUNCHER_IMAGE)
+
+
+class Kubelets(ApiServer):
+    """Nodes that pull images within some seconds. ``say[node]`` is the state of the containers after that."""
+
+    def __init__(self, *objects, seconds=5.0):
+        super().__init__(*objects)
+        self.now = 0.0
+        self.seconds = seconds
+        self.say = {}
+        self.most = 0
+
+    def sleep(self, seconds):
+        self.now += seconds
+        pods = self.all(kinds.POD)
+        self.most = max(self.most, len(pods))
+        for pod in pods:
+            state = {"waiting": {"reason": "ContainerCreating"}}
+            if self.now >= self.seconds:
+                state = self.say.get(pod["spec"]["nodeName"], {"terminated": {"exitCode": 127}})
+            pod["status"] = (
+                state
+                if "phase" in state
+                else {
+                    "phase": "Pending",
+                    "containerStatuses": [
+                        {"name": c["name"], "image": c["image"], "state": state} for c in pod["spec"]["containers"]
+                    ],
+                }
+            )
+
+    def pull(self, *nodes, timeout=60.0, daemonset=GPU):
+        clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
+        pulls = [images.Pull(Node.of(node), daemonset) for node in nodes]
+        return images.pull(self.client(), builders.NAMESPACE, pulls, timeout, clock)
+
+    def start(self, *nodes, secrets=(), timeout=60.0):
+        clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
+        starts = [images.Start(Node.of(node), builders.GPU_LAUNCHER_IMAGE, secrets) for node in nodes]
+        return images.start(self.client(), builders.NAMESPACE, starts, timeout, clock)
+
+    @property
+    def created(self):
+        return [request.body for request in self.requests if request.method == "POST"]
+
+
+def waiting(reason, message=None):
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+class TestPull:
+    def test_on_all_nodes_side_by_side(self):
+        world = Kubelets()
+        assert world.pull(*(builders.node(f"n{index}") for index in range(4))) == {}
+        assert world.most == 4
+        assert world.now < 10
+        assert world.all(kinds.POD) == []
+
+    def test_asks_no_oftener_for_many_nodes(self):
+        few, many = Kubelets(), Kubelets()
+        few.pull(builders.node())
+        many.pull(*(builders.node(f"n{index}") for index in range(20)))
+        looks = [[request for request in world.requests if request.method == "GET"] for world in (few, many)]
+        assert len(looks[0]) == len(looks[1]) > 1
+
+    def test_makes_no_pod_where_the_images_are(self):
+        world = Kubelets()
+        assert world.pull(builders.node(images=BOTH)) == {}
+        assert world.requests == []
+
+    def test_pulls_only_what_is_missing(self):
+        world = Kubelets()
+        world.pull(builders.node(images=BOTH[1:]))
+        (pod,) = world.created
+        assert [container["image"] for container in pod["spec"]["containers"]] == [BOTH[0]]
+
+    def test_of_nothing(self):
+        world = Kubelets()
+        assert world.pull() == {}
+        assert world.requests == []
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            {"running": {}},
+            {"terminated": {"exitCode": 127}},
+            waiting("RunContainerError"),
+            waiting("CreateContainerError", "no such file"),
+            waiting("CrashLoopBackOff"),
+        ],
+        ids=str,
+    )
+    def test_an_image_is_there_whatever_became_of_the_command(self, state):
+        world = Kubelets()
+        world.say["n1"] = state
+        assert world.pull(builders.node()) == {}
+
+
+class TestFailure:
+    @pytest.mark.parametrize("reason", ["ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
+    def test_an_image_that_cannot_be_pulled(self, reason):
+        world = Kubelets()
+        world.say["bad"] = waiting(reason, "manifest unknown")
+        found = world.pull(builders.node("good"), builders.node("bad"))
+        assert found == {"bad": f"image {BOTH[0]} cannot be pulled: {reason} (manifest unknown)"}
+        assert world.now < 15
+        assert world.all(kinds.POD) == []
+
+    @pytest.mark.parametrize("reason", ["ErrImagePull", "ContainerCreating", "PodInitializing", ""])
+    def test_an_image_that_is_not_pulled_in_time(self, reason):
+        world = Kubelets()
+        world.say["n1"] = waiting(reason)
+        assert world.pull(builders.node()) == {"n1": "images were not pulled within 60 s"}
+        assert world.all(kinds.POD) == []
+
+    def test_a_node_that_refuses_the_pod(self):
+        world = Kubelets()
+        world.say["n1"] = {"phase": "Failed", "reason": "OutOfpods", "message": "Node didn't have enough pods"}
+        assert world.pull(builders.node()) == {
+            "n1": "the node refused the pod that pulls its images: Node didn't have enough pods"
+        }
+
+    def test_a_pod_that_somebody_deletes(self):
+        world = Kubelets(seconds=30)
+        world.after = lambda request: (
+            world.now > 3
+            and [world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE) for pod in world.all(kinds.POD)]
+        )
+        assert "somebody deleted the pod that pulls its images" in world.pull(builders.node())["n1"]
+
+    @pytest.mark.parametrize("error", [ClusterError("no"), LeaseLost("lost"), KeyboardInterrupt()], ids=repr)
+    def test_pods_are_removed_whatever_happens(self, error):
+        world = Kubelets(seconds=30)
+
+        def fail(request):
+            if request.method == "GET" and world.now > 2:
+                raise error
+
+        world.before = fail
+        with pytest.raises(type(error)):
+            world.pull(builders.node("n1"), builders.node("n2"))
+        assert world.all(kinds.POD) == []
+
+    def test_pods_made_before_one_was_refused_are_removed(self):
+        world = Kubelets()
+
+        def refuse_second(request):
+            if request.method == "POST" and len(world.created) == 2:
+                raise ClusterError("refused")
+
+        world.before = refuse_second
+        with pytest.raises(ClusterError):
+            world.pull(builders.node("n1"), builders.node("n2"))
+        assert world.all(kinds.POD) == []
+
+
+class TestPod:
+    @pytest.fixture
+    def pod(self):
+        world = Kubelets()
+        world.pull(builders.node(taints=[{"key": "a", "effect": "NoExecute"}]))
+        (pod,) = world.created
+        return pod
+
+    def test_is_no_handler_and_is_found_by_the_next_run(self, pod):
+        assert pod["metadata"]["labels"] == {names.PULL_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        assert pod["metadata"]["namespace"] == builders.NAMESPACE
+
+    def test_goes_to_its_node_whatever_its_taints(self, pod):
+        assert pod["spec"]["nodeName"] == "n1"
+        assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+    def test_pulls_as_the_handler_would(self, pod):
+        assert pod["spec"]["serviceAccountName"] == "kubevirt-handler"
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "gpu"}]
+        assert {container["imagePullPolicy"] for container in pod["spec"]["containers"]} == {"IfNotPresent"}
+
+    def test_may_do_nothing(self, pod):
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert not [key for key in ("hostPID", "hostNetwork", "volumes") if key in spec]
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+    def test_has_a_valid_name_for_any_node(self):
+        world = Kubelets()
+        world.pull(builders.node("a." * 120 + "node"), builders.node("b"))
+        found = [pod["metadata"]["name"] for pod in world.created]
+        assert len(set(found)) == 2
+        assert all(len(name) <= 63 for name in found)
+
+    def test_has_the_same_name_in_every_run(self):
+        first, second = Kubelets(), Kubelets()
+        first.pull(builders.node())
+        second.pull(builders.node())
+        assert first.created[0]["metadata"]["name"] == second.created[0]["metadata"]["name"]
+
+
+class TestStart:
+    """A kubelet may refuse launcher pods an image that is on its node: only a pod that has no more than they can tell."""
+
+    def test_is_tried_where_the_image_is(self):
+        world = Kubelets()
+        assert world.start(builders.node("n1", images=[builders.GPU_LAUNCHER_IMAGE]), builders.node("n2")) == {}
+        assert [pod["spec"]["nodeName"] for pod in world.created] == ["n1", "n2"]
+        assert world.all(kinds.POD) == []
+
+    @pytest.mark.parametrize("secrets", [(), ("launchers",)])
+    def test_has_what_a_launcher_pod_has(self, secrets):
+        world = Kubelets()
+        world.start(builders.node(), secrets=secrets)
+        (pod,) = world.created
+        spec = pod["spec"]
+        assert spec.get("imagePullSecrets", []) == [{"name": name} for name in secrets]
+        assert spec["serviceAccountName"] == "default"
+        assert [container["image"] for container in spec["containers"]] == [builders.GPU_LAUNCHER_IMAGE]
+
+    def test_says_why_it_failed(self):
+        world = Kubelets()
+        world.say["bad"] = waiting("ImagePullBackOff", "unauthorized")
+        assert world.start(builders.node("good"), builders.node("bad")) == {
+            "bad": f"image {builders.GPU_LAUNCHER_IMAGE} cannot be pulled: ImagePullBackOff (unauthorized)"
+        }
+
+
+def test_remove_does_not_mind_what_is_gone():
+    world = Kubelets()
+    images.remove(world.client(), builders.NAMESPACE, ["virtpools-pull-1"])
+    assert world.requests[0].body["gracePeriodSeconds"] == 0

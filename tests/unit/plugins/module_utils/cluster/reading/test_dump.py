@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+yaml = pytest.importorskip("yaml")
+
+OBJECTS = (builders.excluding_kubevirt(), builders.primary(), builders.node("n1"), builders.handler_pod("n1"))
+
+
+def refusal(directory):
+    with pytest.raises(InputErrors) as caught:
+        dump.read(str(directory))
+    (text,) = caught.value.messages
+    return text
+
+
+def test_yaml_and_json_files_make_one_snapshot(tmp_path):
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all(OBJECTS[:2]))
+    (tmp_path / "b.json").write_text(json.dumps({"kind": "List", "items": OBJECTS[2:3]}))
+    (tmp_path / "c.yml").write_text(yaml.safe_dump(OBJECTS[3]))
+    (tmp_path / "notes.txt").write_text("{ no yaml")
+    assumed = {
+        "admission": snapshot.Admission.of_dump([], builders.NAMESPACE),
+        "monitoring": snapshot.Monitoring.of_dump([]),
+    }
+    assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]], **assumed)
+
+
+def test_a_json_file_may_hold_yaml(tmp_path):
+    (tmp_path / "a.json").write_text("---\n".join(map(yaml.safe_dump, OBJECTS)))
+    (tmp_path / "b.yaml").write_text("---\n".join(map(yaml.safe_dump, OBJECTS)))
+    assert dump.read_file(str(tmp_path / "a.json")) == dump.read_file(str(tmp_path / "b.yaml"))
+
+
+def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(OBJECTS))
+    pools = [builders.pool("gpu", selector={"deviceNames": ["example.com/gpu"]})]
+    offline = plan.make(dump.read(str(tmp_path)), pools, Options())
+    served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], version="v1.36.3")
+    online = plan.make(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
+    assert (offline.digest, offline.changes()) == (online.digest, online.changes())
+
+
+def test_which_kubevirt_can_be_said(tmp_path):
+    other = builders.kubevirt()
+    other["metadata"]["namespace"] = "other"
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([*OBJECTS, other]))
+    assert "2 KubeVirt objects" in refusal(tmp_path)
+    assert dump.read(str(tmp_path), builders.NAMESPACE).namespace == builders.NAMESPACE
+
+
+class TestRefused:
+    def test_a_directory_that_is_not_there(self, tmp_path):
+        assert refusal(tmp_path / "none").endswith("none cannot be read: No such file or directory.")
+
+    def test_a_directory_without_files(self, tmp_path):
+        assert "holds no .yaml, .yml or .json file" in refusal(tmp_path)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["{ no yaml", "a: !!python/object:os.system {}", "a: 2026-99-99", "\x00"],
+        ids=["syntax", "tag", "date", "byte"],
+    )
+    def test_a_file_that_is_no_yaml(self, tmp_path, text):
+        (tmp_path / "bad.yaml").write_text(text)
+        assert "bad.yaml cannot be read as YAML or JSON: " in refusal(tmp_path)
+
+    def test_a_file_that_is_no_text(self, tmp_path):
+        (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00\xd8")
+        assert "bad.yaml cannot be read" in refusal(tmp_path)
+
+    def test_a_directory_named_like_a_file(self, tmp_path):
+        (tmp_path / "dir.yaml").mkdir()
+        assert "dir.yaml cannot be read" in refusal(tmp_path)
+
+    def test_files_without_nodes(self, tmp_path):
+        (tmp_path / "a.yaml").write_text("- just\n- a list\n")
+        assert "no Node object" in refusal(tmp_path)
+
+    def test_everything_without_pyyaml(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(dump, "yaml", None)
+        assert "PyYAML is missing" in refusal(tmp_path)

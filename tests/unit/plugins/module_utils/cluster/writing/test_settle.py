@@ -1,0 +1,199 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, World
+
+NS = builders.NAMESPACE
+
+
+@pytest.fixture
+def world():
+    return World(builders.excluding_kubevirt(), builders.primary())
+
+
+def later(world, seconds, *objects):
+    for obj in objects:
+        world.at[world.now + seconds + len(world.at) / 100] = lambda obj=obj: world.put(obj)
+
+
+def not_ready_yet():
+    return builders.excluding_kubevirt(conditions={"Available": "False", "Progressing": "True"})
+
+
+class TestPrimary:
+    def settle(self, world, *, excluded=True, timeout=100, **more):
+        began = world.now
+        settle.await_primary(world.client(), builders.snapshot_of(), timeout, world.clock(), excluded=excluded, **more)
+        return world.now - began
+
+    def test_that_is_as_asked_is_not_waited_for(self, world):
+        assert self.settle(world) == 0
+
+    def test_is_waited_for_until_it_carries_the_exclusion_and_is_rolled_out(self, world):
+        world.put(builders.primary(excluded=False))
+        later(world, 20, builders.primary(ready=1), not_ready_yet())
+        later(world, 50, builders.primary(), builders.excluding_kubevirt())
+        assert 50 <= self.settle(world) < 56
+
+    def test_is_waited_for_until_it_has_the_terms_that_hco_renders_with_the_exclusion(self, world):
+        zone = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+        edit = exclusion.with_exclusion(*builders.under_hco(builders.kubevirt(), zone))
+        later(world, 20, builders.primary(terms=[zone]))
+        assert self.settle(world) == 0
+        assert 20 <= self.settle(world, edit=edit) < 26
+
+    def test_is_waited_for_until_the_exclusion_is_gone(self, world):
+        later(world, 20, builders.primary(excluded=False))
+        assert 20 <= self.settle(world, excluded=False) < 26
+
+    def test_that_takes_too_long_is_said_with_how_far_it_is(self, world):
+        world.put(not_ready_yet())
+        world.put(builders.primary(ready=1))
+        with pytest.raises(
+            ClusterError, match=r"did not settle within 100 s: .*1 are Ready\. KubeVirt goes on by itself"
+        ):
+            self.settle(world)
+
+    def test_stays_degraded(self, world):
+        world.put(builders.excluding_kubevirt(conditions={"Degraded": "True"}))
+        began = world.now
+        with pytest.raises(ClusterError, match=r"stays degraded: Degraded\?"):
+            self.settle(world, timeout=1000)
+        assert 45 <= world.now - began < 50
+
+    def test_degraded_for_a_moment_only(self, world):
+        world.put(builders.excluding_kubevirt(conditions={"Degraded": "True"}))
+        later(world, 30, builders.excluding_kubevirt())
+        assert 30 <= self.settle(world) < 36
+
+    def test_an_upgrade_ends_the_wait(self, world):
+        world.put(builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1"))
+        with pytest.raises(ClusterError, match=r"is being upgraded from v1.9.0 to v1.9.1"):
+            self.settle(world)
+
+    def test_handlers_of_dead_nodes_are_not_waited_for(self, world):
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.primary(desired=3, ready=2))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        assert self.settle(world) == 0
+
+    def test_a_rollout_that_dead_nodes_hold_up_is_given_up_with_their_names(self, world):
+        """KubeVirt says that it has settled; its canary rollout allows one unavailable handler at a time."""
+        world.put(builders.primary(desired=3, ready=1))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        world.behave["virt-handler", "dead"] = Behaviour(start=None)
+        began = world.now
+        with pytest.raises(ClusterError, match=r"no progress, and 1 node\(s\) with a handler are not Ready \(dead\)"):
+            self.settle(world, timeout=1000)
+        assert 180 <= world.now - began < 190
+
+    def test_handlers_that_start_on_good_nodes_are(self, world):
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.primary(desired=3, ready=2))
+        world.put(builders.node("n1"))
+        world.behave["virt-handler", "n1"] = Behaviour(start=None)
+        with pytest.raises(ClusterError, match="did not settle"):
+            self.settle(world)
+
+    @pytest.mark.parametrize("pod", [builders.handler_pod(""), builders.handler_pod("gone")], ids=["unbound", "gone"])
+    def test_pods_on_no_node_do_no_harm(self, pod):
+        """A new pod has no node yet, and the pod of a deleted node stays for a while."""
+        pod["status"]["conditions"][0]["status"] = "False"
+        world = World(not_ready_yet(), builders.primary(ready=1), pod)
+        world._tick = lambda: None
+        later(world, 10, builders.primary(), builders.excluding_kubevirt())
+        assert 10 <= self.settle(world) < 14
+
+
+class TestFit:
+    def test_is_waited_for(self, world):
+        world.put(not_ready_yet())
+        later(world, 10, builders.excluding_kubevirt())
+        settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+
+    def test_is_not_waited_for_without_end(self, world):
+        world.put(not_ready_yet())
+        with pytest.raises(
+            ClusterError, match=r"did not settle within 60 s: it is not available .*Nothing was changed"
+        ):
+            settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+
+
+class TestMigrations:
+    def put(self, world, name="m1", node="n1", phase="Running"):
+        world.put(
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstanceMigration",
+                "metadata": {"namespace": "vms", "name": name},
+                "spec": {"vmiName": name},
+                "status": {"phase": phase, "migrationState": {"sourceNode": node} if node else {}},
+            }
+        )
+
+    def running(self, world, nodes, timeout=60):
+        found = settle.await_migrations(world.client(), nodes, timeout, world.clock())
+        return [migration.name for migration in found]
+
+    def test_through_a_node_are_waited_for(self, world):
+        self.put(world)
+        world.at[world.now + 20] = lambda: self.put(world, phase="Succeeded")
+        assert self.running(world, ["n1", "n2"]) == []
+        assert 1020 <= world.now < 1026
+
+    def test_that_never_end_are_returned(self, world):
+        self.put(world)
+        assert self.running(world, ["n1"]) == ["m1"]
+
+    def test_elsewhere_do_not_matter(self, world):
+        self.put(world, node="n9")
+        assert self.running(world, ["n1"]) == []
+        assert world.now == 1000
+
+    def test_of_all_nodes(self, world):
+        self.put(world, node="n9")
+        assert self.running(world, None) == ["m1"]
+
+    def test_whose_ends_are_not_known_yet_could_be_anywhere(self, world):
+        self.put(world, node=None)
+        assert self.running(world, ["n1"]) == ["m1"]
+
+
+class TestDaemonSet:
+    def test_is_observed_when_the_controller_has_seen_its_present_form(self, world):
+        live = builders.pool_daemonset(builders.pool("gpu"), generation=3)
+        live["status"]["observedGeneration"] = 2
+        world.put(live)
+        settle.await_daemonset_observed(world.client(), NS, "virt-handler-gpu", 60, world.clock())
+        assert 1000 < world.now < 1005
+
+    def test_is_not_observed_without_a_controller(self, world):
+        live = builders.pool_daemonset(builders.pool("gpu"))
+        del live["status"]
+        world.put(live)
+        world._tick = lambda: None
+        with pytest.raises(ClusterError, match="kube-controller-manager"):
+            settle.await_daemonset_observed(world.client(), NS, "virt-handler-gpu", 60, world.clock())
+
+    def test_is_gone(self, world):
+        world.put(builders.pool_daemonset(builders.pool("gpu")))
+        world.at[world.now + 5] = lambda: world.drop(kinds.DAEMON_SET, "virt-handler-gpu", NS)
+        settle.await_daemonset_gone(world.client(), NS, "virt-handler-gpu", 60, world.clock())
+        assert 1005 <= world.now < 1010
+
+    def test_is_not_gone_while_its_pods_do_not_end(self, world):
+        world.put(builders.pool_daemonset(builders.pool("gpu")))
+        with pytest.raises(ClusterError, match="still exists after 60 s, because some of its pods have not ended"):
+            settle.await_daemonset_gone(world.client(), NS, "virt-handler-gpu", 60, world.clock())

@@ -1,0 +1,221 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError, Conflict
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, ApiServer
+
+GPU = builders.pool("gpu")
+
+
+def no_sleep(seconds):
+    """Retries do not wait in these tests."""
+
+
+class TestOwner:
+    def write(self, obj, owner, former, server=None):
+        server = server or ApiServer(obj)
+        found = writes.write_owner(server.client(sleep=no_sleep), Node.of(obj), owner, former)
+        live = Node.of(server.find(kinds.NODE, "n1"))
+        assert (found.owner, found.former_owner) == (live.owner, live.former_owner) == (owner, former)
+        return server
+
+    @pytest.mark.parametrize("owner", ["gpu", names.IN_TRANSIT, names.PRIMARY])
+    @pytest.mark.parametrize("former", ["gpu", "primary", None])
+    @pytest.mark.parametrize("present", [None, "fpga"])
+    def test_is_written_together_with_the_former_one(self, owner, former, present):
+        server = self.write(builders.node("n1", present, present), owner, former)
+        assert len(server.writes) <= 1
+
+    def test_on_a_node_without_annotations(self):
+        server = self.write(builders.node(heartbeat=None), names.IN_TRANSIT, "primary")
+        self.write(server.find(kinds.NODE, "n1"), "gpu", None, server)
+        assert "annotations" not in server.find(kinds.NODE, "n1")["metadata"]
+
+    def test_on_a_node_without_labels(self):
+        node = builders.node()
+        del node["metadata"]["labels"]
+        self.write(node, "gpu", "primary")
+
+    def test_leaves_everything_else(self):
+        before = builders.node(labels={"a/b~c": "1"})
+        server = self.write(before, "gpu", "primary")
+        live = server.find(kinds.NODE, "n1")
+        del live["metadata"]["labels"][names.OWNER_LABEL]
+        del live["metadata"]["annotations"][names.FORMER_OWNER_ANNOTATION]
+        assert live["metadata"]["labels"] == before["metadata"]["labels"]
+        assert live["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+    def test_that_is_so_already_is_not_written(self):
+        assert self.write(builders.node("n1", "gpu"), "gpu", None).writes == []
+
+    @pytest.mark.parametrize("value", ["", "primary"])
+    def test_replaces_a_label_that_names_no_pool(self, value):
+        server = self.write(builders.node("n1", value), names.PRIMARY, None)
+        assert names.OWNER_LABEL not in server.find(kinds.NODE, "n1")["metadata"]["labels"]
+
+    def test_that_somebody_else_changed_is_not_overwritten(self):
+        seen = builders.node("n1")
+        server = ApiServer(builders.node("n1", "fpga"))
+        with pytest.raises(ClusterError, match=r"Node n1 was to go from primary to gpu, but .* it is fpga now"):
+            writes.write_owner(server.client(), Node.of(seen), "gpu", "primary")
+        assert server.writes == []
+
+    def test_that_somebody_else_changes_at_that_very_moment_is_not_overwritten(self):
+        server = ApiServer(builders.node())
+
+        def meddle(request):
+            if request.method == "PATCH":
+                server.find(kinds.NODE, "n1")["metadata"]["labels"][names.OWNER_LABEL] = "fpga"
+
+        server.before = meddle
+        with pytest.raises(ClusterError, match="it is fpga now"):
+            writes.write_owner(server.client(), Node.of(builders.node()), "gpu", "primary")
+
+    def test_is_written_although_the_handler_writes_its_heartbeat_at_that_moment(self):
+        server = ApiServer(builders.node())
+
+        def beat(request):
+            if request.method == "PATCH":
+                server.find(kinds.NODE, "n1")["metadata"]["annotations"][names.HEARTBEAT_ANNOTATION] = "t1"
+
+        server.before = beat
+        self.write(builders.node(), "gpu", "primary", server)
+
+    def test_is_tried_again_when_the_first_annotation_comes_at_that_moment(self):
+        server = ApiServer(builders.node(heartbeat=None))
+
+        def first_annotation(request):
+            if request.method == "PATCH":
+                server.find(kinds.NODE, "n1")["metadata"].setdefault("annotations", {"a": "b"})
+
+        server.before = first_annotation
+        self.write(builders.node(heartbeat=None), "gpu", "primary", server)
+
+    def test_whose_answer_is_lost_was_written(self):
+        server = ApiServer(builders.node())
+        lost = []
+
+        def lose_first(request):
+            if request.method == "PATCH" and not lost:
+                lost.append(request)
+                raise LOST
+
+        server.after = lose_first
+        self.write(builders.node(), "gpu", "primary", server)
+
+    def test_is_given_up_when_it_never_fits(self):
+        server = ApiServer(builders.node())
+
+        def change_always(request):
+            labels = server.find(kinds.NODE, "n1")["metadata"]["labels"]
+            if request.method == "PATCH":
+                labels[names.OWNER_LABEL] = "elsewhere"
+            else:
+                labels.pop(names.OWNER_LABEL, None)
+
+        server.before = change_always
+        with pytest.raises(Conflict):
+            writes.write_owner(server.client(), Node.of(builders.node()), "gpu", "primary")
+        assert 2 <= len(server.writes) <= 20
+
+
+def change_of(snapshot):
+    (change,) = plan.make(snapshot, [GPU], Options()).daemonsets
+    return change
+
+
+class TestDaemonSet:
+    def applied(self, *objects):
+        server = ApiServer(*objects)
+        sets = [obj for obj in objects if obj["kind"] == "DaemonSet"]
+        snapshot = builders.snapshot_of([builders.node()], more=sets)
+        change = change_of(snapshot)
+        return server, writes.apply_daemonset(server.client(), change, dry_run=False)
+
+    def test_is_created(self):
+        server, stored = self.applied()
+        assert server.writes == [("patch", "/apis/apps/v1/namespaces/kubevirt/daemonsets/virt-handler-gpu")]
+        assert plan.daemonsets.drift(builders.pool_daemonset(GPU), stored) == ()
+
+    def test_loses_what_others_added(self):
+        live = builders.pool_daemonset(GPU)
+        live["spec"]["template"]["spec"]["hostNetwork"] = True
+        server, stored = self.applied(live)
+        assert [verb for verb, _path in server.writes] == ["patch", "update"]
+        assert "hostNetwork" not in stored["spec"]["template"]["spec"]
+        assert stored["metadata"]["uid"] == live["metadata"]["uid"]
+
+    def test_dry_run_stores_nothing(self):
+        server = ApiServer()
+        change = change_of(builders.snapshot_of([builders.node()]))
+        stored = writes.apply_daemonset(server.client(), change, dry_run=True)
+        assert stored["metadata"]["name"] == "virt-handler-gpu"
+        assert (server.writes, server.objects) == ([], {})
+
+    def test_is_deleted_with_its_pods_and_only_if_it_is_still_the_same(self):
+        live = builders.pool_daemonset(GPU)
+        server = ApiServer(live)
+        change = DaemonSetChange("gpu", "delete", builders.NAMESPACE, live=live)
+        assert writes.delete_daemonset(server.client(), change, dry_run=False)
+        body = server.requests[0].body
+        assert body["propagationPolicy"] == "Foreground"
+        assert body["preconditions"] == {"uid": live["metadata"]["uid"]}
+        assert not writes.delete_daemonset(server.client(), change, dry_run=False)
+
+    def test_that_somebody_made_anew_is_not_deleted(self):
+        live = builders.pool_daemonset(GPU)
+        server = ApiServer({**copy.deepcopy(live), "metadata": {**live["metadata"], "uid": "another"}})
+        change = DaemonSetChange("gpu", "delete", builders.NAMESPACE, live=live)
+        assert not writes.delete_daemonset(server.client(), change, dry_run=False)
+        assert server.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+
+
+class TestEdit:
+    def test_keeps_what_others_write_meanwhile(self):
+        server = ApiServer(builders.kubevirt())
+        edit = exclusion.with_exclusion(builders.kubevirt(), None)
+        theirs = {"patch": "{}", "resourceName": "virt-api", "resourceType": "Deployment", "type": "merge"}
+        live = server.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        live["spec"]["customizeComponents"]["patches"] = [theirs]
+        _before, after = writes.edit_object(
+            server.client(), edit, lambda obj: exclusion.with_exclusion(obj, None), dry_run=False
+        )
+        assert after["spec"]["customizeComponents"]["patches"] == [theirs, exclusion.PATCH]
+
+    def test_that_somebody_did_meanwhile_writes_nothing(self):
+        server = ApiServer(builders.excluding_kubevirt())
+        edit = exclusion.with_exclusion(builders.kubevirt(), None)
+        before, after = writes.edit_object(
+            server.client(), edit, lambda obj: exclusion.with_exclusion(obj, None), dry_run=False
+        )
+        assert before == after
+        assert server.writes == []
+
+    @pytest.mark.parametrize("version", ["v1", "v1beta1"])
+    def test_of_hyperconverged_in_the_version_it_was_read_in(self, version):
+        hco = {
+            "apiVersion": f"hco.kubevirt.io/{version}",
+            "kind": "HyperConverged",
+            "metadata": {"name": names.HCO_NAME, "namespace": builders.NAMESPACE},
+            "spec": {},
+        }
+        server = ApiServer(hco)
+        kubevirt = builders.kubevirt()
+        edit = exclusion.with_exclusion(kubevirt, hco)
+        writes.edit_object(server.client(), edit, lambda obj: exclusion.with_exclusion(kubevirt, obj), dry_run=False)
+        assert {path.split("/")[3] for _verb, path in server.writes} == {version}

@@ -1,0 +1,149 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+
+POLICY, BINDING = kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING
+GPU = builders.pool("gpu")
+BIG = builders.pool("big", nodeExpressions=[{"key": "cores", "operator": "Gt", "values": ["64"]}])
+GUARDED = Options(guard=True)
+LINES = [f"{kind} {name}" for name in names.GUARDS for kind in (POLICY, BINDING)]
+
+
+def live(*assigned):
+    """The guard's objects on a cluster."""
+    return [copy.deepcopy(obj) for _kind, obj in guard.derive(builders.NAMESPACE, assigned)]
+
+
+def cluster(objects=(), pools=(GPU,), **fields):
+    admission = vms.admission(*objects, **{"validating": True, **fields.pop("served", {})})
+    return builders.snapshot_of([builders.node()], pools, admission=admission, **fields)
+
+
+def made(objects=(), options=GUARDED, pools=(GPU,), **fields):
+    return plan.make(cluster(objects, pools, **fields), pools, options)
+
+
+class TestPlan:
+    def test_creates_updates_and_deletes(self):
+        assert made().guard_changes == tuple(f"{line}: create" for line in LINES)
+        assert made(live(BIG)).guard_changes == (f"{LINES[0]}: update",)
+        gone = made(live(), Options())
+        assert sorted(gone.guard_changes) == sorted(f"{line}: delete" for line in LINES)
+        assert gone.guard_changes[0] == f"{BINDING} {names.OWNER_GUARD}: delete", "a policy without one does nothing"
+        assert set(gone.guard_changes) <= set(gone.changes())
+        assert gone.changed
+
+    def test_has_nothing_to_do_where_it_is_as_asked_for(self):
+        assert not made(live()).changed
+        assert made(options=Options()).guard_changes == ()
+
+    def test_lets_in_what_the_node_policy_gives(self):
+        found = made(options=Options(guard=True, assign_new_nodes=True)).guard
+        assert found.assigned == (GPU,)
+        assert guard.derive(builders.NAMESPACE, (GPU,))[0] != guard.derive(builders.NAMESPACE, ())[0]
+
+    def test_is_approved_with_the_option(self):
+        with_it, without = made().digest, made(options=Options()).digest
+        assert with_it.objects != without.objects
+        assert with_it.options != without.options
+        assert with_it.owners == without.owners
+
+    def test_needs_policies(self):
+        found = made(served={"validating": False})
+        assert "guard_not_served" in builders.codes(found.findings, "error")
+        assert found.guard_changes == ()
+
+    def test_never_takes_over_a_foreign_policy(self):
+        foreign = live()
+        for obj in foreign:
+            del obj["metadata"]["labels"]
+        assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
+        assert made(foreign, Options()).guard.to_delete == ()
+
+    def test_goes_with_the_last_pool(self):
+        found = cluster(live(), [GPU, BIG])
+        assert plan.make(found, (), Options(remove_pools=("gpu",))).guard_changes == ()
+        assert len(plan.make(found, (), Options(remove_pools="all")).guard_changes) == len(LINES)
+
+    @pytest.mark.parametrize("objects", [[], live()])
+    def test_is_in_force_as_soon_as_it_is_written_and_as_long_as_it_is_there(self, objects):
+        assert made(objects).guard.in_force
+        assert made(objects, Options()).guard.in_force == bool(objects)
+
+
+class TestExclusionDropped:
+    """Somebody removed our patch from the KubeVirt object, and the guard refuses what virt-operator writes."""
+
+    def cluster(self):
+        said = (
+            f"ValidatingAdmissionPolicy '{names.EXCLUSION_GUARD}' with binding '{names.EXCLUSION_GUARD}' denied request"
+        )
+        degraded = builders.kubevirt(conditions={"Degraded": "True"})
+        for condition in degraded["status"]["conditions"]:
+            condition["message"] = said
+        return cluster(live(), of_kubevirt=degraded)
+
+    def test_a_run_does_not_wait_for_kubevirt_to_drop_it(self):
+        found = plan.make(self.cluster(), [GPU], GUARDED)
+        assert (found.exclusion.changed, found.settling) == (True, False)
+        assert found.errors == ()
+
+    def test_is_told(self):
+        assert "guard_refuses" in builders.codes(state.examine(self.cluster()).findings, "warning")
+
+
+class TestExamine:
+    def test_as_it_was_written(self):
+        assert builders.codes(state.examine(cluster(live(BIG))).findings) == []
+        assert builders.codes(state.examine(cluster()).findings) == []
+
+    @pytest.mark.parametrize("number", range(len(LINES)))
+    def test_changed_or_deleted_by_hand(self, number):
+        objects = live()
+        objects[number]["spec"]["extra"] = "x"
+        assert builders.codes(state.examine(cluster(objects)).findings) == ["guard_edited"]
+        del objects[number]
+        assert builders.codes(state.examine(cluster(objects)).findings) == ["guard_edited"]
+
+
+class TestProbes:
+    def test_one_of_each_kind_to_refuse_and_one_to_let_pass(self):
+        found = made(options=Options(guard=True, assign_new_nodes=True)).guard.probes()
+        judged = [(probe.kind, probe.refused_by) for probe in found]
+        assert judged == [
+            (kinds.NODE, None),
+            (kinds.NODE, None),
+            (kinds.NODE, names.OWNER_GUARD),
+            (kinds.DAEMON_SET, None),
+            (kinds.DAEMON_SET, names.EXCLUSION_GUARD),
+        ]
+        owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found[:3]]
+        assert owners == [None, "gpu", names.IN_TRANSIT]
+        assert [exclusion.has_exclusion(probe.obj) for probe in found[3:]] == [True, False]
+
+    def test_an_earlier_pool_may_take_it(self):
+        everywhere = builders.pool("all", nodeSelector={"cores": "65", "hw": "big"})
+        found = made(options=Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG])
+        owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found.guard.probes()]
+        assert owners[1:3] == ["all", "all"]
+
+
+def test_heartbeats_are_told_apart_before_anything_is_asked_of_the_authorizer():
+    conditions = [obj["spec"].get("matchConditions") for obj in live(GPU)]
+    (concerned,) = conditions[0]
+    assert concerned["expression"].index("oldObject") < concerned["expression"].index("authorizer")
+    assert " && (" in concerned["expression"].split("authorizer")[0]

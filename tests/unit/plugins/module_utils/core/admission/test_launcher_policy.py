@@ -1,0 +1,183 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The policy's text. tests/control_plane/test_launcher_policy.py shows on a real API server what it does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+NAMESPACE = builders.NAMESPACE
+V1 = kinds.MUTATING_ADMISSION_POLICIES[0]
+LABELLED = {"vmLabels": {"matchLabels": {"class": "gpu"}}}
+
+
+def pool(name="gpu", selector=LABELLED, **fields):
+    return builders.pool(name, **{"virtLauncherImage": builders.GPU_LAUNCHER_IMAGE, "selector": selector, **fields})
+
+
+def many(count):
+    return Table.of(
+        pool(f"pool-{n}", {"deviceNames": [f"vendor.example/d{n}-{i}" for i in range(9)]}) for n in range(count)
+    )
+
+
+def variables(table):
+    return {each["name"]: each["expression"] for each in launcher_policy.spec(table, NAMESPACE)["variables"]}
+
+
+def condition(**fields):
+    """The condition of the only rule of a table."""
+    (hit,) = (text for name, text in variables(Table.of([pool(**fields)])).items() if name == "hit0")
+    return hit.removeprefix("[").removesuffix("].indexOf(true)")
+
+
+class TestDerive:
+    def test_a_policy_and_its_binding(self):
+        table = Table.of([pool()])
+        (kind, policy), (binding_kind, binding) = launcher_policy.derive(table, NAMESPACE, V1)
+        assert (kind, binding_kind) == (V1, kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0])
+        assert binding["spec"] == {"policyName": policy["metadata"]["name"]} == {"policyName": names.POLICY}
+        for obj in (policy, binding):
+            assert obj["metadata"]["labels"] == {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        annotations = policy["metadata"]["annotations"]
+        assert mapping.restore(annotations[names.MAPPING_ANNOTATION]) == table
+        assert annotations[names.POLICY_ANNOTATION] == launcher_policy.digest_of(table, NAMESPACE)
+
+    @pytest.mark.parametrize("kind", kinds.MUTATING_ADMISSION_POLICIES, ids=lambda kind: kind.api_version)
+    def test_in_the_version_that_is_served(self, kind):
+        found = launcher_policy.derive(Table.of([pool()]), NAMESPACE, kind)
+        assert {obj["apiVersion"] for _kind, obj in found} == {kind.api_version}
+
+    def test_acts_for_virt_controller_and_its_own_probes_only(self):
+        found = {}
+        for name in (names.POLICY, names.CANDIDATE_POLICY):
+            ((_kind, policy), _binding) = launcher_policy.derive(Table.of([pool()]), "elsewhere", V1, name)
+            (only,) = policy["spec"]["matchConditions"]
+            found[name] = only["expression"]
+            assert f'[?"{names.PROBE_LABEL}"].orValue("") == "{name}"' in found[name]
+        user = f'request.userInfo.username == "{names.controller_user("elsewhere")}"'
+        assert found[names.POLICY].startswith(f"{user} || (has(request.dryRun) && request.dryRun && ")
+        assert "username" not in found[names.CANDIDATE_POLICY]
+
+    def test_fails_rather_than_do_half_of_it(self):
+        spec = launcher_policy.spec(Table.of([pool()]), NAMESPACE)
+        assert (spec["failurePolicy"], spec["reinvocationPolicy"], len(spec["mutations"])) == ("Fail", "IfNeeded", 1)
+
+    def test_the_stock_image_is_nowhere(self):
+        assert builders.LAUNCHER_IMAGE + '"' not in str(launcher_policy.spec(Table.of([pool()]), NAMESPACE))
+
+
+class TestDigest:
+    def test_is_that_of_the_candidate_as_well(self):
+        table = Table.of([pool()])
+        digest = launcher_policy.digest_of(table, NAMESPACE)
+        assert re.fullmatch(r"[0-9a-f]{12}", digest)
+        for name in (names.POLICY, names.CANDIDATE_POLICY):
+            (mutation,) = launcher_policy.spec(table, NAMESPACE, name)["mutations"]
+            assert f'value: "{digest}"' in mutation["jsonPatch"]["expression"]
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"virtLauncherImage": "other"},
+            {"selector": {**LABELLED, "architectures": ["arm64"]}},
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            {"unmatched": "allow"},
+        ],
+        ids=lambda fields: next(iter(fields)),
+    )
+    def test_tells_what_launcher_pods_see(self, changed):
+        one, other = Table.of([pool()]), Table.of([pool(**changed)])
+        assert launcher_policy.digest_of(one, NAMESPACE) != launcher_policy.digest_of(other, NAMESPACE)
+
+    def test_tells_the_order_and_the_namespace(self):
+        first, second = pool("a"), pool("b")
+        found = {
+            launcher_policy.digest_of(Table.of(pools), namespace)
+            for pools in ([first, second], [second, first])
+            for namespace in ("kubevirt", "openshift-cnv")
+        }
+        assert len(found) == 4
+
+    def test_does_not_tell_handlers(self):
+        one, other = Table.of([pool()]), Table.of([pool(virtHandlerImage="other", resources={"limits": {"cpu": "1"}})])
+        assert launcher_policy.digest_of(one, NAMESPACE) == launcher_policy.digest_of(other, NAMESPACE)
+
+
+class TestCondition:
+    def test_of_devices(self):
+        assert condition(selector={"deviceNames": ["a.io/x", "b.io/y"]}) == (
+            'variables.asked.exists(k, k in ["a.io/x", "b.io/y"])'
+        )
+
+    def test_labels_are_one_criterion(self):
+        expressions = [{"key": "tier", "operator": "NotIn", "values": ["dev"]}]
+        selector = {"vmLabels": {"matchLabels": {"class": "gpu"}, "matchExpressions": expressions}}
+        assert condition(selector=selector) == (
+            '(("class" in variables.labels && variables.labels["class"] in ["gpu"])'
+            ' && !("tier" in variables.labels && variables.labels["tier"] in ["dev"]))'
+        )
+
+    def test_of_the_nodes_that_a_vm_selects(self):
+        assert condition(selector={"matchNodeSelector": True}) == (
+            '("hw" in variables.selected && variables.selected["hw"] in ["gpu"])'
+        )
+
+    def test_any_criterion_is_enough_within_the_namespaces(self):
+        selector = {
+            "architectures": ["arm64"],
+            "deviceNames": ["a.io/x"],
+            "namespaces": {"names": ["one"], "matchLabels": {"team": "a"}},
+        }
+        assert condition(selector=selector) == (
+            '((request.namespace in ["one"] || ("team" in variables.namespaceLabels'
+            ' && variables.namespaceLabels["team"] in ["a"]))'
+            ' && (variables.asked.exists(k, k in ["a.io/x"]) || ("kubernetes.io/arch" in variables.selected'
+            ' && variables.selected["kubernetes.io/arch"] in ["arm64"])))'
+        )
+
+
+class TestVariables:
+    def test_are_defined_once_and_before_they_are_used(self):
+        for table in (Table.of([pool(), pool("b", unmatched="allow")]), many(150), Table((), ("kept-off",))):
+            known = set()
+            for name, expression in variables(table).items():
+                assert set(re.findall(r"variables\.([a-zA-Z]+[0-9]*)", expression)) <= known, name
+                known.add(name)
+            (mutation,) = launcher_policy.spec(table, NAMESPACE)["mutations"]
+            used = set(re.findall(r"variables\.([a-zA-Z]+[0-9]*)", mutation["jsonPatch"]["expression"]))
+            assert used <= known
+
+    def test_stay_short_however_many_pools_there_are(self):
+        table = many(1000)
+        found = variables(table)
+        assert len([name for name in found if name.startswith("hit")]) > 50
+        assert (
+            max(map(len, (text for name, text in found.items() if name.startswith(("hit", "rules")))))
+            < cel.MOST_TEXT + 100
+        )
+        rules = [text for name, text in found.items() if name.startswith("rules")]
+        assert re.findall(r'"name": dyn\("(pool-\d+)"\)', "".join(rules)) == [rule.name for rule in table.rules]
+
+    def test_the_names_of_many_pools_that_keep_vms_off(self):
+        keep_off = [f"pool-number-{number}" for number in range(1000)]
+        found = variables(Table((), tuple(keep_off), ("open",)))
+        shards = [text for name, text in found.items() if re.fullmatch(r"others\d+", name)]
+        assert len(shards) > 2
+        assert re.findall(r'"([^"]+)"', "".join(shards)) == sorted([*keep_off, names.IN_TRANSIT])
+
+    def test_are_the_same_every_time(self):
+        launcher_policy.digest_of.cache_clear()
+        once = launcher_policy.spec(many(50), NAMESPACE)
+        launcher_policy.digest_of.cache_clear()
+        assert launcher_policy.spec(many(50), NAMESPACE) == once

@@ -1,0 +1,185 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+POLICY = kinds.MUTATING_ADMISSION_POLICIES[0]
+STOCK = builders.LAUNCHER_IMAGE
+GPU = builders.GPU_LAUNCHER_IMAGE
+
+
+def pool(name="gpu", image=GPU):
+    fields = {} if image is None else {"virtLauncherImage": image}
+    return builders.pool(name, selector={"vmLabels": {"matchLabels": {"for": name}}}, **fields)
+
+
+def table(*pools):
+    return Table.of(pools or [pool()])
+
+
+def updating(*methods, **others):
+    kubevirt = builders.excluding_kubevirt()
+    kubevirt["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": list(methods)}
+    return builders.snapshot_of([builders.node()], of_kubevirt=kubevirt, **others)
+
+
+def check(state, outdated="refuse", of=None):
+    return list(outdated_policy.update_findings(state, of or table(), outdated))
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("methods", "words"),
+        [
+            (["LiveMigrate"], ("has LiveMigrate in", "would migrate these")),
+            (["Evict"], ("has Evict in", "would restart these")),
+            (["LiveMigrate", "Evict"], ("has LiveMigrate and Evict in", "would migrate and restart these")),
+        ],
+    )
+    def test_methods_that_would_never_end_are_refused_with_three_ways_out(self, methods, words):
+        (finding,) = check(updating(*methods))
+        assert (finding.severity, finding.code) == ("error", "workload_updates_never_end")
+        ways = (
+            "empty spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt kubevirt/kubevirt",
+            "hotplug of CPU and memory and its volume migrations",
+            "virtpools.kubevirt.workload_update",
+            "virtpools_outdated: correct",
+        )
+        for part in ("pool gpu", *words, *ways):
+            assert part in finding.message
+
+    @pytest.mark.parametrize("methods", [[], ["SomethingNew"]])
+    def test_others_are_fine(self, methods):
+        assert check(updating(*methods)) == []
+
+    def test_so_is_no_strategy_at_all(self):
+        assert check(builders.snapshot_of([builders.node()])) == []
+
+    @pytest.mark.parametrize("image", [None, STOCK])
+    def test_pools_with_kubevirts_own_image_are_not_outdated(self, image):
+        assert check(updating("LiveMigrate"), of=table(pool(image=image))) == []
+
+    def test_with_the_policy_nothing_is_refused(self):
+        assert check(updating("LiveMigrate", admission=snapshot.Admission(policy_kind=POLICY)), "correct") == []
+
+    def test_a_server_without_policies_cannot_correct(self):
+        (finding,) = check(updating("LiveMigrate", admission=snapshot.Admission()), "correct")
+        assert (finding.severity, finding.code) == ("error", "outdated_policy_not_served")
+
+    @pytest.mark.parametrize(
+        ("version", "place"),
+        [
+            ("v1", "spec.virtualization.workloadUpdateStrategy.workloadUpdateMethods"),
+            ("v1beta1", "spec.workloadUpdateStrategy.workloadUpdateMethods"),
+        ],
+    )
+    def test_under_hco_its_own_field_is_named(self, version, place):
+        kubevirt = builders.excluding_kubevirt()
+        kubevirt["metadata"]["labels"] = {names.MANAGED_BY_LABEL: "hco-operator"}
+        kubevirt["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
+        hyperconverged = {
+            "apiVersion": f"hco.kubevirt.io/{version}",
+            "kind": "HyperConverged",
+            "metadata": {"name": names.HCO_NAME, "namespace": builders.NAMESPACE},
+        }
+        state = builders.snapshot_of([builders.node()], of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
+        (finding,) = check(state)
+        assert f"empty {place} of HyperConverged kubevirt/kubevirt-hyperconverged" in finding.message
+
+
+class TestDerive:
+    def test_policy_and_binding_of_the_version_that_is_served(self):
+        for policy, binding in zip(
+            kinds.MUTATING_ADMISSION_POLICIES, kinds.MUTATING_ADMISSION_POLICY_BINDINGS, strict=True
+        ):
+            pairs = outdated_policy.derive(table(), STOCK, "kv", policy)
+            assert [kind for kind, _obj in pairs] == [policy, binding]
+            for kind, obj in pairs:
+                assert (obj["apiVersion"], obj["kind"]) == (kind.api_version, kind.name)
+                assert obj["metadata"]["name"] == names.OUTDATED_POLICY
+                assert obj["metadata"]["labels"] == {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        assert "system:serviceaccount:kv:kubevirt-controller" in str(pairs[0][1])
+
+    @pytest.mark.parametrize("pools", [[], [pool(image=None)], [pool(image=STOCK)]], ids=["none", "no image", "stock"])
+    def test_nothing_without_images_of_pools(self, pools):
+        assert outdated_policy.derive(Table.of(pools), STOCK, "kubevirt", POLICY) == []
+
+    def test_the_digest_tells_images_and_stock_image(self):
+        def digest(of, stock=STOCK):
+            policy = outdated_policy.derive(of, stock, "kubevirt", POLICY)[0][1]
+            return policy["metadata"]["annotations"][names.POLICY_ANNOTATION]
+
+        other = table(pool(image=f"{GPU}2"))
+        assert len({digest(table()), digest(other), digest(table(), f"{STOCK}2")}) == 3
+        assert digest(table(pool("a", GPU), pool("b", f"{GPU}2"))) == digest(
+            table(pool("b", f"{GPU}2"), pool("a", GPU), pool("c", GPU), pool("d", None))
+        )
+
+    def test_a_thousand_images_go_into_short_expressions(self):
+        pools = [pool(f"p{number}", f"{GPU}-{number}") for number in range(1000)]
+        spec = outdated_policy.derive(table(*pools), STOCK, "kubevirt", POLICY)[0][1]["spec"]
+        expressions = [variable["expression"] for variable in spec["variables"]]
+        assert all(len(expression) < 8_000 for expression in expressions)
+        assert sum(expression.count(GPU) for expression in expressions) == 1000
+
+
+class TestExamine:
+    def live(self, stock=STOCK):
+        pairs = outdated_policy.derive(table(), stock, builders.NAMESPACE, POLICY)
+        objects = {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for _kind, obj in pairs}
+        return snapshot.Admission(policy_kind=POLICY, objects=objects)
+
+    def examine(self, admission):
+        return list(outdated_policy.examine(updating("LiveMigrate", admission=admission), table()))
+
+    def test_a_policy_that_is_as_it_should_be(self):
+        assert self.examine(self.live()) == []
+
+    @pytest.mark.parametrize("admission", [None, snapshot.Admission(policy_kind=POLICY)])
+    def test_without_policy_the_methods_count(self, admission):
+        assert builders.codes(self.examine(admission), "error") == ["workload_updates_never_end"]
+
+    def test_after_an_upgrade_of_kubevirt_it_is_stale(self):
+        (finding,) = self.examine(self.live(stock=f"{STOCK}-old"))
+        assert (finding.severity, finding.code) == ("warning", "outdated_policy_stale")
+        assert f"KubeVirt's own, {STOCK}, as after an upgrade" in finding.message
+
+    def test_without_pools_it_is_the_next_run_that_removes_it(self):
+        state = updating("LiveMigrate", admission=self.live())
+        assert list(outdated_policy.examine(state, Table(()))) == []
+
+
+class TestAfterUpgrade:
+    def found(self, *methods, admission=None):
+        return list(outdated_policy.after_upgrade(updating(*methods, admission=admission or TestExamine().live())))
+
+    def test_the_policy_will_be_stale_while_kubevirt_updates_by_itself(self):
+        (finding,) = self.found("LiveMigrate", "Evict")
+        assert (finding.severity, finding.code) == ("warning", "upgrade_outdated_policy_stale")
+        assert f"image {STOCK}; once KubeVirt is upgraded, it would migrate and restart pool VMs" in finding.message
+        assert (
+            "empty spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt kubevirt/kubevirt" in finding.message
+        )
+
+    def test_nothing_without_methods_or_policy(self):
+        assert self.found() == []
+        assert self.found("LiveMigrate", admission=snapshot.Admission(policy_kind=POLICY)) == []
+
+
+def test_the_image_of_canaries_is_one_of_the_pools():
+    """Otherwise KubeVirt would migrate them for ever, to the image that they already have."""
+    of = Table.of([pool()], canaries={"gpu": "registry.example/new"})
+    spec = outdated_policy.derive(of, STOCK, "kubevirt", POLICY)[0][1]["spec"]
+    (images,) = (each["expression"] for each in spec["variables"] if each["name"] == "images0")
+    assert images == cel.literal(sorted([GPU, "registry.example/new"]))

@@ -1,0 +1,168 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+GPU = builders.pool("gpu")
+
+
+TAINT = {"key": "a", "effect": "NoSchedule"}
+
+
+def hw(name, owner=None, former=None, **fields):
+    return builders.node(name, owner, former, {"hw": "gpu"}, **fields)
+
+
+def examined(nodes, pools=(GPU,), **others):
+    return state.examine(builders.snapshot_of(nodes, pools, **others))
+
+
+def codes(*args, **others):
+    return builders.codes(examined(*args, **others).findings)
+
+
+def test_nothing_is_found_where_everything_is_as_it_should_be():
+    found = examined([hw("n1", "gpu"), builders.node("n2")])
+    assert found.findings == ()
+    assert found.excluded
+    assert (found.in_transit, found.version) == ((), builders.VERSION)
+
+
+def test_owners_are_the_primary_and_every_pool():
+    found = examined([hw("n1", "gpu"), hw("n2", "gpu"), builders.node("n3")])
+    assert [(owner.name, owner.daemonset, owner.nodes) for owner in found.owners] == [
+        ("primary", "virt-handler", 1),
+        ("gpu", "virt-handler-gpu", 2),
+    ]
+    assert found.owners[1].handler_image == f"{builders.HANDLER_IMAGE}-gpu"
+    assert found.owners[0].to_dict()["desired"] == 3
+
+
+def test_a_node_of_the_control_plane_is_no_node_of_the_primary():
+    nodes = [builders.node(), builders.node("n2", taints=[TAINT], heartbeat=None)]
+    found = examined(nodes, pods=[builders.handler_pod("n1")])
+    assert ([owner.nodes for owner in found.owners], found.findings) == ([1, 0], ())
+
+
+def test_stock_kubevirt_without_pools_is_fine():
+    found = state.examine(builders.fresh_snapshot([builders.node()]))
+    assert (found.findings, found.excluded) == ((), False)
+
+
+def test_before_virt_handler_exists():
+    found = state.examine(builders.build_snapshot(nodes=[builders.node()]))
+    assert found.owners == ()
+    assert "kubevirt_not_deployed" in builders.codes(found.findings)
+
+
+class TestHandlers:
+    def test_missing(self):
+        text = builders.message(examined([hw("n1", "gpu")], pods=[]).findings, "no_handler")
+        assert text == "1 node(s) have no handler pod: n1."
+
+    def test_missing_on_a_pools_node_that_was_tainted_since(self):
+        text = builders.message(examined([hw("n1", "gpu", taints=[TAINT])], pods=[]).findings, "no_handler")
+        assert text == "1 node(s) have no handler pod: n1 (taint a=:NoSchedule is not tolerated)."
+
+    def test_lost_on_a_node_of_the_primary_that_was_tainted_since(self):
+        (found,) = examined([builders.node("n1", taints=[TAINT])], pods=[]).findings
+        assert (found.severity, found.code) == ("warning", "handler_lost")
+        assert (
+            "1 node(s) had a handler once and get none again: n1 (taint a=:NoSchedule is not tolerated)"
+            in found.message
+        )
+
+    def test_missing_on_a_node_of_the_primary(self):
+        assert codes([builders.node()], pods=[]) == ["no_handler"]
+
+    @pytest.mark.parametrize("label", ["", "primary", "ghost"])
+    def test_missing_where_the_label_names_no_pool(self, label):
+        assert codes([builders.node("n1", label)], pods=[]) == ["no_handler", "owner_unknown"]
+
+    def test_doubled(self):
+        pods = [builders.handler_pod("n1"), builders.handler_pod("n1", "virt-handler-gpu", terminating=True)]
+        assert codes([builders.node()], pods=pods) == ["two_handlers"]
+
+    def test_of_another_owner(self):
+        assert codes([hw("n1", "gpu")], pods=[builders.handler_pod("n1")]) == ["wrong_handler"]
+
+    def test_not_ready(self):
+        pods = [builders.handler_pod("n1", ready=False, waiting="ImagePullBackOff")]
+        text = builders.message(examined([builders.node()], pods=pods).findings, "handler_not_ready")
+        assert "n1 (container virt-handler: ImagePullBackOff (it says why))" in text
+
+    def test_not_ready_on_a_dead_node_is_the_nodes_problem(self):
+        pods = [builders.handler_pod("n1", ready=False)]
+        assert codes([builders.node(ready=False)], pods=pods) == []
+
+
+class TestUnfinished:
+    def test_in_transit(self):
+        found = examined([hw("n1", names.IN_TRANSIT, "primary")], pods=[])
+        assert found.in_transit == ("n1",)
+        assert builders.codes(found.findings) == ["in_transit"]
+
+    def test_never_proven(self):
+        assert codes([hw("n1", "gpu", "primary")]) == ["handover_unfinished"]
+
+    def test_pull_pods_left(self):
+        pod = builders.handler_pod("n1", name="virtpools-pull-1")
+        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        assert codes([builders.node()], pods=[builders.handler_pod("n1"), pod]) == ["pull_pods_left"]
+
+
+class TestDrift:
+    def test_of_a_daemonset(self):
+        live = builders.pool_daemonset(GPU)
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+        found = examined([builders.node()], [], more=[live])
+        assert "containers[virt-handler].image" in builders.message(found.findings, "daemonset_drift")
+
+    def test_of_a_daemonset_after_an_upgrade(self):
+        old = builders.primary()
+        old["spec"]["template"]["spec"]["containers"][0]["args"] = ["--old"]
+        assert codes([builders.node()], [], more=[builders.pool_daemonset(GPU, old)]) == ["daemonset_drift"]
+
+    def test_that_cannot_be_told(self):
+        live = builders.pool_daemonset(GPU)
+        live["metadata"]["annotations"] = {}
+        assert codes([builders.node()], [], more=[live]) == ["pool_unreadable"]
+
+    def test_of_a_node_that_joined_later(self):
+        text = builders.message(examined([hw("n1"), builders.node("n2")]).findings, "node_drift")
+        assert "belong to the primary (n1)" in text
+
+    def test_of_a_node_that_lost_its_labels(self):
+        text = builders.message(examined([builders.node("n1", "gpu")]).findings, "node_drift")
+        assert "1 node(s) belong to pool gpu but no longer have the labels it selects (n1)" in text
+
+
+def test_a_primary_that_lost_the_exclusion_is_an_error():
+    found = examined([builders.node()], of_primary=builders.primary(excluded=False))
+    assert "exclusion_missing" in builders.codes(found.findings, "error")
+
+
+def test_an_exclusion_that_kubevirt_is_no_longer_told_of_is_outdated():
+    """The primary still has it: somebody has just taken it out."""
+    found = examined([hw("n1", "gpu")], of_kubevirt=builders.kubevirt())
+    assert builders.message(found.findings, "exclusion_outdated") == (
+        "KubeVirt kubevirt/kubevirt has changed since the exclusion was written there (spec.customizeComponents.patches), as by "
+        "another nodePlacement: the primary virt-handler is about to lose the exclusion; run site."
+    )
+
+
+def test_a_placement_that_changed_under_hco_is_not_followed_yet():
+    """KubeVirt has the exclusion, with the terms of before."""
+    zone = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    kubevirt, hyperconverged = builders.under_hco(builders.excluding_kubevirt(), zone)
+    found = examined([hw("n1", "gpu")], of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
+    message = builders.message(found.findings, "exclusion_outdated")
+    assert message.startswith("HyperConverged kubevirt/kubevirt-hyperconverged has changed since")
+    assert message.endswith("the primary virt-handler follows the former one until then; run site.")

@@ -1,0 +1,167 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+
+TARGET = "v1.9.1"
+NEXT = vms.gpu(
+    virtHandlerImage="registry.example/virt-handler:v1.9.1-gpu",
+    virtLauncherImage="registry.example/virt-launcher:v1.9.1-gpu",
+)
+
+
+def cluster(nodes=None, *, policies=(), **fields):
+    """A cluster in order, with a pool of two nodes and its launcher policy."""
+    admission = vms.admission(*vms.policy(), *policies)
+    return builders.snapshot_of(vms.nodes() if nodes is None else nodes, [vms.gpu()], admission=admission, **fields)
+
+
+def check(snapshot=None, target=TARGET, pools=(NEXT,), **options):
+    return upgrade.check(snapshot or cluster(), target, pools, Options(**options))
+
+
+def codes(found, *severities):
+    return [finding.code for finding in found.findings if finding.severity in (severities or ("error", "warning"))]
+
+
+class TestVerdict:
+    def test_ready_with_images_of_the_new_version(self):
+        found = check()
+        assert (found.verdict, codes(found)) == ("ready", [])
+        assert found.summary == "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead."
+
+    def test_what_the_run_after_it_will_do_is_noted(self):
+        text = builders.message(check().findings, "upgrade_site_after")
+        assert "virt-handler stays at v1.9.0 and goes on working on the 2 node(s) of 1 pool(s)" in text
+
+    def test_a_cluster_without_pools_is_ready(self):
+        found = check(builders.fresh_snapshot([builders.node()]), pools=None)
+        assert (found.verdict, found.findings, found.images) == ("ready", (), ())
+
+    def test_prepare_and_blocked(self):
+        assert check(pools=None).verdict == "prepare"
+        assert "once you have dealt with 2 warning(s)" in check(pools=None).summary
+        blocked = check(cluster([*vms.nodes(), vms.node("lost", names.IN_TRANSIT, former="gpu")]))
+        assert blocked.verdict == "blocked"
+        assert blocked.summary.endswith("must wait until 1 error(s) are gone.")
+
+
+class TestVersion:
+    @pytest.mark.parametrize("target", ["", "latest", "1.9", "devel"])
+    def test_must_be_one(self, target):
+        with pytest.raises(InputErrors, match="give the version of KubeVirt to upgrade to, such as v1.9.1"):
+            check(target=target)
+
+    @pytest.mark.parametrize("target", ["v1.8.2", "v1.9.0-rc.1"])
+    def test_of_a_downgrade(self, target):
+        assert "upgrade_backwards" in codes(check(target=target), "error")
+
+    def test_that_is_deployed_already(self):
+        found = check(target="1.9.0", pools=None)
+        assert (found.verdict, codes(found, "error", "warning", "note")) == ("ready", ["upgrade_done"])
+        assert found.summary == "KubeVirt v1.9.0 is deployed already."
+
+    def test_of_a_development_build_says_nothing_about_the_direction(self):
+        devel = builders.excluding_kubevirt(observedKubeVirtVersion="devel", targetKubeVirtVersion="devel")
+        assert codes(check(cluster(of_kubevirt=devel))) == []
+
+
+class TestImages:
+    def test_of_recorded_pools_are_to_be_built(self):
+        found = check(pools=None)
+        assert codes(found, "warning") == ["upgrade_image_skew"] * 2
+        assert [(image.field, image.skew, image.needed) for image in found.images] == [
+            ("virtHandlerImage", "different", NEXT.virt_handler_image),
+            ("virtLauncherImage", "different", NEXT.virt_launcher_image),
+        ]
+        assert f"build {NEXT.virt_handler_image} before the upgrade" in found.findings[0].message
+
+    def test_in_a_list_would_be_refused_after_it_unless_allowed(self):
+        assert codes(check(pools=[vms.gpu()]), "error") == ["upgrade_image_skew"] * 2
+        assert codes(check(pools=[vms.gpu()], allow_skew=True)) == ["upgrade_image_skew"] * 2
+        assert check(pools=[vms.gpu()], allow_skew=True).verdict == "prepare"
+
+    def test_that_do_not_say_their_version(self):
+        found = check(
+            pools=[vms.gpu(virtHandlerImage=f"registry.example/h@sha256:{'01' * 32}", virtLauncherImage=None)]
+        )
+        assert codes(found) == ["upgrade_image_unknown"]
+        assert (found.images[0].skew, found.images[0].needed) == ("unknown", None)
+
+    def test_equal_to_the_present_stock_image_will_be_old(self):
+        found = check(pools=[vms.gpu(virtHandlerImage=builders.HANDLER_IMAGE, virtLauncherImage=None)])
+        assert codes(found, "error") == ["upgrade_image_skew"]
+
+
+class TestCluster:
+    def test_a_dead_node_of_the_primary_stops_the_rollout(self):
+        found = check(cluster([*vms.nodes(), vms.node("dead", ready=False)]))
+        assert codes(found, "error") == ["upgrade_blocked_by_unready_nodes"]
+        assert "1 node(s) that are not Ready (dead)" in found.findings[0].message
+
+    def test_a_dead_node_of_a_pool_is_a_warning(self):
+        found = check(cluster([*vms.nodes(), vms.node("gpu-9", "gpu", ready=False)]))
+        assert codes(found) == ["upgrade_pool_nodes_not_ready"]
+
+    def test_the_primary_must_keep_a_node(self):
+        assert "primary_without_nodes" in codes(check(cluster(vms.nodes()[:2])), "error")
+
+    def test_what_is_unfinished_or_drifted_comes_first(self):
+        nodes = [*vms.nodes(), vms.node("gpu-2"), vms.node("gpu-3", "gpu", former="primary")]
+        assert {"wrong_owner", "handover_unfinished"} <= set(codes(check(cluster(nodes))))
+
+    def test_a_launcher_policy_that_is_gone(self):
+        bare = builders.snapshot_of(vms.nodes(), [vms.gpu()], admission=vms.admission())
+        assert "policy_missing" in codes(check(bare), "error")
+
+    def test_an_api_server_that_serves_no_policies(self):
+        bare = builders.snapshot_of(vms.nodes(), [vms.gpu()], admission=vms.admission(policy_kind=None))
+        assert "launcher_backend_missing" in codes(check(bare), "error")
+
+    def test_an_upgrade_under_way(self):
+        running = builders.excluding_kubevirt(targetKubeVirtVersion=TARGET)
+        assert "kubevirt_upgrading" in codes(check(cluster(of_kubevirt=running)), "error")
+
+    def test_kubevirt_without_pools_must_be_fit_too(self):
+        degraded = builders.kubevirt(conditions={"Degraded": "True"})
+        bare = builders.snapshot_of(
+            [builders.node()], of_kubevirt=degraded, of_primary=builders.primary(excluded=False)
+        )
+        assert codes(check(bare, pools=None), "error") == ["kubevirt_degraded"]
+
+    def test_the_outdated_policy_will_be_stale(self):
+        updating = builders.excluding_kubevirt()
+        updating["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
+        kind = vms.admission().policy_kind
+        live = outdated_policy.derive(Table.of([vms.gpu()]), vms.STOCK, builders.NAMESPACE, kind)
+        found = check(cluster(of_kubevirt=updating, policies=[obj for _kind, obj in live]))
+        assert codes(found) == ["upgrade_outdated_policy_stale"]
+
+
+def test_as_text():
+    lines = terminal.upgrade_lines(
+        check(pools=[NEXT, vms.gpu("other", virtHandlerImage="r/h:latest")], allow_skew=True)
+    )
+    assert lines[0].startswith(
+        "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead once you have dealt with 2 warning(s)"
+    )
+    assert any(
+        line.startswith("WARNING upgrade_image_unknown: Pool other: virtHandlerImage r/h:latest") for line in lines
+    )
+    table = [line.split() for line in lines[-5:]]
+    assert table[0] == ["POOL", "FIELD", "IMAGE", "FOR", TARGET]
+    assert table[1] == ["gpu", "virtHandlerImage", NEXT.virt_handler_image, "as", "it", "is"]
+    assert table[3] == ["other", "virtHandlerImage", "r/h:latest", "unknown"]
+    assert table[4][-1] == NEXT.virt_launcher_image

@@ -1,0 +1,327 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge, Vmi
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.vms import EARLIER, IMAGE, STOCK, launcher
+
+
+def judged(pod, vmi=None, *, made=None, policy=None):
+    made = made or vms.plan_of()
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, policy or Policy.of(made.launcher_rollout))
+    return judge.judge(LauncherPod.of(pod), Vmi.of(vmi) if vmi else None)
+
+
+def verdict(*args, **kwargs):
+    found = judged(*args, **kwargs)
+    return found.verdict, found.remedy
+
+
+def place(pod, of, image):
+    """The same pod with another image in one place."""
+    parts = [*pod["spec"]["containers"], *pod["spec"]["initContainers"]]
+    next(part for part in parts if part["name"] == of)["image"] = image
+    return pod
+
+
+# In order -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        launcher(),
+        launcher(kind="containerDisk"),
+        launcher(on="rest", pool="primary", device=False),
+        launcher(on="", phase="Pending"),
+        launcher(on="rest", pool=None, device=False),
+        launcher(on="rest", pool=None, device=False, created=EARLIER),
+        launcher(made_by="0" * 12),
+        launcher(image=f"mirror.example/cache/{IMAGE.rpartition('/')[2]}"),
+        launcher(image=f"{IMAGE}@sha256:{'a' * 64}"),
+    ],
+    ids=[
+        "a pool's VM",
+        "with a container disk",
+        "a VM without a pool",
+        "not yet on a node",
+        "sits right, though no policy saw it",
+        "sits right, and is older",
+        "sits right, made for an earlier mapping",
+        "from a mirror",
+        "with a digest that admission appended",
+    ],
+)
+def test_in_order(pod):
+    assert verdict(pod) == ("correct", "none")
+
+
+def test_the_facts_of_a_judgement():
+    found = judged(launcher()).to_dict()
+    assert (found["namespace"], found["name"], found["pool"], found["owner"]) == ("plain", "vm", "gpu", "gpu")
+    assert found["expected_image"] == IMAGE
+    assert found["images"]["container compute"] == IMAGE
+
+
+# Images -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_bypassed_the_policy_is_wrong():
+    found = judged(launcher(pool=None, on="gpu-0"))
+    assert (found.verdict, found.remedy) == ("wrong_image", "restart")
+    assert f"{STOCK} in container compute" in found.reason
+    assert f"instead of {IMAGE}" in found.reason
+    assert "bypassed the launcher policy" in found.reason
+
+
+def test_an_annotation_does_not_excuse_it():
+    pod = launcher(pool=None)
+    pod["metadata"]["annotations"].update({names.OWNER_LABEL: "gpu", names.POLICY_ANNOTATION: "0" * 12})
+    assert verdict(pod) == ("wrong_image", "restart")
+
+
+def test_a_pod_that_is_older_than_the_policy_is_outdated():
+    found = judged(launcher(pool=None, created=EARLIER))
+    assert (found.verdict, found.remedy) == ("outdated", "restart")
+    assert found.reason.endswith("it is older than the launcher policy")
+
+
+def test_a_pod_made_while_the_policy_spread_is_outdated():
+    assert verdict(launcher(pool=None, created="2026-11-01T12:00:20Z"))[0] == "outdated"
+    assert verdict(launcher(pool=None, created="2026-11-01T12:00:40Z"))[0] == "wrong_image"
+
+
+def test_an_unknown_age_proves_nothing():
+    assert verdict(launcher(pool=None, created=""))[0] == "outdated"
+
+
+def test_a_former_image_of_the_pool_is_outdated():
+    found = judged(launcher(image=f"{IMAGE}-old", made_by="0" * 12))
+    assert (found.verdict, found.remedy) == ("outdated", "restart")
+    assert "an earlier mapping" in found.reason
+
+
+def test_a_migration_is_enough_where_it_is_possible():
+    old = launcher(image=f"{IMAGE}-old", made_by="0" * 12)
+    assert verdict(old, vms.vmi())[1] == "migration"
+    assert verdict(old, vms.vmi(migratable=False))[1] == "restart"
+    assert verdict(old, vms.vmi(migratable=None))[1] == "restart"
+
+
+def test_an_image_that_was_changed_after_the_policy():
+    found = judged(place(launcher(), "compute", f"{IMAGE}-evil"))
+    assert (found.verdict, found.remedy) == ("wrong_image", "none")
+    assert "something changed it afterwards" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("of", "where"),
+    [("compute", "container compute"), ("guest-console-log", "init container guest-console-log")],
+)
+def test_every_launcher_image_counts(of, where):
+    found = judged(place(launcher(kind="containerDisk"), of, STOCK))
+    assert found.verdict == "wrong_image"
+    assert f"{STOCK} in {where} instead" in found.reason
+
+
+def test_a_vm_whose_labels_changed_since():
+    pod = launcher(on="rest", pool="primary", device=True)
+    found = judged(pod)
+    assert found.verdict == "wrong_image"
+    assert "the policy matched it to primary" in found.reason
+    assert "not on one of pool gpu" in found.reason
+
+
+def test_a_vm_without_a_pool_that_has_a_pools_image():
+    assert verdict(launcher(on="rest", pool="primary", device=False, image=IMAGE))[0] == "wrong_image"
+
+
+def test_kubevirts_own_image_before_an_upgrade():
+    found = judged(launcher(on="rest", pool="primary", device=False, image=f"{STOCK}-before"))
+    assert (found.verdict, found.remedy) == ("outdated", "restart")
+    assert "KubeVirt's launcher image now" in found.reason
+
+
+def test_a_pool_without_a_launcher_image_has_kubevirts_own():
+    pool = vms.gpu(virtLauncherImage=None)
+    made = vms.plan_of(pool)
+    assert judged(launcher(image=STOCK, made_by=vms.digest(pool)), made=made).verdict == "correct"
+    assert judged(launcher(image=STOCK, made_by=vms.digest(pool)), made=made).expected_image == STOCK
+
+
+# Without the policy that should be there ----------------------------------------------------------------------------
+
+
+def test_without_a_policy_every_difference_is_outdated():
+    found = judged(launcher(pool=None), made=vms.plan_of(objects=[]))
+    assert (found.verdict, found.remedy) == ("outdated", "run site, then restart")
+    assert "there is no launcher policy" in found.reason
+
+
+def test_a_policy_of_other_pools():
+    former = vms.gpu(virtLauncherImage=f"{IMAGE}-old")
+    made = vms.plan_of(objects=vms.policy(former))
+    found = judged(launcher(image=f"{IMAGE}-old", made_by=vms.digest(former)), vms.vmi(), made=made)
+    # The new image is not in effect before the last of the pool's nodes got its handler, and here that is so.
+    assert (found.verdict, found.remedy) == ("outdated", "run site, then migration")
+
+
+@pytest.mark.parametrize(("state", "remedy"), [("edited", "run site, then restart"), ("failing", "restart")])
+def test_a_policy_that_gives_wrong_images(state, remedy):
+    policy = dataclasses.replace(Policy.of(vms.plan_of().launcher_rollout), state=state)
+    found = judged(launcher(image=f"{IMAGE}-evil"), policy=policy)
+    assert (found.verdict, found.remedy) == ("wrong_image", remedy)
+    assert found.reason.endswith(f"and the launcher policy is {state}")
+
+
+def test_a_back_end_that_leaves_no_trace():
+    webhook = dataclasses.replace(Policy.of(vms.plan_of().launcher_rollout), backend="aie_webhook")
+    inits = place(launcher(pool=None, image=IMAGE, kind="containerDisk"), "guest-console-log", STOCK)
+    assert judged(inits, policy=webhook).verdict == "correct"
+    found = judged(launcher(pool=None), policy=webhook)
+    assert found.verdict == "outdated"
+    assert "does not show whether it is older" in found.reason
+
+
+# Nodes and handlers -------------------------------------------------------------------------------------------------
+
+
+def test_a_pools_vm_on_another_owners_node():
+    found = judged(launcher(on="rest"))
+    assert (found.verdict, found.remedy, found.owner) == ("wrong_node", "restart", "primary")
+    assert "it runs on node rest of primary, not on one of pool gpu" in found.reason
+    assert "the owner of the node has changed" in found.reason
+
+
+def test_a_vm_without_a_pool_on_a_node_that_keeps_it_off():
+    found = judged(launcher(pool=None, device=False, image=STOCK))
+    assert found.verdict == "wrong_node"
+    assert found.reason == "it runs on node gpu-0 of gpu, which keeps VMs without a pool off"
+
+
+def test_a_vm_without_a_pool_may_run_where_the_pool_allows_it():
+    pool = vms.gpu(unmatched="allow")
+    pod = launcher(pool="primary", device=False, made_by=vms.digest(pool))
+    assert judged(pod, made=vms.plan_of(pool)).verdict == "correct"
+
+
+def test_older_vms_may_be_anywhere():
+    found = judged(launcher(pool=None, device=False, created=EARLIER), vms.vmi())
+    assert (found.verdict, found.remedy) == ("outdated", "migration")
+
+
+@pytest.mark.parametrize(
+    ("of_node", "handlers", "reason", "remedy"),
+    [
+        ({}, [], "its node gpu-0 of gpu has no Ready virt-handler", "repair node"),
+        ({}, [{"ready": False}], "its node gpu-0 of gpu has no Ready virt-handler", "repair node"),
+        ({}, [{"terminating": True}], "its node gpu-0 of gpu has no Ready virt-handler", "repair node"),
+        ({"ready": False}, [], "its node gpu-0 is not Ready", "repair node"),
+        ({"owner": names.IN_TRANSIT}, [], "its node gpu-0 is in transit", "run site"),
+        (None, [], "its node gpu-0 does not exist", "restart"),
+    ],
+    ids=["none", "not ready", "terminating", "dead node", "in transit", "no node"],
+)
+def test_a_node_without_a_handler(of_node, handlers, reason, remedy):
+    nodes = [] if of_node is None else [vms.node("gpu-0", **{"owner": "gpu", **of_node})]
+    pods = [builders.handler_pod("gpu-0", "virt-handler-gpu", **fields) for fields in handlers]
+    found = judged(launcher(), made=vms.plan_of(of_nodes=[*nodes, vms.node("rest")], pods=pods))
+    assert (found.verdict, found.remedy) == ("no_ready_handler", remedy)
+    assert found.reason.startswith(reason)
+
+
+def test_any_ready_handler_is_enough():
+    pods = [builders.handler_pod("gpu-0", "virt-handler-gpu", ready=False), builders.handler_pod("gpu-0")]
+    assert judged(launcher(), made=vms.plan_of(pods=pods)).verdict == "correct"
+
+
+def test_the_worst_fault_is_the_verdict_and_all_are_in_the_reason():
+    found = judged(launcher(on="rest", pool=None), made=vms.plan_of(pods=[]))
+    assert found.verdict == "wrong_image"
+    assert "bypassed the launcher policy" in found.reason
+    assert "not on one of pool gpu" in found.reason
+    assert "has no Ready virt-handler" in found.reason
+
+
+def test_a_fault_is_not_hidden_by_age():
+    assert verdict(launcher(pool=None, created=EARLIER), made=vms.plan_of(pods=[]))[0] == "no_ready_handler"
+
+
+# Pending ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_node_fits():
+    pod = launcher(on="", status=vms.unschedulable(), node_selector={"zone": "a"})
+    found = judged(pod)
+    assert (found.verdict, found.remedy) == ("pending", "add node")
+    assert "none of 3 node(s) fits: on 2 the nodeSelector asks for" in found.reason
+    assert "on 1 the node affinity asks for virtpools.io/pool=gpu" in found.reason
+    assert found.reason.endswith("the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
+
+
+def test_nodes_fit_but_are_full():
+    found = judged(launcher(on="", status=vms.unschedulable()))
+    assert found.reason.startswith("2 node(s) have the labels it asks for; the scheduler says: 0/3 nodes")
+
+
+def test_a_taint_that_nobody_tolerates():
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    nodes = [vms.node("gpu-0", "gpu", taints=[taint]), vms.node("rest")]
+    found = judged(launcher(on="", status=vms.unschedulable()), made=vms.plan_of(of_nodes=nodes))
+    assert "on 1 the taint gpu=yes:NoSchedule is not tolerated" in found.reason
+
+
+def test_a_pod_that_waits_for_nodes_of_an_earlier_mapping():
+    pod = launcher(on="", pool="former", image=IMAGE, made_by="0" * 12, status=vms.unschedulable())
+    found = judged(pod)
+    assert (found.verdict, found.remedy) == ("pending", "restart")
+    assert "the nodes of an earlier mapping" in found.reason
+
+
+def test_placements_are_explained_up_to_a_limit():
+    made = vms.plan_of()
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.of(made.launcher_rollout))
+    reasons = {
+        judge.judge(
+            LauncherPod.of(launcher(on="", status=vms.unschedulable(), node_selector={"rack": str(number)}))
+        ).reason
+        for number in range(250)
+    }
+    assert sum("none of 3 node(s) fits: " in reason for reason in reasons) == 200
+    assert any(reason.startswith("the scheduler says") for reason in reasons)
+
+
+def test_a_launcher_pod_that_is_refused():
+    trouble = {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": "denied: no such key"}
+    made = vms.plan_of()
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.of(made.launcher_rollout))
+    found = judge.without_pod(Vmi.of(vms.vmi(on="", phase="Pending", conditions=[trouble])))
+    assert (found.verdict, found.name, found.pool) == ("pending", "vm", "")
+    assert found.reason == "KubeVirt cannot make its launcher pod: denied: no such key"
+
+
+def test_a_copy_of_two_images_is_judged_by_what_the_policy_noted():
+    """KubeVirt's image and the pool's have one name, and a mirror keeps only that."""
+    stock, image = "quay.example/kubevirt/virt-launcher:1", "reg.example/gpu/virt-launcher:1"
+    judge = Judge(
+        Table((builders.pool("gpu", virtLauncherImage=image, selector={"deviceNames": [vms.DEVICE]}),)),
+        stock,
+        vms.plan_of().snapshot,
+        Policy("admission_policy", "live"),
+    )
+    noted = LauncherPod.of(launcher(image="mirror.example/virt-launcher:1"))
+    assert judge.judge(noted).verdict == "correct"
+    found = judge.judge(LauncherPod.of(launcher(image="mirror.example/virt-launcher:1", pool=None)))
+    assert (found.verdict, found.remedy) == ("unknown_image", "none")
+    assert "a copy of reg.example/gpu/virt-launcher:1 or of another launcher image" in found.reason

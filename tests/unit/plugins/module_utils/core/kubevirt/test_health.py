@@ -1,0 +1,311 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.health import (
+    Health,
+    hco_findings,
+    health_findings,
+    primary_rolled_out,
+    rank,
+    release_of,
+    retagged,
+    skew,
+    unsettled_by_us,
+    version_of,
+    waits_only_for_unready_nodes,
+)
+
+
+def kubevirt(*, excluded=False, observed=7, conditions=None, metadata=None, **status):
+    """A healthy KubeVirt, except for what is given; bad conditions are given as type=message."""
+    bad = conditions or {}
+    good = {"Available": "True", "Progressing": "False", "Degraded": "False", "Created": "True"}
+    other = {"True": "False", "False": "True"}
+    item = {
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": "kv", "generation": 7, **(metadata or {})},
+        "spec": {},
+        "status": {
+            "phase": "Deployed",
+            "observedGeneration": observed,
+            "conditions": [
+                {"type": kind, "status": other[status] if kind in bad else status, "message": bad.get(kind, "ready")}
+                for kind, status in good.items()
+            ],
+            **{
+                f"{which}{part}": value
+                for which in ("observed", "target")
+                for part, value in (("KubeVirtVersion", "v1.9.0"), ("KubeVirtRegistry", "q"), ("DeploymentID", "d0"))
+            },
+            **status,
+        },
+    }
+    return exclusion.with_exclusion(item, None).after if excluded else item
+
+
+def ignored():
+    """A KubeVirt beside which there is another one."""
+    item = kubevirt()
+    message = "There is an active KubeVirt deployment"
+    stated = {"type": "Synchronized", "status": "False", "reason": "ExistingDeployment", "message": message}
+    item["status"]["conditions"].append(stated)
+    return item
+
+
+def primary(*, excluded=False, desired=5, **status):
+    spec = {"affinity": _affinity()} if excluded else {}
+    return {
+        "metadata": {"name": "virt-handler", "generation": 3},
+        "spec": {"template": {"spec": spec}},
+        "status": {
+            "observedGeneration": 3,
+            "desiredNumberScheduled": desired,
+            "updatedNumberScheduled": desired,
+            "numberReady": desired,
+            **status,
+        },
+    }
+
+
+def _affinity():
+    term = {"matchExpressions": [exclusion.REQUIREMENT]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+SETTLING = {"Available": "Deploying version v1.9.0", "Progressing": "Deploying version v1.9.0"}
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("image", "expected"),
+        [
+            ("stock.example/kubevirt/virt-handler:v1.9.0", "same"),
+            ("virt-handler:1.9.0", "same"),
+            ("localhost:5000/virt-handler:v1.9.0-gpu", "same"),
+            ("r/virt-handler:1.9.0_cuda12", "same"),
+            ("r/virt-handler:v1.9.0@sha256:0123", "same"),
+            ("r/virt-handler:v1.9.1", "different"),
+            ("r/virt-handler:v1.10.0-gpu", "different"),
+            ("r/virt-handler:v1.9.0-rc.1", "different"),
+            ("localhost:5000/virt-handler", "unknown"),
+            ("r/virt-handler", "unknown"),
+            ("r/virt-handler:latest", "unknown"),
+            ("r/virt-handler:1.9", "unknown"),
+            ("r/virt-handler@sha256:0123", "unknown"),
+            ("r/virt-handler:gpu-v1.9.0", "unknown"),
+        ],
+    )
+    def test_skew(self, image, expected):
+        assert skew(image, "v1.9.0") == expected
+
+    def test_prereleases_are_versions_of_their_own(self):
+        assert skew("r/h:v1.9.0-rc.1-gpu", "v1.9.0-rc.1") == "same"
+        assert skew("r/h:v1.9.0", "v1.9.0-rc.1") == "different"
+
+    @pytest.mark.parametrize("version", [None, "", "devel", "v0.0.0-master+$Format:%h$x", "sha256:0123"])
+    def test_skew_of_a_kubevirt_without_a_release(self, version):
+        assert skew("r/h:v1.9.0", version) == "unknown"
+        assert release_of(version) is None
+
+    @pytest.mark.parametrize(
+        ("image", "expected"),
+        [
+            ("r:5000/h:v1.9.0-gpu", "r:5000/h:v1.10.0-rc.1-gpu"),
+            ("r/h:1.9.0_cuda12@sha256:01", "r/h:1.10.0-rc.1_cuda12"),
+            ("r/v1.9.0/h:v1.9.0", "r/v1.9.0/h:v1.10.0-rc.1"),
+            ("r/h:latest", None),
+            ("r:5000/h", None),
+        ],
+    )
+    def test_the_image_for_another_version(self, image, expected):
+        assert retagged(image, "v1.10.0-rc.1") == expected
+        assert retagged(image, "devel") is None
+
+    def test_versions_in_order(self):
+        order = ["v1.9.1", "v1.10.0-alpha.0", "v1.10.0-beta.2", "v1.10.0-rc.2", "v1.10.0-rc.10", "v1.10.0", "v1.10.1"]
+        assert sorted(set(order), key=rank) == order
+        assert (rank("devel"), rank("1.9.0"), rank("v1.9.0-12-gabc")) == (None, rank("v1.9.0"), rank("v1.9.0"))
+
+    def test_release(self):
+        assert release_of("v1.10.2-rc.0") == (1, 10)
+        assert release_of("1.9.0") == (1, 9)
+
+    def test_version_of(self):
+        assert version_of(kubevirt()) == "v1.9.0"
+        assert version_of({"status": {"observedKubeVirtVersion": ""}}) is None
+        assert version_of({}) is None
+
+
+class TestHealth:
+    def test_fit(self):
+        health = Health.of(kubevirt())
+        assert health.settled
+        assert health.problems() == ()
+        assert health.version == "v1.9.0"
+
+    def test_a_second_kubevirt_leaves_the_other_conditions_as_they_were(self):
+        item = ignored()
+        assert Health.of(item).problems() == ("its operator ignores it (There is an active KubeVirt deployment)",)
+        item["status"]["conditions"][-1]["reason"] = "DeploymentInProgress"
+        assert Health.of(item).settled
+
+    def test_phase_means_nothing(self):
+        degraded = Health.of(kubevirt(conditions={"Degraded": "no such path", **SETTLING}, observed=6))
+        assert degraded.problems() == (
+            "it is degraded (no such path)",
+            "its operator has not yet acted on the latest change of the KubeVirt object",
+            "it is not available (Deploying version v1.9.0)",
+        )
+
+    @pytest.mark.parametrize("item", [{}, {"status": {}}, {"status": {"phase": "Deploying", "conditions": []}}])
+    def test_without_conditions_it_is_not_deployed(self, item):
+        assert Health.of(item).problems() == ("it is not deployed yet",)
+
+    def test_a_missing_condition_is_not_available(self):
+        health = Health.of({"status": {"conditions": [{"type": "Created", "status": "True"}]}})
+        assert health.unavailable == "no condition says so"
+
+    def test_progressing_alone_is_a_problem(self):
+        assert Health.of(kubevirt(conditions={"Progressing": ""})).problems() == ("it is still progressing",)
+
+    def test_upgrade(self):
+        assert Health.of(kubevirt(targetKubeVirtVersion="v1.9.1")).upgrading == ("v1.9.0", "v1.9.1")
+
+    @pytest.mark.parametrize("target", [{"targetDeploymentID": "d1"}, {"targetKubeVirtRegistry": "mirror"}])
+    def test_another_deployment_of_the_same_version_is_an_upgrade_too(self, target):
+        assert Health.of(kubevirt(**target)).upgrading is not None
+
+    def test_a_first_install_is_no_upgrade(self):
+        nothing = {f"observed{part}": None for part in ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")}
+        assert Health.of(kubevirt(**nothing)).upgrading is None
+
+
+class TestRollout:
+    def test_rolled_out(self):
+        assert primary_rolled_out(primary())
+
+    @pytest.mark.parametrize(
+        "status", [{"observedGeneration": 2}, {"updatedNumberScheduled": 4}, {"numberReady": 4}, {"desired": 0}]
+    )
+    def test_not_rolled_out(self, status):
+        assert not primary_rolled_out(primary(**status))
+
+    def test_without_status(self):
+        assert not primary_rolled_out({"metadata": {"generation": 1}})
+
+    def test_dead_nodes_are_not_waited_for(self):
+        assert primary_rolled_out(primary(numberReady=4, updatedNumberScheduled=4), on_unready_nodes=1)
+        assert not primary_rolled_out(primary(numberReady=3), on_unready_nodes=1)
+
+
+class TestUnsettledByUs:
+    @pytest.mark.parametrize(
+        ("requested", "live", "status", "expected"),
+        [
+            (True, False, {}, True),  # requested, not in the primary yet
+            (False, True, {}, True),  # no longer requested, still in the primary
+            (True, True, {"numberReady": 2}, True),  # being rolled out
+            (True, True, {}, False),
+            (False, False, {"numberReady": 2}, False),
+        ],
+    )
+    def test_only_while_the_exclusion_is_on_its_way(self, requested, live, status, expected):
+        assert unsettled_by_us(kubevirt(excluded=requested), primary(excluded=live, **status)) is expected
+
+    def test_nothing_is_explained_without_a_primary(self):
+        assert not unsettled_by_us(kubevirt(excluded=True), None)
+
+    def test_dead_nodes_do_not_make_it_last_for_ever(self):
+        assert not unsettled_by_us(kubevirt(excluded=True), primary(excluded=True, numberReady=4), 1)
+
+
+class TestWaitsOnlyForUnreadyNodes:
+    def test_handlers_on_dead_nodes(self):
+        health = Health.of(kubevirt(conditions=SETTLING))
+        assert waits_only_for_unready_nodes(health, {"virt-handler-x": "n1"}, ["n1", "n2"])
+        assert not waits_only_for_unready_nodes(health, {"virt-handler-x": "n3"}, ["n1", "n2"])
+        assert not waits_only_for_unready_nodes(health, {}, ["n1"])
+
+    @pytest.mark.parametrize(
+        "other", [{"observed": 6}, {"targetKubeVirtVersion": "v1.9.1"}, {"conditions": {**SETTLING, "Degraded": "x"}}]
+    )
+    def test_nothing_else_may_be_wrong(self, other):
+        health = Health.of(kubevirt(**{"conditions": SETTLING, **other}))
+        assert not waits_only_for_unready_nodes(health, {"virt-handler-x": "n1"}, ["n1"])
+
+
+class TestFindings:
+    def found(self, *args, **kwargs):
+        return [(finding.severity, finding.code) for finding in health_findings(*args, **kwargs)]
+
+    def test_fit(self):
+        assert self.found(kubevirt(), primary()) == []
+        assert self.found(kubevirt(), primary(numberReady=4), ["n1"], {"virt-handler-x": "n1"}) == []
+
+    @pytest.mark.parametrize(
+        ("item", "code"),
+        [
+            (None, "kubevirt_not_found"),
+            (kubevirt(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "kubevirt_deleted"),
+            ({"kind": "KubeVirt", "metadata": {}}, "kubevirt_not_deployed"),
+            (kubevirt(targetKubeVirtVersion="v1.9.1", conditions={"Degraded": "upgrade"}), "kubevirt_upgrading"),
+            (ignored(), "kubevirt_ignored"),
+            (kubevirt(conditions={"Degraded": "no such path"}), "kubevirt_degraded"),
+            (kubevirt(observed=6), "kubevirt_settling"),
+            (kubevirt(conditions=SETTLING), "kubevirt_not_available"),
+            (kubevirt(conditions={"Progressing": ""}), "kubevirt_settling"),
+        ],
+    )
+    def test_one_error_for_what_is_worst(self, item, code):
+        assert self.found(item, primary()) == [("error", code)]
+
+    def test_no_primary_yet(self):
+        assert self.found(kubevirt(), None) == [("error", "kubevirt_not_deployed")]
+
+    def test_messages_name_the_object_and_the_reason(self):
+        upgrade = health_findings(kubevirt(targetKubeVirtVersion="v1.9.1"), primary())[0].message
+        degraded = health_findings(kubevirt(conditions={"Degraded": "no such path"}), primary())[0].message
+        assert "KubeVirt kv/kubevirt is being upgraded from v1.9.0 to v1.9.1" in upgrade
+        assert "no such path" in degraded
+
+    @pytest.mark.parametrize("bad", [{"conditions": SETTLING}, {"observed": 6}, {"conditions": {"Degraded": "x"}}])
+    def test_what_our_own_change_explains_is_only_waited_for(self, bad):
+        assert self.found(kubevirt(excluded=True, **bad), primary()) == [("note", "own_change_settling")]
+
+    def test_our_own_change_does_not_explain_an_upgrade(self):
+        item = kubevirt(excluded=True, targetKubeVirtVersion="v1.9.1")
+        assert self.found(item, primary()) == [("error", "kubevirt_upgrading")]
+
+    @pytest.mark.parametrize("excluded", [True, False])
+    def test_dead_nodes_are_a_warning(self, excluded):
+        args = kubevirt(excluded=excluded, conditions=SETTLING), primary(excluded=excluded, numberReady=4)
+        found = health_findings(*args, ["n1"], {"virt-handler-x": "n1"})
+        assert [(finding.severity, finding.code) for finding in found] == [
+            ("warning", "kubevirt_waits_for_unready_nodes")
+        ]
+        assert "1 node(s)" in found[0].message
+        assert "(n1)" in found[0].message
+
+
+class TestHco:
+    def test_stuck(self):
+        item = {
+            "kind": "HyperConverged",
+            "metadata": {"name": "kubevirt-hyperconverged", "namespace": "kv"},
+            "status": {"conditions": [{"type": "ReconcileComplete", "status": "False", "message": "bad patch"}]},
+        }
+        (found,) = hco_findings(item)
+        assert found.code == "hco_not_reconciling"
+        assert "bad patch" in found.message
+
+    @pytest.mark.parametrize(
+        "item", [None, {}, {"status": {"conditions": [{"type": "ReconcileComplete", "status": "True"}]}}]
+    )
+    def test_fine(self, item):
+        assert hco_findings(item) == []

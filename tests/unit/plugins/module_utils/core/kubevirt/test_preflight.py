@@ -1,0 +1,164 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+GPU = builders.pool("gpu")
+
+
+def checked(snapshot, pools=(GPU,), *, allow_skew=False):
+    edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
+    return list(preflight.check(snapshot, pools, edit, allow_skew=allow_skew))
+
+
+def codes(*args, severity=None, **options):
+    return builders.codes(checked(*args, **options), severity)
+
+
+class TestFitness:
+    def test_of_a_settled_kubevirt(self):
+        assert codes(builders.snapshot_of([builders.node()], [GPU])) == []
+        assert codes(builders.fresh_snapshot([builders.node()])) == []
+
+    def test_of_one_that_is_degraded(self):
+        snapshot = builders.snapshot_of(of_kubevirt=builders.excluding_kubevirt(conditions={"Degraded": "True"}))
+        assert codes(snapshot, severity="error") == ["kubevirt_degraded"]
+
+    def test_of_one_that_waits_for_dead_nodes_only(self):
+        dead = builders.excluding_kubevirt(conditions={"Available": "False"})
+        snapshot = builders.snapshot_of(
+            [builders.node(), builders.node("dead", ready=False)],
+            of_kubevirt=dead,
+            of_primary=builders.primary(desired=2, ready=1),
+        )
+        assert codes(snapshot) == ["kubevirt_waits_for_unready_nodes"]
+        assert codes(snapshot.limited_to(["n1"])) == ["kubevirt_waits_for_unready_nodes"], (
+            "a batch without the dead node, too"
+        )
+
+    def test_of_one_that_waits_for_a_handler_on_a_good_node_as_well(self):
+        dead = builders.excluding_kubevirt(conditions={"Available": "False"})
+        nodes = [builders.node("n1"), builders.node("n2"), builders.node("dead", ready=False)]
+        pods = [builders.handler_pod(name, ready=name == "n1") for name in ("n1", "n2", "dead")]
+        snapshot = builders.snapshot_of(
+            nodes, of_kubevirt=dead, of_primary=builders.primary(desired=3, ready=3), pods=pods
+        )
+        assert codes(snapshot, severity="error") == ["kubevirt_not_available"]
+        assert codes(snapshot.limited_to(["n1"]), severity="error") == ["kubevirt_not_available"]
+
+    def test_of_one_that_takes_in_our_own_change(self):
+        rolling = builders.primary(desired=3, ready=1)
+        progressing = builders.excluding_kubevirt(conditions={"Available": "False", "Progressing": "True"})
+        snapshot = builders.snapshot_of(of_kubevirt=progressing, of_primary=rolling)
+        assert preflight.own_change_settling(snapshot)
+        assert codes(snapshot) == ["own_change_settling"]
+
+
+class TestExclusion:
+    def test_is_not_installed_while_a_dead_node_has_a_primary_handler(self):
+        snapshot = builders.fresh_snapshot([builders.node(), builders.node("dead", ready=False)])
+        assert "exclusion_blocked_by_unready_nodes" in codes(snapshot)
+
+    def test_may_be_installed_when_the_dead_node_has_none(self):
+        nodes = [builders.node(), builders.node("dead", ready=False)]
+        snapshot = builders.fresh_snapshot(nodes, pods=[builders.handler_pod("n1")])
+        assert codes(snapshot) == []
+
+    def test_that_is_there_already_does_not_mind_dead_nodes(self):
+        snapshot = builders.snapshot_of([builders.node(), builders.node("dead", ready=False)])
+        assert "exclusion_blocked_by_unready_nodes" not in codes(snapshot)
+
+
+class TestForeign:
+    def test_daemonset_with_a_pools_name_is_refused(self):
+        foreign = builders.pool_daemonset(GPU)
+        del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        found = checked(builders.snapshot_of(more=[foreign]))
+        text = builders.message(found, "foreign_daemonset")
+        assert "kubevirt/virt-handler-gpu has the name that pool gpu needs" in text
+
+    def test_daemonset_with_another_name_is_not(self):
+        foreign = builders.pool_daemonset(builders.pool("other"))
+        del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        assert codes(builders.snapshot_of(more=[foreign])) == []
+
+    def test_owner_labels_on_stock_kubevirt_are_refused(self):
+        found = checked(builders.fresh_snapshot([builders.node("n1", "gpu"), builders.node("n2", "ghost")]))
+        texts = [finding.message for finding in found if finding.code == "owner_label_foreign"]
+        assert len(texts) == 2
+        assert "kubectl label nodes -l virtpools.io/pool=ghost virtpools.io/pool-" in texts[0]
+
+    def test_owner_labels_that_lost_their_pool_are_repaired(self):
+        found = checked(builders.snapshot_of([builders.node("n1", "ghost"), builders.node("n2", "")]))
+        assert builders.codes(found) == ["owner_unknown", "owner_unknown"]
+        assert {finding.severity for finding in found} == {"warning"}
+
+    def test_owner_labels_of_pools_and_handovers_are_our_own(self):
+        nodes = [builders.node("n1", "gpu"), builders.node("n2", names.IN_TRANSIT, "gpu"), builders.node("n3")]
+        assert codes(builders.snapshot_of(nodes, [GPU])) == []
+
+
+def test_a_daemonset_that_is_being_deleted_is_waited_for():
+    ending = builders.pool_daemonset(GPU)
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T09:00:00Z"
+    snapshot = builders.snapshot_of(more=[ending])
+    assert codes(snapshot, severity="error") == ["daemonset_being_deleted"]
+    assert codes(snapshot, [builders.pool("other")]) == []
+
+
+class TestSkew:
+    def found(self, image, **options):
+        return codes(builders.snapshot_of(), [builders.pool("gpu", virtHandlerImage=image)], **options)
+
+    @pytest.mark.parametrize("tag", [":v1.9.0", ":v1.9.0-gpu", ":1.9.0_cuda12"])
+    def test_there_is_none_in_a_build_of_the_same_version(self, tag):
+        assert self.found(f"registry.example/other{tag}") == []
+
+    def test_is_an_error(self):
+        assert self.found("registry.example/virt-handler:v1.8.2") == ["version_skew"]
+        assert self.found("registry.example/virt-handler:v1.8.2", severity="error") == ["version_skew"]
+
+    def test_is_a_warning_where_the_user_allows_it(self):
+        assert self.found("registry.example/virt-handler:v1.8.2", severity="warning", allow_skew=True) == [
+            "version_skew"
+        ]
+
+    @pytest.mark.parametrize("tag", ["", ":latest", "@sha256:" + 64 * "a"])
+    def test_that_cannot_be_told_is_a_warning(self, tag):
+        assert self.found(f"registry.example/virt-handler{tag}", severity="warning") == ["version_skew_unknown"]
+
+    @pytest.mark.parametrize(
+        ("tag", "found"), [("v1.9.0-gpu", []), ("v1.8.2-gpu", ["version_skew"]), ("gpu", ["version_skew_unknown"])]
+    )
+    def test_of_the_launcher_counts_as_well(self, tag, found):
+        pool = builders.pool(
+            "gpu",
+            virtHandlerImage=builders.HANDLER_IMAGE,
+            virtLauncherImage=f"registry.example/virt-launcher:{tag}",
+            selector={"architectures": ["amd64"]},
+        )
+        assert codes(builders.snapshot_of(), [pool]) == found
+
+    def test_does_not_matter_for_the_stock_images(self):
+        pool = builders.pool(
+            "gpu",
+            virtHandlerImage=builders.HANDLER_IMAGE,
+            virtLauncherImage=builders.LAUNCHER_IMAGE,
+            selector={"architectures": ["amd64"]},
+        )
+        odd = builders.kubevirt()
+        odd["status"].update(observedKubeVirtVersion="v9.9.9", targetKubeVirtVersion="v9.9.9")
+        assert codes(builders.snapshot_of(of_kubevirt=odd), [pool]) == []
+
+
+def test_pools_of_kubevirts_own_are_refused():
+    native = builders.excluding_kubevirt()
+    native["spec"]["virtHandlerPools"] = [{"name": "a"}]
+    assert "native_pools_in_use" in codes(builders.snapshot_of(of_kubevirt=native), severity="error")

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import RolloutScope
+from ansible_collections.virtpools.kubevirt.tests.unit import builders
+
+GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
+
+
+def published(snapshot, pools=(GPU,), host="west", run="site", **options):
+    made = plan.make(snapshot, pools, Options(**options))
+    return made, approval.publish(host, run, made, RolloutScope.of(made, None), {"server": "https://west"})
+
+
+def hw(name, owner=None, kind="gpu"):
+    return builders.node(name, owner, None, {"hw": kind})
+
+
+class TestPublished:
+    def test_is_what_a_person_approves(self):
+        nodes = [hw("n1"), hw("n2"), hw("n3", kind="fpga"), builders.node("stays")]
+        made, found = published(builders.fresh_snapshot(nodes), [GPU, FPGA])
+        entry = found["west"]["site"]
+        assert entry["digest"] == str(made.digest)
+        assert (entry["pending"], entry["nodes"], entry["batches"], entry["errors"]) == (True, 3, 2, 0)
+        assert entry["server"] == "https://west"
+        assert entry["summary"] == (
+            "every primary virt-handler restarts; 2 DaemonSet(s) change; "
+            "3 node(s) in 2 batch(es) (primary -> fpga: 1, primary -> gpu: 2)"
+        )
+
+    def test_of_new_images_and_a_pool_that_goes(self):
+        nodes = [hw("n1", "gpu"), hw("n2", "fpga", "fpga"), builders.node("stays")]
+        other = builders.pool("gpu", virtHandlerImage=f"{builders.GPU_IMAGE}2")
+        _made, found = published(builders.snapshot_of(nodes, [GPU, FPGA]), [other], prune=True)
+        summary = found["west"]["site"]["summary"]
+        assert "fpga -> primary: 1, new handlers in gpu: 1" in summary
+        assert "DaemonSets of fpga are deleted" in summary
+
+    def test_of_no_change(self):
+        _made, found = published(builders.snapshot_of([hw("n1", "gpu"), builders.node("stays")], [GPU]))
+        assert (found["west"]["site"]["pending"], found["west"]["site"]["summary"]) == (False, "no change")
+
+    def test_of_a_refused_plan(self):
+        made, found = published(builders.snapshot_of([hw("n1")]))
+        entry = found["west"]["site"]
+        assert entry["errors"] == len(made.errors) > 0
+        assert entry["summary"].startswith("refused, because ")
+
+
+PLANS = {"east": {"site": {"digest": "e"}}, "west": {"site": {"digest": "w"}, "remove": {"digest": "r"}}}
+
+
+class TestDigest:
+    def test_is_that_of_the_cluster_and_the_kind_of_run(self):
+        assert approval.digest_of(PLANS, "east", "site") == "e"
+        assert approval.digest_of(PLANS, "west", "site") == "w"
+        assert approval.digest_of(PLANS, "west", "remove") == "r"
+
+    def test_of_another_kind_does_not_count(self):
+        assert approval.digest_of(PLANS, "west", "rollback") is None
+        assert approval.digest_of({}, "west", "site") is None
+
+    def test_of_other_clusters_alone_is_refused(self):
+        with pytest.raises(InputErrors, match="has a plan of site for east, west, but not for north; plan for north"):
+            approval.digest_of(PLANS, "north", "site")
+
+    @pytest.mark.parametrize(
+        "wrong", ["text", 1, ["a"], {"west": "x"}, {"west": {"site": "site"}}, {"west": {"site": {}}}], ids=str
+    )
+    def test_of_something_else_is_refused(self, wrong):
+        with pytest.raises(InputErrors, match="not what the playbook plan publishes"):
+            approval.digest_of(wrong, "west", "site")
+
+
+@pytest.mark.parametrize(
+    ("run", "how"), [("site", "playbook plan"), ("rollback", "rollback --check"), ("remove", "remove --check")]
+)
+def test_a_run_without_approval_is_told_how_to_get_one(run, how):
+    sentence = approval.missing("west", run)
+    assert how in sentence
+    assert "west" in sentence

@@ -1,0 +1,29 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+
+
+def test_names_the_cluster_by_its_address_and_uid(run, world):
+    world.put(kinds.NAMESPACE.object("kube-system"))
+    uid = world.find(kinds.NAMESPACE, "kube-system")["metadata"]["uid"]
+    found = run("cluster_info")
+    assert (found["changed"], found["uid"], found["identity"]) == (False, uid, uid)
+    assert found["text"] == f"Cluster {found['server']}, UID {uid}"
+
+
+def test_without_the_right_to_read_the_namespace_the_address_has_to_do(run, world):
+    world.denied = {("get", "namespaces")}
+    found = run("cluster_info")
+    assert (found["uid"], found["identity"]) == ("", found["server"])
+    assert "UID unknown: the user may not read namespace kube-system" in found["text"]
+
+
+def test_needs_no_kubevirt(run, world):
+    world.put(kinds.NAMESPACE.object("kube-system"))
+    for kubevirt in world.all(kinds.KUBEVIRT):
+        world.drop(kinds.KUBEVIRT, kubevirt["metadata"]["name"], kubevirt["metadata"]["namespace"])
+    assert run("cluster_info")["uid"]

@@ -1,0 +1,307 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the reading modules, and the roles, say about pools that KubeVirt itself makes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_native import LABELS
+from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_native_pools import (
+    HANDLER,
+    LAUNCHER,
+    kubevirt,
+    make,
+    native,
+    pool,
+)
+from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+
+NAMES = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}
+LATER = "2999-01-01T00:00:00Z"
+
+
+@pytest.fixture(params=["A", "B", "C"])
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    """A cluster that has settled, without pools."""
+    made = make(build)
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+@pytest.fixture
+def pooled(build, run, world):
+    """The same cluster with the pool."""
+    native(run, build)
+    world.writes.clear()
+    return world
+
+
+def vm(world, build, name="vm", *, on="n1", image=LAUNCHER, noted="gpu", **fields):
+    """A VM that asks for the device and the nodes of the pool, as virt-controller of the build makes its pod."""
+    pod = vms.launcher(name, on, None, image=image, node_selector={"hw": "gpu"}, **fields)
+    if noted:
+        pod["metadata"].setdefault("annotations", {})[LABELS[build]] = noted
+    running = vms.vmi(name, on)
+    pod["metadata"]["labels"][names.CREATED_BY_LABEL] = running["metadata"]["uid"]
+    world.put(pod)
+    world.put(running)
+    return pod
+
+
+def verdicts(found):
+    return {name: count for name, count in found["verdicts"].items() if count}
+
+
+def codes(found):
+    return [finding["code"] for finding in found["findings"]]
+
+
+class TestPlan:
+    def test_says_what_is_written_and_what_happens_on_each_node(self, run, build):
+        found = run("plan_info", mode="native", pools=[pool(build)])
+        assert (found["mode"], found["build"], found["errors"]) == ("native", NAMES[build], [])
+        assert found["changes"][-2:] == ["Node n1: primary -> gpu", "Node n2: primary -> gpu"]
+        assert found["owners"] == {"primary": {"now": 5, "after": 3}, "gpu": {"now": 0, "after": 2}}
+        assert {"native_window", "native_restarts"} <= set(codes(found))
+        assert found["published"]["localhost"]["site"]["digest"] == found["digest"]
+        assert run.world.writes == []
+
+    def test_of_nothing(self, run, pooled, build):
+        found = run("plan_info", pools=[pool(build)])
+        assert (found["mode"], found["pending"], found["recorded"], found["changes"]) == ("native", False, True, [])
+        assert "No change: everything is as the pools ask for." in found["text"]
+
+    def test_is_approved_by_its_digest(self, run, pooled, build):
+        asked = {"pools": [pool(build), pool(build, "fpga")]}
+        digest = run("plan_info", **asked)["digest"]
+        assert run("plan_info", expected_plan=digest, **asked)["digest"] == digest
+        text = run.failure("plan_info", expected_plan=digest, pools=[pool(build)])
+        assert "The plan is not the approved one: the desired objects" in text
+        native(run, build, *asked["pools"])
+        assert run("plan_info", expected_plan=digest, **asked)["pending"] is False
+
+    def test_refuses_over_exclusion_and_names_the_nodes(self, run, build):
+        run.world.find(kinds.NODE, "n1")["metadata"]["labels"]["disk"] = "ssd"
+        run.world.find(kinds.NODE, "n4")["metadata"]["labels"]["disk"] = "ssd"
+        run.world.writes.clear()
+        wanted = pool(build, nodeSelector={"hw": "gpu", "disk": "ssd"})
+        (text,) = [t for t in run("plan_info", mode="native", pools=[wanted])["errors"] if "n4" in t]
+        assert "would have no handler (n2): " in "".join(run("plan_info", mode="native", pools=[wanted])["errors"])
+        assert "would have no handler (n4): this build keeps the primary off every node with disk=ssd" in text
+        assert "n4" in run.failure("native_pools", mode="native", pools=[wanted])
+        assert run.world.writes == []
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"waves": [{"match": {"hw": "gpu"}}]},
+            {"overlap": "first_wins"},
+            {"max_unavailable": 2},
+            {"launcher_backend": "kyverno"},
+            {"outdated": "correct"},
+            {"assign_new_nodes": True},
+            {"guard": True},
+            {"alerts": True},
+            {"drain": "wait"},
+            {"canary_vm": True},
+            {"stop_after_wave": "1"},
+        ],
+        ids=lambda options: next(iter(options)),
+    )
+    def test_refuses_options_that_it_cannot_keep(self, run, build, options):
+        (text,) = run("plan_info", mode="native", pools=[pool(build)], **options)["errors"]
+        (option,) = options
+        assert text.startswith(f"virtpools_{option}")
+        assert "cannot be kept in native mode" in text
+
+    def test_of_a_removal_names_the_vms(self, run, pooled, build):
+        vm(pooled, build)
+        found = run("plan_info", remove_pools="all", vms=True)
+        assert "1 VM(s) run with the launcher image of pool gpu" in found["errors"][0]
+        assert run("plan_info", remove_pools="all", vms=True, remove_vms="leave")["errors"] == []
+        assert (
+            "virtpools_remove_vms: migrate" in run("plan_info", remove_pools="all", remove_vms="migrate")["errors"][0]
+        )
+
+    def test_names_missing_rights(self, run, build):
+        right = "worker" if build == "C" else "kubevirts"
+        run.world.denied = {("create", "workerpools"), ("update", "kubevirts")}
+        assert right in run.failure("plan_info", mode="native", pools=[pool(build)], for_run=True)
+
+
+class TestVerify:
+    def test_all_is_well(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        found = run("launcher_images_info")
+        assert (found["mode"], found["build"], found["problems"]) == ("native", NAMES[build], {})
+        assert verdicts(found) == {"correct": 1}
+        assert {each["name"]: each["nodes"] for each in found["pools"]} == {"primary": 3, "gpu": 2}
+        assert found["policy"]["name"] == NAMES[build]
+        assert ("native_images_left" in codes(found)) == (build != "A")
+
+    @pytest.mark.parametrize(
+        ("fields", "verdict"),
+        [
+            ({"image": vms.STOCK, "noted": None, "created": vms.EARLIER}, "outdated"),
+            ({"image": vms.STOCK, "created": LATER}, "wrong_image"),
+            ({"on": "n4", "created": LATER}, "wrong_node"),
+        ],
+    )
+    def test_the_launcher_pod_decides(self, run, pooled, build, fields, verdict):
+        vm(pooled, build, **fields)
+        assert verdicts(run("launcher_images_info", fail_on="none")) == {verdict: 1}
+
+    def test_an_image_volume_counts_only_where_the_build_changes_it(self, run, pooled, build):
+        pod = vm(pooled, build, created=LATER)
+        pod["spec"]["volumes"] = [{"name": "launcher-volume", "image": {"reference": vms.STOCK}}]
+        pooled.put(pod)
+        found = run("launcher_images_info", fail_on="none")
+        assert verdicts(found) == ({"wrong_image": 1} if build == "A" else {"correct": 1})
+
+    def test_another_list(self, run, pooled, build):
+        found = run("launcher_images_info", pools=[pool(build), pool(build, "fpga")], fail_on="none")
+        assert {"daemonset_missing", "wrong_owner"} <= set(found["problems"])
+        assert [node["name"] for node in found["nodes"]] == ["n3"]
+
+    def test_a_pool_daemonset_that_is_gone(self, run, pooled, build):
+        pooled.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        for node in ("n1", "n2"):
+            for pod in pooled.pods(node):
+                pooled.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+        found = run("launcher_images_info", fail_on="none")
+        assert {"daemonset_missing", "no_handler"} <= set(found["problems"])
+
+    def test_an_exclusion_that_an_upgrade_lost_is_found_and_healed(self, run, pooled, build):
+        stock = pooled.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
+        del stock["spec"]["template"]["spec"]["affinity"]
+        pooled.sleep(20)
+        assert len(pooled.pods("n1")) == 2
+        found = run("launcher_images_info", fail_on="none")
+        assert {"native_nodes_wrong", "two_handlers"} <= set(found["problems"])
+        assert not run("pool_info")["healthy"]
+        before = copy.deepcopy(kubevirt(pooled)["spec"])
+        native(run, build)
+        assert [len(pooled.pods(f"n{number}")) for number in range(1, 6)] == [1] * 5
+        assert kubevirt(pooled)["spec"] == before
+        assert run("pool_info")["healthy"]
+
+
+class TestPoolInfo:
+    def test_shows_virt_operators_daemonsets(self, run, pooled, build):
+        found = run("pool_info")
+        assert (found["mode"], found["healthy"], found["excluded"]) == ("native", True, True)
+        owners = {each["name"]: (each["nodes"], each["ready"], each["handler_image"]) for each in found["owners"]}
+        assert owners == {"primary": (3, 3, builders.HANDLER_IMAGE), "gpu": (2, 2, HANDLER)}
+
+
+class TestExplain:
+    def test_by_the_rule_of_the_build(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        found = run("launcher_explain_info", vmi="plain/vm")
+        assert (found["mode"], found["pool"], found["image"]) == ("native", "gpu", LAUNCHER)
+        assert "Mapping: in effect now, by " in found["text"][1]
+        assert any("KubeVirt's own pool gpu matched it" in line for line in found["text"])
+        assert found["cases"][0]["requirement"] == (None if build == "A" else "hw=gpu")
+        assert found["pods"][0]["verdict"] == "correct"
+
+    def test_a_pod_that_is_older_than_the_pool(self, run, pooled, build):
+        vm(pooled, build, image=vms.STOCK, noted=None, created=vms.EARLIER)
+        found = run("launcher_explain_info", vmi="plain/vm")
+        assert found["pods"][0]["verdict"] == "outdated"
+        assert "  KubeVirt noted no pool of its own in it" in found["text"]
+        assert "older than the last change of KubeVirt's pools" in found["pods"][0]["reason"]
+
+
+class TestUpgrade:
+    def test_tells_what_the_build_loses(self, run, pooled, build):
+        found = run("upgrade_info", version="v1.9.1")
+        assert ("native_upgrade" in codes(found)) == (build == "B")
+        assert {each["pool"] for each in found["images"]} == {"gpu"}
+
+
+def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
+    assert "makes the pools itself" in run.failure("workload_update")
+
+
+def test_composed_pools_are_refused_where_native_ones_are(run, pooled, build):
+    errors = run("plan_info", mode="composed", pools=[builders.RAW_POOL])["errors"]
+    assert any("virtpools_mode: native" in text for text in errors)
+
+
+def test_native_pools_need_the_mode_or_pools_in_use(run, build):
+    assert "set mode: native" in run.failure("native_pools", pools=[pool(build)])
+
+
+class TestRoles:
+    @pytest.fixture
+    def play(self, run):
+        return Play(run)
+
+    def test_site_a_second_time_and_remove(self, run, play, build):
+        before = copy.deepcopy(kubevirt(run.world)["spec"])
+        site = {"virtpools_mode": "native", "virtpools_pools": [pool(build)]}
+        play.role("handler_pools", **site)
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        run.world.writes.clear()
+        play.role("handler_pools", **site)
+        assert run.world.writes == []
+        play.role("remove_pools", virtpools_remove="all")
+        assert kubevirt(run.world)["spec"] == before
+        assert run.world.handlers("n1") == ["virt-handler"]
+        assert run.world.all(kinds.LEASE) == []
+
+    def test_a_slow_operator_is_reported_round_by_round(self, run, play, build):
+        rounds = []
+
+        def module(name, **arguments):
+            found = run(name, **arguments)
+            if name == "native_pools":
+                rounds.append((found["done"], found["text"][-1]))
+            return found
+
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=150.0)
+        play = Play(module)
+        play.role("handler_pools", virtpools_mode="native", virtpools_pools=[pool(build)])
+        assert [done for done, _line in rounds][-2:] == [False, True]
+        assert rounds[0][1].startswith("Still waiting: ")
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        assert not run("plan_info", pools=[pool(build)])["pending"]
+
+    def test_a_run_that_takes_too_long_fails(self, run, play, build):
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=None)
+        with pytest.raises(TaskFailed, match="virt-operator did not follow the pools within 100 s"):
+            play.role(
+                "handler_pools", virtpools_mode="native", virtpools_pools=[pool(build)], virtpools_settle_timeout=100
+            )
+
+    def test_site_in_check_mode(self, run, build):
+        checking = Play(lambda name, **arguments: run(name, check=True, **arguments))
+        checking.role("handler_pools", virtpools_mode="native", virtpools_pools=[pool(build)], ansible_check_mode=True)
+        assert run.world.writes == []
+
+    def test_rollback(self, run, play, build):
+        play.role("handler_pools", virtpools_mode="native", virtpools_pools=[pool(build)])
+        play.role("handler_pools", virtpools_pools=[pool(build), pool(build, "fpga")])
+        assert run.world.handlers("n3") == ["virt-handler-fpga"]
+        target = run("pool_history")["target"]
+        play.role("handler_pools", virtpools_pools_from_history=target)
+        assert run.world.handlers("n3") == ["virt-handler"]
+
+    def test_what_is_about_waves_is_refused(self, run, play, build):
+        with pytest.raises(TaskFailed, match="native mode has none"):
+            play.role("handler_pools", virtpools_mode="native", virtpools_pools=[pool(build)], virtpools_soak_seconds=5)
+        assert run.world.writes == []

@@ -1,0 +1,280 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Native mode against the operators of the three builds: bringing pools, changing them, taking them away."""
+
+from __future__ import annotations
+
+import copy
+import json
+import typing as t
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_native, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_native import GATES, NativeWorld
+
+HANDLER, LAUNCHER = builders.GPU_IMAGE, builders.GPU_LAUNCHER_IMAGE
+SELECTOR = {"deviceNames": [vms.DEVICE]}
+BUILDS = ("A", "B", "C")
+
+
+def pool(build, name="gpu", **fields):
+    """A pool as the build can say it, in our form."""
+    selector = {"matchNodeSelector": True} if build == "A" else SELECTOR
+    return {
+        "name": name,
+        "nodeSelector": {"hw": name},
+        "virtHandlerImage": HANDLER,
+        "virtLauncherImage": LAUNCHER,
+        "selector": selector,
+        "unmatched": "allow",
+        **fields,
+    }
+
+
+def make(build, *, of_kubevirt=None, hws=("gpu", "gpu", "fpga", None, None), **fields):
+    nodes = [builders.node(f"n{number}", labels={"hw": hw} if hw else {}) for number, hw in enumerate(hws, 1)]
+    sets = [fake_native.primary(desired=len(nodes))]
+    found = of_kubevirt or fake_native.kubevirt()
+    return NativeWorld(build, found, *sets, *nodes, *builders.handlers_of(nodes, sets), **fields)
+
+
+@pytest.fixture(params=BUILDS)
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    made = make(build)
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+def kubevirt(world):
+    (found,) = world.all(kinds.KUBEVIRT)
+    return found
+
+
+def native(run, build, *pools, **arguments):
+    found = run("native_pools", mode="native", pools=list(pools or [pool(build)]), **arguments)
+    assert not found.get("failed"), found
+    return found
+
+
+def images(world, node):
+    (pod,) = world.pods(node)
+    return {each["name"]: each["image"] for each in pod["spec"]["containers"]}
+
+
+class TestBrings:
+    def test_the_pool_to_its_nodes(self, run, world, build):
+        found = native(run, build)
+        assert found["changed"]
+        assert [world.handlers(node) for node in ("n1", "n2", "n3", "n4")] == [
+            *[["virt-handler-gpu"]] * 2,
+            *[["virt-handler"]] * 2,
+        ]
+        assert images(world, "n1")["virt-handler"] == HANDLER
+        holder = images(world, "n1")[fake_native.HOLDER]
+        assert holder == (builders.LAUNCHER_IMAGE if build == "C" else LAUNCHER)
+        assert GATES[build] in kubevirt(world)["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+
+    def test_nothing_a_second_time(self, run, world, build):
+        native(run, build)
+        world.writes.clear()
+        found = native(run, build)
+        assert (found["changed"], found["changes"], world.writes) == (False, [], [])
+        assert not run("plan_info", mode="auto", pools=[pool(build)])["pending"]
+
+    def test_nothing_in_check_mode(self, run, world, build):
+        found = native(run, build, check=True)
+        assert found["changed"]
+        assert world.writes == []
+        assert found["diff"][0]["after"] != {}
+
+    def test_says_which_nodes_had_no_handler(self, run, world, build):
+        found = native(run, build)
+        assert found["without_handler"].keys() <= world.bare.keys()
+        # As the operators are: C makes the pool's DaemonSet before it excludes the primary.
+        assert (
+            {"n1", "n2"} <= found["without_handler"].keys() if build != "C" else not found["without_handler"].get("n1")
+        )
+        assert any("had no handler for a while" in line for line in found["text"])
+
+    def test_says_which_nodes_had_two(self, run):
+        run.world = make("C", of_kubevirt=fake_native.kubevirt(gates=[GATES["C"]]))
+        run.world.sleep(5)
+        found = native(run, "C")
+        assert found["with_two_handlers"].keys() == {node for _now, node in run.world.doubled} == {"n1", "n2"}
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        assert kubevirt(run.world)["spec"] == fake_native.kubevirt(gates=[GATES["C"]])["spec"]
+
+    def test_another_image(self, run, world, build):
+        native(run, build)
+        found = native(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert found["changed"]
+        assert images(world, "n1")["virt-handler"] == f"{HANDLER}-2"
+
+    def test_a_second_pool(self, run, world, build):
+        native(run, build)
+        native(run, build, pool(build), pool(build, "fpga"))
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+
+    def test_keeps_a_pool_that_is_not_listed_unless_told(self, run, world, build):
+        native(run, build, pool(build), pool(build, "fpga"))
+        native(run, build)
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+        native(run, build, prune=True)
+        assert world.handlers("n3") == ["virt-handler"]
+        assert world.find(kinds.DAEMON_SET, "virt-handler-fpga", builders.NAMESPACE) is None
+
+
+class TestTakesAway:
+    @pytest.mark.parametrize("gates", [None, [], ["LiveMigration"]])
+    def test_everything_that_it_brought(self, run, world, build, gates):
+        world.put(fake_native.kubevirt(gates=gates))
+        world.synced = None
+        world.sleep(5)
+        before = copy.deepcopy(kubevirt(world)["spec"])
+        native(run, build)
+        found = run("native_pools", remove_pools="all")
+        assert found["changed"], found
+        assert kubevirt(world)["spec"] == before
+        assert world.all(kinds.WORKER_POOL) == []
+        assert {tuple(world.handlers(f"n{number}")) for number in range(1, 6)} == {("virt-handler",)}
+        assert world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+        world.writes.clear()
+        assert not run("plan_info", mode="native", remove_pools="all")["pending"]
+
+    def test_but_not_a_gate_that_was_on_before(self, run, world, build):
+        world.put(fake_native.kubevirt(gates=[GATES[build]]))
+        world.synced = None
+        world.sleep(5)
+        native(run, build)
+        run("native_pools", remove_pools="all")
+        assert kubevirt(world)["spec"]["configuration"]["developerConfiguration"]["featureGates"] == [GATES[build]]
+        assert {tuple(world.handlers(f"n{number}")) for number in range(1, 6)} == {("virt-handler",)}
+
+    def test_one_of_two(self, run, world, build):
+        native(run, build, pool(build), pool(build, "fpga"))
+        run("native_pools", remove_pools=["gpu"])
+        assert world.handlers("n1") == ["virt-handler"]
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+
+    def test_no_pool_that_is_not_there(self, run, world, build):
+        native(run, build)
+        assert "has no pool fgpa; its pools are: gpu" in run.failure("native_pools", remove_pools=["fgpa"])
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("writes", range(1, 6))
+    def test_run_is_completed_by_the_next_and_taken_back_whole(self, run, world, build, writes):
+        """The run dies after so many writes: of the Lease, the history, the pools, the gate or touch, and the history again."""
+
+        def dies(_request):
+            if len(world.writes) >= writes:
+                raise KeyboardInterrupt
+
+        world.after = dies
+        with pytest.raises(KeyboardInterrupt):
+            run("native_pools", mode="native", pools=[pool(build)])
+        world.after = lambda _request: None
+        world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+        native(run, build)
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+        assert world.handlers("n4") == ["virt-handler"]
+        run("native_pools", remove_pools="all")
+        assert kubevirt(world)["spec"] == fake_native.kubevirt()["spec"]
+        assert world.all(kinds.WORKER_POOL) == []
+
+
+class TestRefused:
+    def test_by_the_builds_webhook_before_anything_is_written(self, run):
+        run.world = make("B")
+        run.world.sleep(5)
+        run.world.writes.clear()
+
+        def says_no(request):
+            if request.method == "PUT" and ("dryRun", "All") in request.query:
+                raise Refused(403, "Forbidden", 'admission webhook "x" denied the request: this build says no')
+
+        run.world.before = says_no
+        assert "this build says no" in run.failure("native_pools", mode="native", pools=[pool("B")])
+        assert run.world.writes == []
+
+    def test_without_a_field_in_the_crd(self, run):
+        run.world = make("B", fields=())
+        text = run.failure("native_pools", mode="native", pools=[pool("B")])
+        assert "is a build without pools of its own" in text
+        assert "no pools of its own now" in run.failure("native_pools", pools=[pool("B")])
+
+    def test_with_a_pool_without_a_node(self, run, world, build):
+        text = run.failure("native_pools", mode="native", pools=[pool(build), pool(build, "none")])
+        assert (
+            "Pool none would have no node, and KubeVirt becomes available only when each of its DaemonSets has one"
+            in text
+        )
+        assert world.writes == []
+
+    def test_with_what_the_build_cannot_say_all_at_once(self, run, world, build):
+        pools = [pool(build, unmatched="keep_off"), pool(build, "fpga", activation="all_moved")]
+        text = run.failure("native_pools", mode="native", pools=pools)
+        assert "Pool gpu: unmatched is set" in text
+        assert "Pool fpga: activation is set" in text
+        assert world.writes == []
+
+    def test_while_an_operator_that_does_not_follow_is_named(self, run):
+        run.world = make("B")
+        run.world.sleep(5)
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="ImagePullBackOff")
+        text = run.failure("native_pools", mode="native", pools=[pool("B")], settle_timeout=60)
+        assert "virt-operator did not follow the pools within 60 s: DaemonSet virt-handler-gpu: " in text
+        assert "node(s) do not have their one Ready handler yet: n1, n2" in text
+        run.world.behave.clear()
+        for node in ("n1", "n2"):
+            for stuck in run.world.pods(node):
+                run.world.drop(kinds.POD, stuck["metadata"]["name"], builders.NAMESPACE)
+        native(run, "B")
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+
+
+class TestHco:
+    def test_writes_the_annotation_and_says_when_hco_loses_the_field(self, run):
+        managed, hyperconverged = builders.under_hco(fake_native.kubevirt())
+        run.world = make("B", of_kubevirt=managed)
+        run.world.put(hyperconverged)
+        run.world._render = lambda: None  # this HCO's type has no such field
+        text = run.failure("native_pools", mode="native", pools=[pool("B")], settle_timeout=30)
+        assert "this HCO was built without that field and loses it" in text
+        stored = run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        operations = json.loads(stored["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION])
+        assert [operation["path"].rsplit("/", 2)[-2:] for operation in operations] == [
+            ["spec", "virtHandlerPools"],
+            ["featureGates", "-"],
+        ]
+
+
+class TestRights:
+    """A cluster asks for the right before it answers; the fake one does not, so requests are compared with the table."""
+
+    VERBS: t.ClassVar = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+    def test_on_its_own_objects_are_in_the_table(self, run):
+        run.world = make("C")
+        run.world.sleep(5)
+        native(run, "C")
+        native(run, "C", pool("C", virtHandlerImage=f"{HANDLER}-2"))
+        run("native_pools", remove_pools="all")
+        asked = {self._verb(each) for each in run.world.requests if "/workerpools" in each.path}
+        assert asked == {each.verb for each in permissions.NATIVE}
+
+    def _verb(self, request):
+        named = not request.path.endswith("/workerpools")
+        return self.VERBS.get(request.method) or ("get" if named else "list")

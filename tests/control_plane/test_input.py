@@ -193,6 +193,30 @@ def test_every_dialect_can_be_a_manifest(site: Site, tmp_path: Path, dialect: st
     assert "Node a100: primary -> gpu" in plan["changes"]
 
 
+def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def test_native_pools_on_stock_kubevirt(site: Site) -> None:
+    """It stands before the one that gives the cluster WorkerPool objects."""
+    assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="native") == (
+        "virtpools_mode is native, but KubeVirt kubevirt/kubevirt is a build without pools of its own: its CRD "
+        "kubevirts.kubevirt.io would have to have one of spec.additionalVirtHandlers, spec.virtHandlerPools, spec.workerPools, or "
+        "the cluster the CRD workerpools.worker.kubevirt.io; use virtpools_mode: composed, which needs neither."
+    )
+
+
 def test_worker_pools_are_read_from_the_cluster(site: Site) -> None:
     asked = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": "WorkerPool"}
     assert "has no WorkerPool to read pools from" in site.refusal(**asked)
@@ -283,27 +307,4 @@ def test_a_pool_that_selects_no_node_is_a_warning(site: Site) -> None:
     found = {finding["code"]: finding["message"] for finding in plan["findings"]}
     assert found["pool_without_nodes"].startswith(
         "Pool other gets no node: no node has the labels that its nodeSelector"
-    )
-
-
-def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Cluster",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
-        },
-    }
-
-
-def test_native_pools_on_stock_kubevirt(site: Site) -> None:
-    assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="native") == (
-        "virtpools_mode is native, but KubeVirt kubevirt/kubevirt is a build without pools of its own: its CRD "
-        "kubevirts.kubevirt.io would have to have one of spec.additionalVirtHandlers, spec.virtHandlerPools, spec.workerPools, or "
-        "the cluster the CRD workerpools.worker.kubevirt.io; use virtpools_mode: composed, which needs neither."
     )

@@ -97,10 +97,13 @@ class Story(Scene):
         return self.migrations(marker) == 0
 
     def corrected(self) -> bool:
-        """Return whether KubeVirt sees its own image in the pool's VMs; it looks again when a running VM changes."""
+        """Return whether KubeVirt sees its own image in the pool's VMs; it looks again when a running VM changes.
+
+        It notes an image only once it has seen a running VM's pod.
+        """
         seen = [self.vmi(name) for name in ("plain", *GUESTS)]
-        images = {vmi["status"]["launcherContainerImageVersion"] for vmi in seen}
-        return len(images) == 1 and not any(OUTDATED_LABEL in vmi["metadata"]["labels"] for vmi in seen)
+        images = {vmi["status"].get("launcherContainerImageVersion") for vmi in seen}
+        return len(images) == 1 and None not in images and not any(OUTDATED_LABEL in vmi["metadata"]["labels"] for vmi in seen)
 
 
 @pytest.fixture(scope="module")

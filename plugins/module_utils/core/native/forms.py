@@ -57,11 +57,11 @@ def _problems(build: Build, pool: Pool) -> t.Iterator[Finding]:
         )
     if build.dialect.form.selector and not any(pool.value(name) for name in SELECTOR_READERS):
         yield _cannot_say(
-            f"Pool {pool.name}: selector is missing, and {build.place} needs one; say in selector which VMs the pool takes."
+            f"Pool {pool.name}: selector is missing, and is required in {build.place}; say in selector which VMs the pool takes."
         )
     if build.dialect.form.image_required and not (pool.virt_handler_image or pool.virt_launcher_image):
         yield _cannot_say(
-            f"Pool {pool.name} has no image, and {build.place} needs virtHandlerImage or virtLauncherImage."
+            f"Pool {pool.name} has no image, and virtHandlerImage or virtLauncherImage is required in {build.place}."
         )
 
 

@@ -132,9 +132,13 @@ ARGUMENTS = {
 def body(task: _module.Task) -> dict:
     nodes = task.params["nodes"]
     stands = None if task.params["progress"] is None else Progress.of(task.params["progress"])
+    # A batch of a run that has the Lease: nobody else hands over meanwhile, and one plan is enough.
+    is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
+    if is_batch:
+        _settle(task)
     plan = task.plan(nodes)
-    # Each batch waits until these have passed, or fails because they do not.
-    task.refuse(plan, but=() if task.check_mode else preflight.PASSING)
+    # Otherwise each batch waits until these have passed, or fails because they do not.
+    task.refuse(plan, but=() if is_batch or task.check_mode else preflight.PASSING)
     groups = plan.batches or ((),) if nodes is None else (plan.moves,)
     # Whoever hands over some nodes removes what is left behind as well, but only one of several calls can count it.
     changes = [] if nodes else list(plan.leftovers)
@@ -146,10 +150,13 @@ def body(task: _module.Task) -> dict:
     outcomes: list[Outcome] = []
     with task.writing(plan.snapshot.namespace):
         for group in groups:
+            names = [move.node for move in group]
             try:
-                if not plan.undoing:  # pools can go while KubeVirt is not well
-                    task.settle(task.params["settle_timeout"])
-                outcomes += _carry_out(task, [move.node for move in group])
+                if is_batch:
+                    outcomes += _carry_out(task, plan, names)
+                else:
+                    _settle(task)
+                    outcomes += _carry_out(task, _planned(task, names), names)
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are reported all the same.
                 raise _module.TaskFailed(str(error), result) from error
@@ -159,10 +166,19 @@ def body(task: _module.Task) -> dict:
     return result
 
 
-def _carry_out(task: _module.Task, nodes: list[str]) -> list[Outcome]:
-    """Plan for some nodes under the Lease, since what was true before may not be any more, and carry that out."""
+def _settle(task: _module.Task) -> None:
+    if not task.options().undoing:  # pools can go while KubeVirt is not well
+        task.settle(task.params["settle_timeout"])
+
+
+def _planned(task: _module.Task, nodes: list[str]) -> Plan:
+    """The plan for some nodes under the Lease: what was true before may not be any more."""
     plan = task.plan(nodes)
     task.refuse(plan)
+    return plan
+
+
+def _carry_out(task: _module.Task, plan: Plan, nodes: list[str]) -> list[Outcome]:
     options = batches.BatchOptions(
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.following import Event
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import handler_fit
@@ -105,6 +106,10 @@ class ApiServer:
         self.after(request)
         return Response(200, json.dumps(answer).encode())
 
+    def open(self, request):
+        """Nothing can be followed here."""
+        raise NoAnswer("status 403", sent=True)
+
     def _answer(self, request):
         if request.path == "/version":
             return {"gitVersion": "v1.36.3"}
@@ -130,7 +135,8 @@ class ApiServer:
         if (verb, plural) in self.denied:
             raise Refused(403, "Forbidden", f"cannot {verb} {plural}")
         if verb == "list":
-            return {"metadata": {}, "items": self._selected(kind, namespace, dict(request.query))}
+            metadata = {"resourceVersion": str(self._version)}
+            return {"metadata": metadata, "items": self._selected(kind, namespace, dict(request.query))}
         dry = ("dryRun", "All") in request.query or bool((request.body or {} if verb == "delete" else {}).get("dryRun"))
         return self._object_answer(verb, kind, namespace, name, request, dry)
 
@@ -289,6 +295,8 @@ class World(ApiServer):
     """
 
     TICK = 0.25
+    FOLLOWED = True
+    """Whether clients can follow handler pods."""
 
     def __init__(self, *objects, lag=0.5, **others):
         super().__init__(*objects, **others)
@@ -308,7 +316,9 @@ class World(ApiServer):
         return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep)
 
     def client(self, **options):
-        return Cluster(self, clock=lambda: self.now, sleep=self.sleep, **options)
+        return (_FollowedCluster if self.FOLLOWED else Cluster)(
+            self, clock=lambda: self.now, sleep=self.sleep, **options
+        )
 
     def sleep(self, seconds):
         until = self.now + seconds
@@ -419,10 +429,46 @@ class World(ApiServer):
             pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
         elif (not Node.of(node).pressure or self._is_ready(pod)) and self._lasts(("start", name), behaviour.start):
             pod["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+            started = self._since.setdefault(("started", name), self.now)
+            state = {"running": {"startedAt": builders.heartbeat(started)}}
+            pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": state}]
             if self._lasts(("heartbeat", name), behaviour.heartbeat):
                 node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
                 annotations = node["metadata"].setdefault("annotations", {})
                 annotations[names.HEARTBEAT_ANNOTATION] = builders.heartbeat(self.now)
+
+
+class _FollowedCluster(Cluster):
+    """The client of a World where handler pods can be followed."""
+
+    def follow(self, *_what, **_how):
+        return _Following(self._transport)
+
+
+class _Following:
+    """What happens to the handler pods of a World, in whose time it waits."""
+
+    def __init__(self, world):
+        self._world = world
+        self._known = self._now()
+
+    def _now(self):
+        pods = [pod for pod in self._world.all(kinds.POD) if _is_handler(pod)]
+        return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in pods}
+
+    def _events(self):
+        before, self._known = self._known, self._now()
+        changed = [Event(pod, gone=False) for uid, pod in self._known.items() if pod != before.get(uid)]
+        return changed + [Event(pod, gone=True) for uid, pod in before.items() if uid not in self._known]
+
+    def wait(self, seconds):
+        until = self._world.now + seconds
+        while not (events := self._events()) and self._world.now < until:
+            self._world.sleep(World.TICK)
+        return events
+
+    def close(self):
+        pass
 
 
 def _is_handler(pod):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from ...core.base import names, objects
 from ...core.base.kinds import SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW, Kind
 from ...core.base.objects import Object
-from . import _transport
+from . import _transport, following
 from ._transport import Request
 
 if t.TYPE_CHECKING:
@@ -44,6 +44,9 @@ _REFUSALS = frozenset({401, 403})
 _REFUSAL_SECONDS = 1.0
 """A refusal counts only when it lasts so long: a restarted API server forbids what is allowed for a moment (30 ms on
 Kubernetes 1.36), until it has read its RBAC rules."""
+
+_SILENT_SECONDS = 150.0
+"""A watch that says nothing for so long has lost its connection."""
 
 _MOST_LISTINGS = 3
 _MOST_EDITS = 10
@@ -260,6 +263,23 @@ class Cluster:
             token = answer.get("metadata", {}).get("continue", "")
             if not token:
                 return
+
+    def follow(
+        self, kind: Kind, namespace: str | None = None, *, label_selector: str, seconds: float
+    ) -> following.Following:
+        """What happens to these objects from now on, for at most ``seconds``. The connection is made by another thread; when
+        it fails, breaks or is not allowed, following ends."""
+        selected = ("labelSelector", label_selector)
+        path = kind.path(namespace)
+        now = self._answer(Request("GET", path, (("limit", "1"), selected)), f"list {kind.plural}", kind)
+        query = (
+            ("watch", "true"),
+            selected,
+            ("resourceVersion", now["metadata"]["resourceVersion"]),
+            ("allowWatchBookmarks", "true"),  # about one a minute: a connection that says nothing is dead
+            ("timeoutSeconds", f"{seconds:.0f}"),
+        )
+        return following.Follower(self._transport, Request("GET", path, query, timeout_seconds=_SILENT_SECONDS))
 
     def serves(self, kind: Kind) -> bool:
         """Whether the server serves this kind in this version."""

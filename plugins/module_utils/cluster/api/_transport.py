@@ -12,6 +12,7 @@ retry, and builds slow objects instead of plain dicts.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -107,6 +108,19 @@ class Transport(t.Protocol):
     def send(self, request: Request) -> Response:
         """Send a request once and return the answer, whatever its status. Raises NoAnswer or CannotConnect."""
 
+    def open(self, request: Request) -> Stream:
+        """Send a request whose answer goes on. Raises NoAnswer, also when the server refuses it, or CannotConnect."""
+
+
+class Stream(t.Protocol):
+    """An answer that goes on until the server ends it."""
+
+    def lines(self) -> t.Iterator[bytes]:
+        """Its lines, as they come. Raises NoAnswer when the connection breaks."""
+
+    def close(self) -> None:
+        """End it, from any thread."""
+
 
 def _without_file(params: t.Mapping[str, t.Any]) -> str | None:
     """A clause when the named kubeconfig does not exist: the library only says that there is no configuration."""
@@ -192,21 +206,32 @@ class _KubernetesTransport:
         return str(self._configuration.host).rstrip("/")
 
     def send(self, request: Request) -> Response:
+        response = self._request(request)
+        return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
+
+    def open(self, request: Request) -> Stream:
+        response = self._request(request, preload_content=False)
+        if response.status != 200:
+            response.close()
+            raise NoAnswer(f"status {response.status}", sent=True)
+        return _KubernetesStream(response, lambda error: self._failure(error, request))
+
+    def _request(self, request: Request, **options: t.Any) -> t.Any:
         url = self.server + request.path
         if request.query:
             url += "?" + urlencode(request.query)
         try:
-            response = self._pool.request(
+            return self._pool.request(
                 request.method,
                 url,
                 body=None if request.body is None else json.dumps(request.body).encode(),
                 headers=self._request_headers(request),
                 timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=request.timeout_seconds),
                 retries=False,  # urllib3 would repeat without a time limit, and silently
+                **options,
             )
         except urllib3.exceptions.HTTPError as error:
             raise self._failure(error, request) from error
-        return Response(response.status, response.data, {key.lower(): value for key, value in response.headers.items()})
 
     def _request_headers(self, request: Request) -> dict[str, str]:
         headers = dict(self._headers)  # kubernetes.core has one key per impersonated group here: equal, not identical
@@ -235,6 +260,30 @@ class _KubernetesTransport:
             return NoAnswer(f"no answer within {request.timeout_seconds:.0f} s", sent=True)
         never_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
         return NoAnswer(_words(cause), sent=not isinstance(error, never_connected))
+
+
+class _KubernetesStream:
+    """A stream over a connection of its own."""
+
+    def __init__(self, response: t.Any, failure: t.Callable[[Exception], Exception]) -> None:
+        self._response = response
+        self._failure = failure
+
+    def lines(self) -> t.Iterator[bytes]:
+        rest = b""
+        try:
+            for chunk in self._response.stream():
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
+        except urllib3.exceptions.HTTPError as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        # Wakes the thread that reads; urllib3 can do that from 2.3 on. With an older one the server ends the stream.
+        shutdown = getattr(self._response, "shutdown", None)
+        if shutdown is not None:
+            with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended already
+                shutdown()
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -69,7 +69,8 @@ def carry_out(
         moves = [move for move in moves if move.node in plan.snapshot.nodes]  # others were deleted meanwhile
         _refuse_unfit(plan, moves)
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
-    return handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout).run(targets)
+    handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
+    return handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout).run(targets, handlers)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:

@@ -10,21 +10,26 @@ before, and when the new handler does not get Ready in time, the node goes back 
 half-way is tried again: for a node without a handler, waiting is better than giving up.
 
 What happens on one node is one generator that reads from top to bottom. It yields wherever it must wait, and the loop
-sends it the state of the node in each round.
+sends it the state of the node when there is something to see: after an event of its handler pods, and now and then
+without one. Where events cannot be followed, the loop looks at every node once a second.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import typing as t
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ...core.base import kinds, names
 from ...core.base.findings import listed
-from ...core.base.objects import KubeObject
+from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import handler_fit
 from ...core.kubevirt.snapshot import HandlerPod, Node
 from ...core.planning.schedule import Move
+from ..api import following
 from ..api._client import Cluster, ClusterError, DeleteOptions, NotFound, Unreachable
+from ..api.following import Event, Following
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
 from ..reading import live
@@ -32,7 +37,14 @@ from ..writing.writes import OwnerChanged, write_owner
 
 Result = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 
-_LONGEST_PAUSE_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.5
+_PAUSE_SECONDS = 1.0
+
+_LOOK_SECONDS = 10.0
+"""A node is looked at after so long without an event: events may be lost, and times run out."""
+
+_FOLLOW_SECONDS = 3600.0
+"""The server ends a watch after so long. A batch lasts that long only when something is very wrong."""
 
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """A container that waits with an error for so long will not start by itself soon enough."""
@@ -86,18 +98,28 @@ class View:
     """The state of a node in one round; the Node object is read only when it is needed."""
 
     pods: tuple[HandlerPod, ...]
-    read_node: t.Callable[[], Node]
-    _node: Node | None = field(default=None, repr=False)
+    read_node: t.Callable[[], Object]
 
-    @property
+    @functools.cached_property
+    def node_object(self) -> Object:
+        return self.read_node()
+
+    @functools.cached_property
     def node(self) -> Node:
-        if self._node is None:
-            self._node = self.read_node()
-        return self._node
+        return Node.of(self.node_object)
 
 
-Steps: t.TypeAlias = "t.Generator[ClusterError | None, View, Outcome]"
-"""What happens on one node. It yields where it must wait, with the error because of which it tries again, if any."""
+@dataclass(frozen=True)
+class Pause:
+    """Where a node waits. ``soon``: look at it in the next round, even without an event. ``trouble``: the error because of
+    which it tries again."""
+
+    soon: bool = False
+    trouble: ClusterError | None = None
+
+
+Steps: t.TypeAlias = "t.Generator[Pause, View, Outcome]"
+"""What happens on one node. It yields where it must wait."""
 
 
 @dataclass(frozen=True)
@@ -109,29 +131,48 @@ class Batch:
     clock: Clock
     timeout: float
 
-    def run(self, moves: t.Sequence[tuple[Move, Target, Target]]) -> list[Outcome]:
+    def run(
+        self,
+        moves: t.Sequence[tuple[Move, Target, Target]],
+        handlers: t.Mapping[str, tuple[HandlerPod, ...]] | None = None,
+    ) -> list[Outcome]:
         """Carry out moves side by side. With each move come its target and the target to go back to on failure.
 
+        :param handlers: the handler pods of these nodes, read a few seconds ago; None: they are read.
         :raises LeaseLost: when another run has the Lease.
         :raises ClusterError: when the API server, or the renewal of the Lease, fails for longer than ``timeout``.
         """
-        running = {move.node: _Steps(self, move, to, back).run() for move, to, back in moves}
-        by_node = {move.node: move for move, _to, _back in moves}
+        running = {move.node: _Running(move, _Steps(self, move, to, back).run()) for move, to, back in moves}
         outcomes: list[Outcome] = []
-        for steps in running.values():
-            next(steps)
+        if not running:
+            return outcomes
+        for node in running.values():
+            next(node.steps)
         try:
-            self._run(running, by_node, outcomes)
+            with contextlib.closing(self._follow()) as events:
+                self._run(running, events, _FirstLook(self, handlers), outcomes)
         except LeaseLost as error:
             raise LeaseLost(f"{error}{_left(running)}") from error
         return outcomes
 
-    def _run(self, running: dict[str, Steps], moves: t.Mapping[str, Move], outcomes: list[Outcome]) -> None:
+    def _follow(self) -> Following:
+        try:
+            return self.cluster.follow(
+                kinds.POD, self.namespace, label_selector=live.HANDLER_PODS, seconds=_FOLLOW_SECONDS
+            )
+        except ClusterError:
+            return following.Nothing()
+
+    def _run(self, running: dict[str, _Running], events: Following, first: _FirstLook, outcomes: list[Outcome]) -> None:
         outage = Persistence(self.clock, self.timeout)
-        for _round in self.clock.rounds(_LONGEST_PAUSE_SECONDS):
+        for woken in self._rounds(events):
             try:
                 self.clock.beat()
-                pods = self._pods(list(running))
+                now = self.clock.now()
+                for name, each in running.items():
+                    if woken is None or name in woken:
+                        each.due = now
+                outcomes += self._round(running, first)
             except LeaseLost:
                 raise
             except ClusterError as error:
@@ -139,45 +180,95 @@ class Batch:
                     raise ClusterError(f"{error}{_left(running)}") from error
                 continue
             outage.lasts(False)
-            outcomes += self._round(running, moves, pods)
             if not running:
                 return
 
-    def _round(
-        self, running: dict[str, Steps], moves: t.Mapping[str, Move], pods: t.Mapping[str, tuple[HandlerPod, ...]]
-    ) -> t.Iterator[Outcome]:
-        """One round of every node; the outcomes of those that have ended, which are no longer running."""
-        for name in list(running):
-            outcome, trouble = self._advance(running[name], moves[name], pods.get(name, ()))
-            if outcome is not None:
+    def _rounds(self, events: Following) -> t.Iterator[frozenset[str] | None]:
+        """Rounds, a second apart or less: the nodes that may have got further, None for all."""
+        yield None
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            told = events.wait(pause)
+            if told is None:
+                self.clock.sleep(pause)
+                yield None
+            else:
+                yield frozenset(_node_to_look_at(event) for event in told)
+            pause = min(pause * 1.2, _PAUSE_SECONDS)
+
+    def _round(self, running: dict[str, _Running], first: _FirstLook) -> t.Iterator[Outcome]:
+        """One round of every node that is due; the outcomes of those that have ended, which are no longer running.
+
+        :raises ClusterError: when a node's handlers cannot be read. The nodes that are left stay due.
+        """
+        now = self.clock.now()
+        for name in [name for name, each in running.items() if now >= each.due]:
+            view = first.view(name, running) or View(self.handlers(name), functools.partial(self.node, name))
+            ended, pause = self._advance(running[name], view)
+            if ended is not None:
                 del running[name]
-                yield outcome
-            if isinstance(trouble, Unreachable):
+                yield ended
+            else:
+                running[name].due = now if pause.soon else now + _LOOK_SECONDS
+            if isinstance(pause.trouble, Unreachable):
                 break  # The next node would wait as long for the server. The next round asks for it first.
 
-    def _advance(
-        self, steps: Steps, move: Move, pods: tuple[HandlerPod, ...]
-    ) -> tuple[Outcome | None, ClusterError | None]:
-        """One round of one node: its outcome when it has ended, and the error that it met. An error of one node must not stop
-        the others half-way."""
+    def _advance(self, node: _Running, view: View) -> tuple[Outcome | None, Pause]:
+        """One round of one node: its outcome when it has ended, and how it waits. An error of one node must not stop the others
+        half-way."""
         try:
-            return None, steps.send(View(pods, lambda: self._node(move.node)))
+            return None, node.steps.send(view)
         except StopIteration as end:
-            return t.cast(Outcome, end.value), None
+            return t.cast(Outcome, end.value), Pause()
         except LeaseLost:
             raise
         except ClusterError as error:
-            return Outcome(move, "stuck", str(error)), error
+            return Outcome(node.move, "stuck", str(error)), Pause(trouble=error)
 
-    def _pods(self, nodes: t.Sequence[str]) -> dict[str, tuple[HandlerPod, ...]]:
-        by_node: dict[str, tuple[HandlerPod, ...]] = {}
-        for pod in live.handler_pods(self.cluster, self.namespace, nodes):
-            handler = HandlerPod.of(pod)
-            by_node[handler.node] = (*by_node.get(handler.node, ()), handler)
-        return by_node
+    def handlers(self, node: str) -> tuple[HandlerPod, ...]:
+        """The handler pods of a node, as they are now."""
+        return tuple(HandlerPod.of(pod) for pod in live.handler_pods(self.cluster, self.namespace, [node]))
 
-    def _node(self, name: str) -> Node:
-        return Node.of(self.cluster.retrying_for(self.timeout).existing(kinds.NODE, name))
+    def node(self, name: str) -> Object:
+        """A node, as it is now."""
+        return self.cluster.retrying_for(self.timeout).existing(kinds.NODE, name)
+
+
+@dataclass
+class _Running:
+    """A node whose steps have not ended. ``due``: when it is looked at without an event."""
+
+    move: Move
+    steps: Steps
+    due: float = 0.0
+
+
+class _FirstLook:
+    """The first look at each node: all nodes are read in few requests, and their handler pods were just read for the plan."""
+
+    def __init__(self, batch: Batch, handlers: t.Mapping[str, tuple[HandlerPod, ...]] | None) -> None:
+        self._batch = batch
+        self._handlers = handlers
+        self._nodes: dict[str, Object] | None = None
+        self._seen: set[str] = set()
+
+    def view(self, name: str, nodes: t.Collection[str]) -> View | None:
+        """The first view of a node, None after that."""
+        if name in self._seen:
+            return None
+        if self._nodes is None:
+            self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
+        pods = self._batch.handlers(name) if self._handlers is None else self._handlers.get(name, ())
+        self._seen.add(name)
+        node = self._nodes.get(name)
+        return View(pods, functools.partial(self._batch.node, name) if node is None else lambda: node)
+
+
+def _node_to_look_at(event: Event) -> str:
+    """The node on which an event may end a wait; no node's name for one that does not."""
+    pod = HandlerPod.of(event.object)
+    worth = event.gone or pod.problem or (pod.ready and not pod.terminating)
+    return pod.node if worth else ""
 
 
 def _left(running: t.Collection[str]) -> str:
@@ -195,11 +286,12 @@ class _Steps:
         self._to = to
         self._back = back
         self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by somebody else
+        self._live: Object = {}  # the node as it was when we read or wrote it last
         self._ended_at: float | None = None
         self._ready_at: float | None = None
 
     def run(self) -> Steps:
-        view = yield None
+        view = yield Pause()
         if self._move.action == "replace":
             return (yield from self._replace(view))
         if self._move.action == "finish":
@@ -208,18 +300,19 @@ class _Steps:
 
     def _hand_over(self, view: View) -> Steps:
         # The node may have changed since the plan, while the batch waited for images and migrations.
+        self._look(view)
         self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        self._write(view.node, names.IN_TRANSIT, self._move.source)
+        self._write(names.IN_TRANSIT, self._move.source)
         self._ended_at = self._clock.now()
-        problem, view = yield from self._handlers_gone()
+        problem, view = yield from self._handlers_gone(view)
         if problem is not None:
-            view = yield from self._persist(view, self._back.owner, None)
+            yield from self._persist(self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
-        view = yield from self._persist(view, self._to.owner, self._move.source)
-        problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
+        yield from self._persist(self._to.owner, self._move.source)
+        problem, view = yield from self._handler_ready(self._to)
         return (yield from self._finish(problem, view))
 
     def _finish(self, problem: str | None, view: View) -> Steps:
@@ -228,7 +321,7 @@ class _Steps:
             return self._outcome("failed", f"its handler was replaced, but {problem}")
         if problem is not None:
             return (yield from self._go_back(problem, view))
-        yield from self._persist(view, self._to.owner, None)
+        yield from self._persist(self._to.owner, None)
         return self._outcome("done")
 
     def _go_back(self, problem: str, view: View) -> Steps:
@@ -237,33 +330,35 @@ class _Steps:
         refused = self._back.refusal(view.node)
         if refused:
             return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
-        view = yield from self._persist(view, names.IN_TRANSIT, former)
+        yield from self._persist(names.IN_TRANSIT, former)
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
-        stuck, view = yield from self._handlers_gone()
+        stuck, view = yield from self._handlers_gone(view)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
-        view = yield from self._persist(view, former, former)
-        stuck, view = yield from self._handler_ready(self._back, view.node.heartbeat)
+        yield from self._persist(former, former)
+        stuck, view = yield from self._handler_ready(self._back)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
-        yield from self._persist(view, former, None)
+        yield from self._persist(former, None)
         return self._outcome("returned", f"{problem}; it went back to {former}")
 
     def _replace(self, view: View) -> Steps:
+        self._look(view)
         old = self._outdated(view)
         refused = self._to.refusal(view.node)
         if refused and old:
             return self._untouched(refused)
         if old:
             # If this run dies, the next one finishes the replacement like a handover: it must see the handler Ready.
-            self._write(view.node, self._to.owner, self._to.owner)
+            self._write(self._to.owner, self._to.owner)
         problem, view = yield from self._renewed(view, old, self._to)
         return (yield from self._finish(problem, view))
 
     def _prove(self, view: View) -> Steps:
         """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
+        self._look(view)
         old, wanted = self._outdated(view), self._to
         if old and wanted.refusal(view.node):
             old, wanted = [], replace(wanted, template=None)
@@ -275,30 +370,28 @@ class _Steps:
 
     def _renewed(
         self, view: View, old: t.Sequence[HandlerPod], wanted: Target
-    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+    ) -> t.Generator[Pause, View, tuple[str | None, View]]:
         """Delete old handlers, and wait until the wanted one is Ready."""
-        # Read the heartbeat now: the next handler may send one before we see that the old handler is gone.
-        heartbeat = view.node.heartbeat if old else None
         for pod in old:
             if not pod.terminating:
                 only_it = DeleteOptions(uid=pod.uid)
                 self._batch.cluster.delete(kinds.POD, pod.name, self._batch.namespace, only_it, dry_run=False)
         if old:
             self._ended_at = self._clock.now()
-            problem, view = yield from self._handlers_gone(old)
+            problem, view = yield from self._handlers_gone(view, old)
             if problem is not None:
                 return problem, view
-        return (yield from self._handler_ready(wanted, heartbeat))
+        return (yield from self._handler_ready(wanted))
 
     # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
 
     def _handlers_gone(
-        self, old: t.Sequence[HandlerPod] | None = None
-    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+        self, view: View, old: t.Sequence[HandlerPod] | None = None
+    ) -> t.Generator[Pause, View, tuple[str | None, View]]:
         """Wait until these handler pods are gone; without ``old``, until the node has no handler pod."""
         give_up = self._clock.now() + self._batch.timeout
         while True:
-            view = yield None
+            view = yield Pause(soon=not view.pods)  # what is gone already causes no event
             left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
             if not left:
                 return None, view
@@ -309,15 +402,15 @@ class _Steps:
                     "is somebody else's DaemonSet there?)"
                 ), view
 
-    def _handler_ready(
-        self, wanted: Target, heartbeat: str | None
-    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
-        """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has a newer heartbeat."""
+    def _handler_ready(self, wanted: Target) -> t.Generator[Pause, View, tuple[str | None, View]]:
+        """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""
         give_up = self._clock.now() + self._batch.timeout
         problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
+        broken = None
         while True:
-            view = yield None
-            waiting_for = self._not_ready(view, wanted, heartbeat)
+            # Only pods are followed: once one is Ready, or has a problem that must not last, it is time that counts.
+            view = yield Pause(soon=wanted.daemonset is None or self._ready_at is not None or broken is not None)
+            waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
@@ -326,7 +419,7 @@ class _Steps:
             if self._clock.now() >= give_up:
                 return f"{waiting_for} after {self._batch.timeout:.0f} s", view
 
-    def _not_ready(self, view: View, wanted: Target, heartbeat: str | None) -> str | None:
+    def _not_ready(self, view: View, wanted: Target) -> str | None:
         if wanted.daemonset is None:
             return None
         pods = _made_by(wanted, view.pods)
@@ -338,12 +431,12 @@ class _Steps:
             self._ready_at = self._clock.now()
         if not view.node.schedulable:
             return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
-        if heartbeat is not None and view.node.heartbeat == heartbeat:
+        if not pods[0].has_sent(view.node.last_heartbeat):
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat"
         return None
 
-    def _persist(self, view: View, owner: str, former: str | None) -> t.Generator[ClusterError | None, View, View]:
-        """Write half-way, where a node may have no handler: what fails is tried again. Returns the last state of the node.
+    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, View, None]:
+        """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
         :raises ClusterError: at once when somebody else changed the owner, else after the batch's timeout.
@@ -351,8 +444,8 @@ class _Steps:
         give_up = self._clock.now() + self._batch.timeout
         while True:
             try:
-                self._write(view.node, owner, former)
-                return view
+                self._write(owner, former)
+                return
             except (LeaseLost, OwnerChanged, NotFound):
                 raise
             except ClusterError as error:
@@ -361,14 +454,16 @@ class _Steps:
                     raise ClusterError(
                         f"{error} The node's owner is {self._owner} now: run site, which finishes it."
                     ) from error
-            view = yield trouble
+            yield Pause(soon=True, trouble=trouble)
 
-    def _write(self, node: Node, owner: str, former: str | None) -> None:
+    def _write(self, owner: str, former: str | None) -> None:
         """Give the node a new owner if it still has the owner that this handover gave it."""
-        if (node.owner, node.former_owner) != (owner, former):
-            expected = replace(node, owner=self._owner)
-            write_owner(self._batch.cluster, expected, owner, former)
+        self._live = write_owner(self._batch.cluster, self._live, self._owner, owner, former)
         self._owner = owner
+
+    def _look(self, view: View) -> None:
+        """Note the node as it is now, for the next write."""
+        self._live = view.node_object
 
     def _untouched(self, refused: str) -> Outcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")

@@ -33,6 +33,8 @@ _MOST_IN_SELECTOR = 50
 
 _LONGEST_LABEL_VALUE = 63
 
+_HOSTNAME_LABEL = "kubernetes.io/hostname"
+
 
 def take_snapshot(
     cluster: Cluster,
@@ -63,7 +65,7 @@ def take_snapshot(
     objects = snapshot.ClusterObjects(
         hyperconvergeds=_hyperconvergeds(cluster, home),
         daemonsets=cluster.list(kinds.DAEMON_SET, home),
-        nodes=_nodes(cluster, nodes),
+        nodes=cluster.list(kinds.NODE) if nodes is None else nodes_named(cluster, nodes),
         pods=itertools.chain(pods, handler_pods(cluster, home, nodes)),
         migrations=migrations,
         vmis=vmis,
@@ -186,13 +188,20 @@ def nodes(cluster: Cluster) -> tuple[snapshot.Node, ...]:
     return tuple(snapshot.Node.of(node) for node in cluster.list(kinds.NODE))
 
 
-def _nodes(cluster: Cluster, nodes: t.Collection[str] | None) -> t.Iterator[Object]:
-    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
-        for node in cluster.list(kinds.NODE):
-            if nodes is None or node["metadata"]["name"] in nodes:
-                yield node
+def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
+    """The nodes with these names, as far as they exist."""
+    if len(nodes) > _MOST_SINGLE_READS:
+        yield from (node for node in cluster.list(kinds.NODE) if node["metadata"]["name"] in nodes)
         return
-    for name in sorted(nodes):
+    # Most clusters name nodes in this label as they are called, and a request can select many. What it does not find is read
+    # by its name.
+    left = set(nodes)
+    for node in _labelled(cluster, kinds.NODE, _HOSTNAME_LABEL, {n for n in nodes if len(n) <= _LONGEST_LABEL_VALUE}):
+        name = node["metadata"]["name"]
+        if name in left:
+            left.discard(name)
+            yield node
+    for name in sorted(left):
         one = cluster.get(kinds.NODE, name)
         if one is not None:
             yield one

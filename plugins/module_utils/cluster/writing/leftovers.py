@@ -100,7 +100,7 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
         if kind == kinds.DAEMON_SET:
             settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
     for node in leftovers.nodes:
-        writes.write_owner(cluster, Node.of(node), names.PRIMARY, None)
+        writes.write_owner(cluster, node, Node.of(node).owner, names.PRIMARY, None)
 
 
 def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:

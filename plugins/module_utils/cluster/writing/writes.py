@@ -72,28 +72,33 @@ class OwnerChanged(ClusterError):
     """Somebody else gave the node another owner meanwhile."""
 
 
-def write_owner(cluster: Cluster, node: Node, owner: str, former: str | None) -> Node:
-    """Give the node a new owner if it still has the owner in ``node``, and write its former owner (None: remove that).
+def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, former: str | None) -> Object:
+    """Give the node a new owner if it still has the one that we expect, and write its former owner (None: remove that).
 
+    :param node: the node as it was seen last. The patch tests what it changes, so that the node is read again only where
+        something has changed since.
+    :returns: the node as stored.
     :raises OwnerChanged: when somebody else changed the owner label meanwhile.
     """
     labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
-    for attempt in range(1, _MOST_TRIES + 1):
-        obj = cluster.existing(kinds.NODE, node.name)
-        live = Node.of(obj)
+    name = node["metadata"]["name"]
+    for attempt in range(_MOST_TRIES):
+        if attempt or Node.of(node).owner != expected:
+            node = cluster.existing(kinds.NODE, name)
+        live = Node.of(node)
         if (live.owner, live.former_owner) == (owner, former):
             # This was our own write, whose answer was lost, or somebody wrote the same.
-            return live
-        if live.owner != node.owner:
+            return node
+        if live.owner != expected:
             raise OwnerChanged(
-                f"Node {node.name} was to go from {node.owner} to {owner}, but somebody else changed its label "
+                f"Node {name} was to go from {expected} to {owner}, but somebody else changed its label "
                 f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who did that, then run again."
             )
-        patch = objects.metadata_patch(obj, labels=labels, annotations=annotations)
+        patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
         try:
-            return Node.of(cluster.json_patch(kinds.NODE, node.name, patch, dry_run=False))
+            return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
         except Conflict:  # somebody changed its labels or annotations since we read it: read it again
-            if attempt == _MOST_TRIES:
+            if attempt == _MOST_TRIES - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")

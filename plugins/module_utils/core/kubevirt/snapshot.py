@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import typing as t
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from ..base import kinds, names
 from ..base.findings import InputErrors
@@ -53,6 +54,11 @@ class Node:
     def schedulable(self) -> bool:
         """Whether virt-handler says that VMs may start here."""
         return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
+
+    @property
+    def last_heartbeat(self) -> float | None:
+        """When virt-handler sent it, in seconds since 1970; None when it did not, or not as a time (RFC 3339, perhaps quoted)."""
+        return _seconds((self.heartbeat or "").strip('"'))
 
     def owned_by(self, owner: str) -> Node:
         """The node as it will be after its handover to this owner."""
@@ -98,6 +104,17 @@ class HandlerPod:
     terminating: bool
     problem: str | None
     images: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    started_at: str | None = None
+    """When virt-handler's container started, by the clock of its node, in Kubernetes' notation; None when it does not run."""
+
+    def has_sent(self, heartbeat: float | None) -> bool:
+        """Whether this heartbeat, in seconds since 1970, is this handler's own, and not one of a handler before it.
+
+        Both times are of one node's clock, in whole seconds, and the next handler starts only after the last one has ended.
+        Where one of the two cannot be read, nothing speaks against it.
+        """
+        started = _seconds(self.started_at or "")
+        return heartbeat is None or started is None or heartbeat >= started
 
     @classmethod
     def of(cls, obj: KubeObject) -> HandlerPod:
@@ -114,6 +131,7 @@ class HandlerPod:
             terminating=bool(metadata.get("deletionTimestamp")),
             problem=pod_problem(obj),
             images=FrozenMap({each["name"]: sys.intern(each.get("image") or "") for each in containers}),
+            started_at=_started_at(status),
         )
 
 
@@ -482,6 +500,22 @@ def _node_of(pod: KubeObject) -> str:
     """The node of a pod; empty while the pod waits for the scheduler."""
     spec = pod.get("spec") or {}
     return str(spec.get("nodeName") or "")
+
+
+def _started_at(status: KubeObject) -> str | None:
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == names.HANDLER:
+            started = ((container.get("state") or {}).get("running") or {}).get("startedAt")
+            return None if started is None else str(started)
+    return None
+
+
+def _seconds(text: str) -> float | None:
+    """A time as RFC 3339 in seconds since 1970; None when it is none."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
 
 
 def _controller(metadata: KubeObject, kind: str) -> str | None:

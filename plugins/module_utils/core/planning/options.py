@@ -86,6 +86,11 @@ class Options:
                 [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
             )
 
+    @property
+    def undoing(self) -> bool:
+        """Whether the run removes pools or restores nodes."""
+        return self.restore_nodes is not None or self.remove_pools is not None
+
     def unavailable_of(self, nodes: int) -> int:
         """How many of a pool's ``nodes`` may be without a handler at the same time."""
         return self._number() or max(1, nodes * (percentage(str(self.max_unavailable)) or 0) // 100)

@@ -239,7 +239,7 @@ class Plan:
 
 def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
-    undoing = options.restore_nodes is not None or options.remove_pools is not None
+    undoing = options.undoing
     if snapshot.primary is None:
         return replace(_nothing(snapshot, () if undoing else pools, options), undoing=undoing)
     goal = goals.of(snapshot, snapshot.primary, pools, options)

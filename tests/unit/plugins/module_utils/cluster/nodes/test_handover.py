@@ -30,6 +30,14 @@ TIMEOUT = 60.0
 NEVER = None
 
 
+@pytest.fixture(scope="module", autouse=True, params=[True, False], ids=["followed", "not followed"])
+def followed(request):
+    """Every test runs with a watch of handler pods and without one."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(World, "FOLLOWED", request.param)
+        yield
+
+
 @pytest.fixture
 def world():
     """Three nodes of the primary, which has handlers on them."""
@@ -106,6 +114,25 @@ class TestMove:
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
         assert world.now - began > 25
         assert world.node().heartbeat > builders.heartbeat(began + 25)
+
+    def test_is_not_proven_by_the_last_heartbeat_of_the_old_handler(self, world):
+        def last_words():
+            annotations = world.find(kinds.NODE, "n1")["metadata"]["annotations"]
+            annotations[names.HEARTBEAT_ANNOTATION] = builders.heartbeat(world.now)
+
+        world.behave["virt-handler", None] = Behaviour(stop=5, killed=True)
+        world.behave["virt-handler-gpu", None] = Behaviour(start=1, heartbeat=25)
+        began = world.now
+        world.at[began + 4] = last_words
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+        assert world.now - began > 30
+
+    def test_asks_the_server_seldom_where_handlers_can_be_followed(self, world):
+        world.behave["virt-handler", None] = Behaviour(stop=5)
+        world.behave["virt-handler-gpu", None] = Behaviour(start=15, heartbeat=0)
+        hand_over(world, ("n1", "primary", "gpu"))
+        asked = len(world.requests)
+        assert (asked <= 10) == World.FOLLOWED, [f"{each.method} {each.path}" for each in world.requests]
 
     def test_back_to_the_primary(self):
         world = make_world(builders.node("n1", "gpu"))

@@ -46,7 +46,18 @@ class TestSnapshot:
         found = live.take_snapshot(server.client(), nodes=["n7", "n9", "gone"])
         assert list(found.nodes) == list(found.handlers) == ["n7", "n9"]
         assert not found.complete
-        assert "/api/v1/nodes" not in paths(server)
+        asked = [dict(request.query).get("labelSelector") for request in server.requests if "/nodes" in request.path]
+        assert asked == ["kubernetes.io/hostname in (gone,n7,n9)", None], "the second is the one that does not exist"
+
+    def test_of_nodes_whose_hostnames_are_others(self):
+        server = fleet(3)
+        for name, hostname in (("n0", "n1"), ("n1", "elsewhere"), ("n2", None)):
+            labels = server.find(kinds.NODE, name)["metadata"]["labels"]
+            labels.pop("kubernetes.io/hostname")
+            if hostname:
+                labels["kubernetes.io/hostname"] = hostname
+        found = live.take_snapshot(server.client(), nodes=["n1", "n2"])
+        assert sorted(found.nodes) == ["n1", "n2"]
 
     def test_of_many_nodes_reads_all_at_once(self):
         server = fleet(160)

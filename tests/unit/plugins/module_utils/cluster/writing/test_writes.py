@@ -29,7 +29,7 @@ def no_sleep(seconds):
 class TestOwner:
     def write(self, obj, owner, former, server=None):
         server = server or ApiServer(obj)
-        found = writes.write_owner(server.client(sleep=no_sleep), Node.of(obj), owner, former)
+        found = Node.of(writes.write_owner(server.client(sleep=no_sleep), obj, Node.of(obj).owner, owner, former))
         live = Node.of(server.find(kinds.NODE, "n1"))
         assert (found.owner, found.former_owner) == (live.owner, live.former_owner) == (owner, former)
         return server
@@ -72,8 +72,8 @@ class TestOwner:
         seen = builders.node("n1")
         server = ApiServer(builders.node("n1", "fpga"))
         with pytest.raises(ClusterError, match=r"Node n1 was to go from primary to gpu, but .* it is fpga now"):
-            writes.write_owner(server.client(), Node.of(seen), "gpu", "primary")
-        assert server.writes == []
+            writes.write_owner(server.client(), seen, "primary", "gpu", "primary")
+        assert server.find(kinds.NODE, "n1")["metadata"]["labels"][names.OWNER_LABEL] == "fpga"
 
     def test_that_somebody_else_changes_at_that_very_moment_is_not_overwritten(self):
         server = ApiServer(builders.node())
@@ -84,7 +84,7 @@ class TestOwner:
 
         server.before = meddle
         with pytest.raises(ClusterError, match="it is fpga now"):
-            writes.write_owner(server.client(), Node.of(builders.node()), "gpu", "primary")
+            writes.write_owner(server.client(), builders.node(), "primary", "gpu", "primary")
 
     def test_is_written_although_the_handler_writes_its_heartbeat_at_that_moment(self):
         server = ApiServer(builders.node())
@@ -95,6 +95,10 @@ class TestOwner:
 
         server.before = beat
         self.write(builders.node(), "gpu", "primary", server)
+
+    def test_is_one_request_when_nobody_meddles(self):
+        server = self.write(builders.node(), "gpu", "primary")
+        assert [request.method for request in server.requests] == ["PATCH"]
 
     def test_is_tried_again_when_the_first_annotation_comes_at_that_moment(self):
         server = ApiServer(builders.node(heartbeat=None))
@@ -130,7 +134,7 @@ class TestOwner:
 
         server.before = change_always
         with pytest.raises(Conflict):
-            writes.write_owner(server.client(), Node.of(builders.node()), "gpu", "primary")
+            writes.write_owner(server.client(), builders.node(), "primary", "gpu", "primary")
         assert 2 <= len(server.writes) <= 20
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,6 +73,12 @@ def started(watcher: Watcher) -> list[str]:
     return [start.node for start in watcher.starts if start.daemonset == "virt-handler-gpu"]
 
 
+def followed(scene: Scene, since: int) -> Counter[int]:
+    """Return how often handler pods were followed through a watch, by the server's answer."""
+    asked = scene.cluster.requests(since, scene.writer.user)
+    return Counter(each["responseStatus"]["code"] for each in asked if each["verb"] == "watch")
+
+
 def test_without_waves_nothing_is_done(scene: Scene) -> None:
     """The playbook rollout says what it needs."""
     with scene.no_writes():
@@ -96,10 +103,12 @@ def test_handlers_restart_in_the_order_of_the_plan_with_a_stop_between(scene: Sc
     plan = rollout(scene, "plan").succeeded().plan
     assert [wave["name"] for wave in plan["waves"]] == NAMES
     assert [move["node"] for batch in plan["batches"] for move in batch] == ORDER
+    marker = scene.cluster.audit_marker()
     with Watcher(scene.cluster) as watcher:
         first = rollout(scene, virtpools_stop_after_wave=NAMES[0], virtpools_expected_plan=plan["digest"]).succeeded()
         assert scene.owners() == {ORDER[0]: "gpu"}
         assert "stops after wave 1 of 4" in first.stdout
+        assert followed(scene, marker) == {200: 1}, "once in each batch"
         whole = rollout(scene, virtpools_expected_plan=plan["digest"]).succeeded()
         watcher.stop()
     assert [wave["name"] for wave in whole.plan["waves"]] == NAMES
@@ -221,3 +230,16 @@ def test_the_gate_of_a_killed_wave_is_asked_again_however_much_was_wrong_before(
     scene.cluster.kubectl("delete", "vmi", "new", "-n", TENANT)
     rollout(scene, of=again, virtpools_stop_after_wave=NAMES[0]).succeeded()
     assert "openWaves" not in scene.get("configmap", "virtpools-history")["data"]
+
+
+def test_an_account_that_may_not_follow_pods_hands_over_all_the_same(scene: Scene) -> None:
+    """It has the ClusterRole of an older release."""
+    role = scene.get("clusterrole", "virtpools-writer")
+    pods = next(rule for rule in role["rules"] if rule["resources"] == ["pods"])
+    pods["verbs"].remove("watch")
+    scene.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    last = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-last"}
+    marker = scene.cluster.audit_marker()
+    rollout(scene, of=last, virtpools_stop_after_wave=NAMES[0]).succeeded()
+    assert scene.handlers()[ORDER[0]] == [last["virtHandlerImage"]]
+    assert set(followed(scene, marker)) == {403}

@@ -85,6 +85,9 @@ WRITER: tuple[Permission, ...] = (
 )
 """What a run needs on a stock KubeVirt. Whoever may create pods and DaemonSets is as good as root on the nodes."""
 
+FOLLOW: tuple[Permission, ...] = _all("watch", "pods")
+"""What makes handovers cheap. A run without it looks at each node once a second instead."""
+
 WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.kubevirt.io")
 """What a run needs besides on a cluster that HCO manages."""
 

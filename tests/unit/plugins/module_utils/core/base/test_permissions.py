@@ -41,6 +41,7 @@ def needed(role):
     if role == "writer":
         rights.update(
             permissions.for_run(hco=True),
+            permissions.FOLLOW,
             permissions.ASSIGN_NEW_NODES,
             permissions.GUARD,
             permissions.ALERTS,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MEASURED = Path(__file__).with_name("measured.py")
 
@@ -46,3 +47,14 @@ def measured(command: Sequence[str], environment: Mapping[str, str] | None = Non
         if result.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout[-4000:]}")
         return Cost(**json.load(file), output=result.stdout)
+
+
+def in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
+    """Run the programs in turns, so that other load on the machine affects all of them alike."""
+    rounds = [[program() for program in programs] for _turn in range(turns)]
+    return [list(costs) for costs in zip(*rounds, strict=True)]
+
+
+def median_seconds(costs: Sequence[Cost]) -> float:
+    """Return the processor time of the run in the middle."""
+    return statistics.median(cost.seconds for cost in costs)

@@ -10,14 +10,13 @@ compared programs take turns. Times are processor time: the machine is shared, a
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from cost import Cost, measured
+from cost import Cost, in_turns, measured, median_seconds
 
 import playbooks
 from local_cluster import LocalCluster, paths
@@ -25,7 +24,7 @@ from multiplied_api import MultipliedApi
 from playbooks import ANSIBLE_PLAYBOOK, Account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -80,7 +79,7 @@ def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> None:
     size = api.multiply(count)
     arguments = folder / "arguments.json"
     arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": str(api.kubeconfig)}}), "utf-8")
-    listed, verified = _in_turns(
+    listed, verified = in_turns(
         TURNS,
         lambda: measured([sys.executable, str(HERE / "bare_list.py"), str(api.kubeconfig)]),
         lambda: measured([sys.executable, "-m", MODULE, str(arguments)]),
@@ -90,9 +89,9 @@ def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> None:
         report = json.loads(cost.output)
         assert report["healthy"], report["summary"]
         assert report["verdicts"]["correct"] == count
-    ratio = _seconds(verified) / _seconds(listed)
+    ratio = median_seconds(verified) / median_seconds(listed)
     print(
-        f"| {count:,} | {size / 1e6:.0f} MB | {_seconds(listed):.1f} s | {_seconds(verified):.1f} s | {ratio:.1f} "
+        f"| {count:,} | {size / 1e6:.0f} MB | {median_seconds(listed):.1f} s | {median_seconds(verified):.1f} s | {ratio:.1f} "
         f"| {_megabytes(listed):.0f} MB | {_megabytes(verified):.0f} MB |",
         flush=True,
     )
@@ -102,7 +101,7 @@ def _compare_playbooks(api: MultipliedApi) -> None:
     api.multiply(PLAYBOOK_COUNT)
     environment = {"K8S_AUTH_KUBECONFIG": str(api.kubeconfig), "KUBECONFIG": str(api.kubeconfig)}
     pools = ["-e", f"@{EXAMPLES / 'pools.yml'}"]
-    ours, theirs = _in_turns(
+    ours, theirs = in_turns(
         PLAYBOOK_TURNS,
         lambda: measured([str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.verify", *pools], environment),
         lambda: measured([str(ANSIBLE_PLAYBOOK), str(HERE / "verify_with_k8s_info.yml"), *pools], environment),
@@ -110,18 +109,10 @@ def _compare_playbooks(api: MultipliedApi) -> None:
     assert all(f"{PLAYBOOK_COUNT} VM(s)" in cost.output for cost in ours)
     assert all(f"{PLAYBOOK_COUNT} launcher pods are right" in cost.output for cost in theirs)
     for name, costs in (("playbook `verify`", ours), ("`k8s_info` and Jinja", theirs)):
-        print(f"| {name} | {_seconds(costs):.1f} s | {_megabytes(costs):.0f} MB |")
-    print(f"\n`k8s_info` and Jinja take {_seconds(theirs) / _seconds(ours):.1f} times as much of the processor.")
-
-
-def _in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
-    """Run the programs in turns, so that other load on the machine affects all of them alike."""
-    rounds = [[program() for program in programs] for _turn in range(turns)]
-    return [list(costs) for costs in zip(*rounds, strict=True)]
-
-
-def _seconds(costs: Sequence[Cost]) -> float:
-    return statistics.median(cost.seconds for cost in costs)
+        print(f"| {name} | {median_seconds(costs):.1f} s | {_megabytes(costs):.0f} MB |")
+    print(
+        f"\n`k8s_info` and Jinja take {median_seconds(theirs) / median_seconds(ours):.1f} times as much of the processor."
+    )
 
 
 def _megabytes(costs: Sequence[Cost]) -> float:

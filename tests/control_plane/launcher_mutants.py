@@ -183,7 +183,7 @@ MUTANTS = (
         _redefined("asked", "object.spec.containers.map(c, c.?resources.?limits.orValue({}).map(k, k)).flatten()"),
     ),
     Mutant("limits of the first container", "compute is the last container", _variable("asked", "variables.at", "0")),
-    Mutant("the first device only", "pvc, matched", _variable("hit0", f', "{cases.A100}"', "")),
+    Mutant("the first device only", "pvc, matched", _variable("hit0", f' || "{cases.A100}" in variables.asked', "")),
     Mutant(
         "one of the labels is enough",
         "one label of two",

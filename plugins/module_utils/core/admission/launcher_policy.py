@@ -107,7 +107,8 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     """The policy's variables in order: each uses only earlier ones. The API server evaluates them when they are used."""
     yield "at", f"object.spec.containers.map(c, c.name).indexOf({cel.literal(names.COMPUTE)})"
     compute = "variables.at >= 0 ? object.spec.containers[variables.at]"
-    yield "asked", f"{compute}.?resources.?limits.orValue({{}}).map(k, k) : []"
+    # A mapping: to look a device up in it costs the least, and that is done for each pool.
+    yield "asked", f"{compute}.?resources.?limits.orValue({{}}) : {{}}"
     yield "labels", "object.metadata.?labels.orValue({})"
     yield "selected", "object.spec.?nodeSelector.orValue({})"
     yield "namespaceLabels", "namespaceObject.metadata.?labels.orValue({})"

@@ -219,7 +219,7 @@ class _Steps:
             view = yield from self._persist(view, self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
         view = yield from self._persist(view, self._to.owner, self._move.source)
-        problem, view = yield from self._handler_ready(self._to, view.node.heartbeat)
+        problem, view = yield from self._handler_ready(self._to)
         return (yield from self._finish(problem, view))
 
     def _finish(self, problem: str | None, view: View) -> Steps:
@@ -245,7 +245,7 @@ class _Steps:
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
         view = yield from self._persist(view, former, former)
-        stuck, view = yield from self._handler_ready(self._back, view.node.heartbeat)
+        stuck, view = yield from self._handler_ready(self._back)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
         yield from self._persist(view, former, None)
@@ -277,8 +277,6 @@ class _Steps:
         self, view: View, old: t.Sequence[HandlerPod], wanted: Target
     ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
         """Delete old handlers, and wait until the wanted one is Ready."""
-        # Read the heartbeat now: the next handler may send one before we see that the old handler is gone.
-        heartbeat = view.node.heartbeat if old else None
         for pod in old:
             if not pod.terminating:
                 only_it = DeleteOptions(uid=pod.uid)
@@ -288,7 +286,7 @@ class _Steps:
             problem, view = yield from self._handlers_gone(old)
             if problem is not None:
                 return problem, view
-        return (yield from self._handler_ready(wanted, heartbeat))
+        return (yield from self._handler_ready(wanted))
 
     # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
 
@@ -309,15 +307,13 @@ class _Steps:
                     "is somebody else's DaemonSet there?)"
                 ), view
 
-    def _handler_ready(
-        self, wanted: Target, heartbeat: str | None
-    ) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
-        """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has a newer heartbeat."""
+    def _handler_ready(self, wanted: Target) -> t.Generator[ClusterError | None, View, tuple[str | None, View]]:
+        """Wait until the handler of ``wanted`` is Ready and has reported, and the node is schedulable."""
         give_up = self._clock.now() + self._batch.timeout
         problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
         while True:
             view = yield None
-            waiting_for = self._not_ready(view, wanted, heartbeat)
+            waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
@@ -326,7 +322,7 @@ class _Steps:
             if self._clock.now() >= give_up:
                 return f"{waiting_for} after {self._batch.timeout:.0f} s", view
 
-    def _not_ready(self, view: View, wanted: Target, heartbeat: str | None) -> str | None:
+    def _not_ready(self, view: View, wanted: Target) -> str | None:
         if wanted.daemonset is None:
             return None
         pods = _made_by(wanted, view.pods)
@@ -338,8 +334,8 @@ class _Steps:
             self._ready_at = self._clock.now()
         if not view.node.schedulable:
             return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
-        if heartbeat is not None and view.node.heartbeat == heartbeat:
-            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat"
+        if not pods[0].has_reported(view.node):
+            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
     def _persist(self, view: View, owner: str, former: str | None) -> t.Generator[ClusterError | None, View, View]:

@@ -13,7 +13,6 @@ import functools
 import re
 import typing as t
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from ..base import names
 from ..base.findings import Finding, Severity, listed
@@ -156,21 +155,13 @@ def _owner_unknown(facts: Facts, node: Node) -> bool | str:
     return node.owner not in (names.PRIMARY, names.IN_TRANSIT, *facts.snapshot.pools) and node.owner
 
 
-def _last_heartbeat(node: Node) -> float | None:
-    """Seconds since 1970. virt-handler writes a time as RFC 3339; some tools show it in quotes."""
-    try:
-        return datetime.strptime((node.heartbeat or "").strip('"'), "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        return None
-
-
 def _heartbeat_unreadable(facts: Facts, node: Node) -> bool | str:
-    unreadable = facts.handlers(node) and node.heartbeat is not None and _last_heartbeat(node) is None
+    unreadable = facts.handlers(node) and node.heartbeat is not None and node.last_heartbeat is None
     return bool(unreadable) and f"annotation {names.HEARTBEAT_ANNOTATION}: {node.heartbeat!r}"
 
 
 def _heartbeat_old(facts: Facts, node: Node) -> bool | str:
-    last = _last_heartbeat(node)
+    last = node.last_heartbeat
     old = facts.handlers(node) and last is not None and facts.now - last > _SILENT_SECONDS
     return bool(old) and f"the last: {node.heartbeat}"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import typing as t
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from ..base import kinds, names
 from ..base.findings import InputErrors
@@ -54,6 +55,12 @@ class Node:
         """Whether virt-handler says that VMs may start here."""
         return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
 
+    @property
+    def last_heartbeat(self) -> float | None:
+        """When virt-handler last reported, in seconds since 1970 by the node's clock; None when it never did, or left no time.
+        It writes RFC 3339 (KubeVirt's heartbeat.go); some tools show it in quotes."""
+        return _seconds((self.heartbeat or "").strip('"'))
+
     def owned_by(self, owner: str) -> Node:
         """The node as it will be after its handover to this owner."""
         if owner == self.owner:
@@ -87,7 +94,8 @@ class Node:
 @dataclass(frozen=True)
 class HandlerPod:
     """A virt-handler pod. ``daemonset`` is its DaemonSet's name; ``problem`` says why it is not Ready, if known. ``images`` are
-    those of its containers, by name."""
+    those of its containers, by name. ``started``: when its handler, which now runs, last started, in seconds since 1970 by
+    the node's clock; None when it does not run."""
 
     name: str
     uid: str
@@ -98,6 +106,15 @@ class HandlerPod:
     terminating: bool
     problem: str | None
     images: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    started: float | None = None
+
+    def has_reported(self, node: Node) -> bool:
+        """Whether the last heartbeat of its node is its own, and not one of an earlier handler.
+
+        Heartbeat and start are whole seconds of the same clock, the node's. An earlier handler has ended before.
+        """
+        beat = node.last_heartbeat
+        return self.started is not None and beat is not None and beat >= self.started
 
     @classmethod
     def of(cls, obj: KubeObject) -> HandlerPod:
@@ -114,6 +131,7 @@ class HandlerPod:
             terminating=bool(metadata.get("deletionTimestamp")),
             problem=pod_problem(obj),
             images=FrozenMap({each["name"]: sys.intern(each.get("image") or "") for each in containers}),
+            started=_started(obj),
         )
 
 
@@ -420,6 +438,20 @@ def active_migrations(
 
 def is_active(migration: KubeObject) -> bool:
     return (migration.get("status") or {}).get("phase") not in _FINAL_MIGRATION_PHASES
+
+
+def _started(pod: KubeObject) -> float | None:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = (each.get("state") or {} for each in statuses if each.get("name") == names.HANDLER)
+    return next((_seconds((state.get("running") or {}).get("startedAt")) for state in states), None)
+
+
+def _seconds(time: str | None) -> float | None:
+    """A time of Kubernetes in seconds since 1970; None when it is no time."""
+    try:
+        return datetime.strptime(time or "", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
 
 
 def pod_problem(pod: KubeObject) -> str | None:

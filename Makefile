@@ -154,8 +154,8 @@ kind-images: $(VENV) ## The images of make test-kind, made from packages: root, 
 .PHONY: test-kind
 test-kind: $(VENV) ## Real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
 	@mkdir -p .build
-	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); \
-	    VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
+	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
+	    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
 
 .PHONY: test
 # The unit tests once, by units: that is the stricter of both ways.

@@ -170,7 +170,7 @@ class Scene:
         with Watcher(self.cluster) as watcher:
             self.cluster.kubectl("delete", "pod", "-n", self.namespace, "--wait=false", *names)
             self.cluster.wait(
-                lambda: len(watcher.starts) == len(nodes) and not watcher.without_ready_handler, 60, "new handlers"
+                lambda: len(watcher.starts) == len(nodes) and not watcher.without_ready_handler, 300, "new handlers"
             )
             return max(watcher.stop().gaps().values())
 

@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -200,7 +201,8 @@ class Watcher:
         except _Gone:
             self._recover(what, function, handle)
         except (HTTPError, client.ApiException) as error:
-            if isinstance(error, client.ApiException) and error.status < 500:
+            # An API server that has just started forbids everything until it has read the roles.
+            if isinstance(error, client.ApiException) and error.status < 500 and error.status != HTTPStatus.FORBIDDEN:
                 raise
             self._rest()
 

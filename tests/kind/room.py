@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import playbooks
@@ -137,11 +138,24 @@ class Room(Scene):
         running = self.running(node, "virt-handler")
         assert [each.image_id for each in running] == [self.kind.image_id(node, image)], running
 
+    def reported_after(self, node: str) -> float | None:
+        """Return how many seconds after its start the only handler on a node sent its last heartbeat.
+
+        Both are times of the node's clock, and the start is what its container runtime says. So less than 0 is the heartbeat
+        of an earlier handler. None: there is no handler, or no heartbeat.
+        """
+        running = self.running(node, "virt-handler")
+        beat = self.get("node", node)["metadata"]["annotations"].get("kubevirt.io/heartbeat")
+        if len(running) != 1 or not beat:
+            return None
+        return (datetime.fromisoformat(beat) - self.kind.started(node, running[0])).total_seconds()
+
     def is_well(self, node: str) -> bool:
-        """Say whether a node's handler is Ready, has said so, and has registered its devices."""
-        node_object = self.get("node", node)
-        labels = node_object["metadata"]["labels"]
-        return labels.get("kubevirt.io/schedulable") == "true" and self.devices(node).get("tun", "0") != "0"
+        """Say whether a node takes VMs, its handler itself has reported, and its devices are registered."""
+        labels = self.get("node", node)["metadata"]["labels"]
+        reported = self.reported_after(node)
+        takes_vms = labels.get("kubevirt.io/schedulable") == "true"
+        return takes_vms and reported is not None and reported >= 0 and self.devices(node).get("tun", "0") != "0"
 
     # Disturbances
 

@@ -218,8 +218,12 @@ def pool_daemonset(of_pool, of_primary=None, generation=1, desired=1):
     return daemonset
 
 
+STARTED = 900
+"""When handlers started that were there before the clock of a World began, in seconds since 1970."""
+
+
 def heartbeat(seconds):
-    """What virt-handler writes at this time, in seconds since 1970."""
+    """What virt-handler, and the kubelet, write for this time, in seconds since 1970."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -278,7 +282,9 @@ def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, 
         metadata["annotations"] = {names.TEMPLATE_ANNOTATION: template}
     if terminating:
         metadata["deletionTimestamp"] = "2026-01-01T09:00:00Z"
-    state = {"waiting": {"reason": waiting, "message": "it says why"}} if waiting else {"running": {}}
+    state = {"waiting": {"reason": waiting or "ContainerCreating", "message": "it says why"}}
+    if ready and not waiting:
+        state = {"running": {"startedAt": heartbeat(STARTED)}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -428,10 +428,10 @@ class World(ApiServer):
             waiting = {"reason": behaviour.broken, "message": "it says why"}
             pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
         elif (not Node.of(node).pressure or self._is_ready(pod)) and self._lasts(("start", name), behaviour.start):
+            (container,) = pod["status"]["containerStatuses"]
+            container["state"].pop("waiting", None)
+            container["state"].setdefault("running", {"startedAt": builders.heartbeat(self.now)})
             pod["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "True"}])
-            started = self._since.setdefault(("started", name), self.now)
-            state = {"running": {"startedAt": builders.heartbeat(started)}}
-            pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": state}]
             if self._lasts(("heartbeat", name), behaviour.heartbeat):
                 node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
                 annotations = node["metadata"].setdefault("annotations", {})

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,11 @@ class KindCluster:
                 )
             )
         return found
+
+    def started(self, node: str, container: Container) -> datetime:
+        """Return when a container started, in whole seconds of the node's clock, by its container runtime."""
+        status = json.loads(self.on(node, "crictl", "inspect", "--output", "json", container.id))["status"]
+        return datetime.fromisoformat(status["startedAt"][:19] + "+00:00")
 
     def image_id(self, node: str, image: str) -> str:
         """Return the id that a node's container runtime has for an image by this name."""

@@ -72,7 +72,7 @@ def make(log: Log = print) -> dict[str, object]:
     make_registry(log)
     manifest = paths.cache() / f"kubevirt-operator-{KUBEVIRT}.yaml"
     paths.write_atomically(manifest, programs.manifest(kubevirt, images=STOCK))
-    return _variables(manifest, loaded, log)
+    return _variables(manifest, loaded)
 
 
 def make_registry(log: Log = print) -> str:
@@ -96,11 +96,9 @@ def kind(log: Log = print) -> Path:
     return programs.build_one("Kind", programs.KIND, log) / "kind"
 
 
-def _variables(manifest: Path, loaded: list[str], log: Log) -> dict[str, object]:
+def _variables(manifest: Path, loaded: list[str]) -> dict[str, object]:
     return {
-        "kind_program": str(kind(log)),
         "node_image": NODE,
-        "node_files": [],
         # What the node image has of its own: addresses of pods, and no DNS for them, which KubeVirt does not need.
         "kind_networking": {"disableDefaultCNI": True},
         "kubeadm_patches": [json.dumps(patch) for patch in _kubeadm()],

@@ -431,8 +431,8 @@ class _Steps:
             self._ready_at = self._clock.now()
         if not view.node.schedulable:
             return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
-        if not pods[0].has_sent(view.node.last_heartbeat):
-            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat"
+        if not pods[0].has_reported(view.node):
+            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
     def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, View, None]:

@@ -57,7 +57,8 @@ class Node:
 
     @property
     def last_heartbeat(self) -> float | None:
-        """When virt-handler sent it, in seconds since 1970; None when it did not, or not as a time (RFC 3339, perhaps quoted)."""
+        """When virt-handler last reported, in seconds since 1970 by the node's clock; None when it never did, or left no time.
+        It writes RFC 3339 (KubeVirt's heartbeat.go); some tools show it in quotes."""
         return _seconds((self.heartbeat or "").strip('"'))
 
     def owned_by(self, owner: str) -> Node:
@@ -93,7 +94,8 @@ class Node:
 @dataclass(frozen=True)
 class HandlerPod:
     """A virt-handler pod. ``daemonset`` is its DaemonSet's name; ``problem`` says why it is not Ready, if known. ``images`` are
-    those of its containers, by name."""
+    those of its containers, by name. ``started``: when its handler, which now runs, last started, in seconds since 1970 by
+    the node's clock; None when it does not run."""
 
     name: str
     uid: str
@@ -104,17 +106,15 @@ class HandlerPod:
     terminating: bool
     problem: str | None
     images: t.Mapping[str, str] = field(default_factory=FrozenMap)
-    started_at: str | None = None
-    """When virt-handler's container started, by the clock of its node, in Kubernetes' notation; None when it does not run."""
+    started: float | None = None
 
-    def has_sent(self, heartbeat: float | None) -> bool:
-        """Whether this heartbeat, in seconds since 1970, is this handler's own, and not one of a handler before it.
+    def has_reported(self, node: Node) -> bool:
+        """Whether the last heartbeat of its node is its own, and not one of an earlier handler.
 
-        Both times are of one node's clock, in whole seconds, and the next handler starts only after the last one has ended.
-        Where one of the two cannot be read, nothing speaks against it.
+        Heartbeat and start are whole seconds of the same clock, the node's. An earlier handler has ended before.
         """
-        started = _seconds(self.started_at or "")
-        return heartbeat is None or started is None or heartbeat >= started
+        beat = node.last_heartbeat
+        return self.started is not None and beat is not None and beat >= self.started
 
     @classmethod
     def of(cls, obj: KubeObject) -> HandlerPod:
@@ -131,7 +131,7 @@ class HandlerPod:
             terminating=bool(metadata.get("deletionTimestamp")),
             problem=pod_problem(obj),
             images=FrozenMap({each["name"]: sys.intern(each.get("image") or "") for each in containers}),
-            started_at=_started_at(status),
+            started=_started(obj),
         )
 
 
@@ -440,6 +440,20 @@ def is_active(migration: KubeObject) -> bool:
     return (migration.get("status") or {}).get("phase") not in _FINAL_MIGRATION_PHASES
 
 
+def _started(pod: KubeObject) -> float | None:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = (each.get("state") or {} for each in statuses if each.get("name") == names.HANDLER)
+    return next((_seconds((state.get("running") or {}).get("startedAt")) for state in states), None)
+
+
+def _seconds(time: str | None) -> float | None:
+    """A time of Kubernetes in seconds since 1970; None when it is no time."""
+    try:
+        return datetime.strptime(time or "", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
+
+
 def pod_problem(pod: KubeObject) -> str | None:
     """The kubelet's reason why a container of the pod does not run; None when nothing is wrong."""
     status = pod.get("status") or {}
@@ -500,22 +514,6 @@ def _node_of(pod: KubeObject) -> str:
     """The node of a pod; empty while the pod waits for the scheduler."""
     spec = pod.get("spec") or {}
     return str(spec.get("nodeName") or "")
-
-
-def _started_at(status: KubeObject) -> str | None:
-    for container in status.get("containerStatuses") or ():
-        if container.get("name") == names.HANDLER:
-            started = ((container.get("state") or {}).get("running") or {}).get("startedAt")
-            return None if started is None else str(started)
-    return None
-
-
-def _seconds(text: str) -> float | None:
-    """A time as RFC 3339 in seconds since 1970; None when it is none."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        return None
 
 
 def _controller(metadata: KubeObject, kind: str) -> str | None:

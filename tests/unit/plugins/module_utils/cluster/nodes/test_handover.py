@@ -78,6 +78,11 @@ def silent_from(world, seconds):
     world.at[world.now + seconds] = lambda: world.behave.update(silent)
 
 
+def beat(world, name):
+    """The handler on a node sends a heartbeat."""
+    world.find(kinds.NODE, name)["metadata"]["annotations"][names.HEARTBEAT_ANNOTATION] = builders.heartbeat(world.now)
+
+
 class TestMove:
     def test_is_proven_by_a_heartbeat_that_came_while_an_answer_was_lost(self, world):
         def lose(request):
@@ -414,6 +419,14 @@ class TestFinish:
         assert (world.node().owner, world.node().former_owner) == ("gpu", None)
         assert owners_written(world, "n1") == []
 
+    def test_is_not_proven_by_a_heartbeat_from_before_the_handler_started(self):
+        """The run before it has died, so nobody knows any more what the heartbeat was when the old handler ended."""
+        world = self.unfinished(heartbeat=builders.heartbeat(builders.STARTED - 1))
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
+        outcome = hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"]
+        assert outcome.result == "returned"
+        assert "had sent no heartbeat since it started" in outcome.message
+
     def test_takes_the_node_back_when_it_cannot(self):
         world = self.unfinished(schedulable=False)
         world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
@@ -458,6 +471,15 @@ class TestReplace:
         world.lag = 0
         silent_from(world, 0.75)
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
+
+    def test_is_not_proven_by_the_last_heartbeat_of_the_old_handler(self):
+        """It came after the run had looked, and the old handler was killed before it could say that it ends."""
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=10, start=1, heartbeat=NEVER, killed=True)
+        world.at[world.now + 5] = lambda: beat(world, "n1")
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "failed"
+        assert "had sent no heartbeat since it started" in outcome.message
 
     def test_that_does_not_come_up_has_failed(self):
         world = self.outdated()

@@ -86,6 +86,26 @@ class TestHandlerPod:
         obj["status"] = {statuses: [{"name": "c", "state": {"waiting": waiting}}]}
         assert HandlerPod.of(obj).problem == "container c: ImagePullBackOff (no such tag)"
 
+    @pytest.mark.parametrize(
+        ("heartbeat", "reported"),
+        [
+            (builders.heartbeat(builders.STARTED - 1), False),
+            (builders.heartbeat(builders.STARTED), True),
+            (f'"{builders.heartbeat(builders.STARTED + 1)}"', True),
+            ("1970-01-01T03:00:00", False),  # in which time zone?
+            (None, False),
+        ],
+    )
+    def test_has_reported_when_the_heartbeat_is_not_older_than_its_container(self, heartbeat, reported):
+        node = Node.of(builders.node(heartbeat=heartbeat))
+        assert HandlerPod.of(builders.handler_pod("n1")).has_reported(node) == reported
+
+    @pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"running": {}}, {}, None])
+    def test_whose_container_does_not_run_has_not_reported(self, state):
+        obj = builders.handler_pod("n1")
+        obj["status"]["containerStatuses"][0]["state"] = state
+        assert not HandlerPod.of(obj).has_reported(Node.of(builders.node()))
+
     def test_that_failed_says_why(self):
         obj = builders.handler_pod("n1")
         obj["status"] = {"phase": "Failed", "reason": "Evicted"}

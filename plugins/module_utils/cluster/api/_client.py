@@ -163,6 +163,7 @@ class Cluster:
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._sleep = sleep
+        self._served: dict[str, frozenset[str]] = {}
 
     @classmethod
     def connect(cls, params: t.Mapping[str, t.Any], *, retry_seconds: float = RETRY_SECONDS) -> Cluster:
@@ -282,12 +283,16 @@ class Cluster:
         return following.Follower(self._transport, Request("GET", path, query, timeout_seconds=_SILENT_SECONDS))
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the server serves this kind in this version."""
+        """Whether the server serves this kind in this version. What it serves is asked once; what it does not, each time."""
+        if kind.plural in self._served.get(kind.base_path, ()):
+            return True
         try:
             served = self._answer(Request("GET", kind.base_path), f"ask for the API {kind.api_version}", kind)
         except NotFound:
             return False
-        return any(resource.get("name") == kind.plural for resource in served.get("resources") or ())
+        plurals = frozenset(str(resource.get("name")) for resource in served.get("resources") or ())
+        self._served[kind.base_path] = plurals
+        return kind.plural in plurals
 
     def first_served(self, *kinds: Kind) -> Kind | None:
         """The first of these versions of one kind that the server serves; None when it serves none."""

@@ -15,7 +15,7 @@ from ...core.base.objects import Object
 from ...core.kubevirt import feature_gates, hco, health, snapshot
 from ...core.kubevirt.snapshot import Snapshot
 from ...core.vms.launcher_pods import LauncherPod
-from ..api._client import Cluster, Forbidden
+from ..api._client import Cluster, Forbidden, NotFound
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 
@@ -140,13 +140,14 @@ def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> 
 
     :raises InputErrors: when there is none, or several.
     """
-    if not cluster.serves(kinds.KUBEVIRT):
+    try:
+        kubevirts = list(cluster.list(kinds.KUBEVIRT, namespace))
+    except NotFound as error:
         raise InputErrors(
             [
                 f"The cluster at {cluster.server} has no KubeVirt: it does not serve {kinds.KUBEVIRT.api_version}; install KubeVirt first."
             ]
-        )
-    kubevirts = list(cluster.list(kinds.KUBEVIRT, namespace))
+        ) from error
     return t.cast(Object, snapshot.choose_kubevirt(kubevirts, namespace, name))
 
 

@@ -62,7 +62,7 @@ class Follower:
         threading.Thread(target=self._run, args=(transport, request), daemon=True).start()
 
     def _run(self, transport: _transport.Transport, request: _transport.Request) -> None:
-        with contextlib.suppress(_transport.NoAnswer, _transport.CannotConnect, ValueError):
+        try:
             self._stream = transport.open(request)
             for line in self._stream.lines():
                 if self._closed:
@@ -72,7 +72,10 @@ class Follower:
                     break
                 if told["type"] != "BOOKMARK":
                     self._events.put(Event(told["object"], told["type"] == "DELETED"))
-        self._events.put(_ENDED)
+        except (_transport.NoAnswer, _transport.CannotConnect, LookupError, TypeError, ValueError):
+            pass  # whatever it is: following has ended
+        finally:
+            self._events.put(_ENDED)
 
     def wait(self, seconds: float) -> list[Event] | None:
         events = []

@@ -269,7 +269,9 @@ CRITERIA: tuple[Criterion, ...] = (
             listed(pod.devices.intersection(pool.selector.device_names))
             or f"none of them in the limits of {names.COMPUTE}"
         ),
-        condition=lambda pool: cel.any_of(f"{cel.literal(name)} in variables.asked" for name in pool.selector.device_names),
+        condition=lambda pool: cel.any_of(
+            f"{cel.literal(name)} in variables.asked" for name in pool.selector.device_names
+        ),
         needs=lambda pool: [("device", device) for device in pool.selector.device_names],
         examples=lambda pool: [Example(device=device) for device in pool.selector.device_names],
         in_aie_rules=True,

@@ -99,7 +99,10 @@ class TestPresent:
         diffs = run("launcher_policy", pools=[changed])["diff"]
         (diff,) = (each for each in diffs if each["after_header"] == "MutatingAdmissionPolicy/virtpools-launcher")
         (hit,) = (each for each in diff["after"]["spec"]["variables"] if each["name"] == "hit0")
-        assert hit["expression"][0] == '[("vendor.example/a" in variables.asked || "vendor.example/b" in variables.asked)].indexOf(true)'
+        assert (
+            hit["expression"][0]
+            == '[("vendor.example/a" in variables.asked || "vendor.example/b" in variables.asked)].indexOf(true)'
+        )
         assert names.MAPPING_ANNOTATION not in json.dumps(diffs)
 
     @pytest.mark.usefixtures("owned")

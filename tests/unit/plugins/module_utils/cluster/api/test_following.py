@@ -77,7 +77,14 @@ def test_a_wait_without_events_ends(follower):
 
 @pytest.mark.parametrize(
     "end",
-    [None, NoAnswer("Connection reset by peer", sent=True), b"<html>", b'{"type": "ERROR", "object": {"code": 410}}'],
+    [
+        None,
+        NoAnswer("Connection reset by peer", sent=True),
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"type": "ERROR", "object": {"code": 410}}',
+    ],
 )
 def test_what_ends_it_is_told_after_the_last_event(stream, follower, end):
     stream.say("ADDED", POD)

@@ -145,9 +145,38 @@ class Story(Scene):
         """Return the names of all DaemonSets of handlers."""
         return sorted(each["metadata"]["name"] for each in self.get("daemonsets")["items"])
 
+    def listed(self) -> list[Object]:
+        """Return the pools that the build knows of."""
+        if self.build.name == "WorkerPool":
+            return list(self.get("workerpools")["items"])
+        return list(self.kubevirt()["spec"].get(self.build.name, ()))
+
+    def moved(self, **variables: Any) -> tuple[Run, Watcher]:
+        """Return a run of site that has moved the pools to another mode, and the witness of it."""
+        with Watcher(self.cluster) as watcher:
+            run = self.play("site", self.pools(), **variables).succeeded()
+            watcher.stop()
+        assert watcher.without_ready_handler == []
+        assert watcher.handlers == {
+            "gpu-00": ["virt-handler-gpu"],
+            "gpu-01": ["virt-handler-gpu"],
+            "edge-00": ["virt-handler-edge"],
+            "plain-00": ["virt-handler"],
+        }
+        return run, watcher
+
     def refusing(self, said: str | None) -> None:
         """Let the build's webhook refuse every change of pools with this message; None: no more."""
         self.patch("kubevirt/kubevirt", merge={"metadata": {"annotations": {"agent.virtpools.io/refuse": said}}})
+
+
+MOVES_BACK = "virtHandlerPools"
+"""On this build the move goes both ways."""
+
+
+def machines(story: Story) -> dict[str, str]:
+    """Return the launcher pod of each VM that runs, which a restart of the VM would change."""
+    return {name: pod["metadata"]["uid"] for name, pod in story.launchers().items()}
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda build: build.name)
@@ -265,6 +294,55 @@ def test_another_list_brings_another_image_and_takes_a_pool_away(story: Story) -
     assert story.names() == ["virt-handler", "virt-handler-gpu"]
     assert story.handler_images("gpu-01")["virt-handler"] == "registry.example/virt-handler:v1.9.0-gpu-2"
     story.again(newer, virtpools_prune=True)
+
+
+def test_the_plan_and_check_mode_show_both_parts_of_a_move(story: Story) -> None:
+    if story.build.name != MOVES_BACK:
+        pytest.skip("once is enough: it is the same code for all builds")
+    with story.no_writes():
+        run = story.play("site", story.pools(), "--check", virtpools_mode="composed").succeeded()
+    text = "\n".join(run.plan["text"])
+    assert "Part 1 of 2, the native pools go:" in text
+    assert "Node gpu-00: gpu -> primary" in text
+    assert "Node gpu-00: primary -> gpu" in text
+    assert "2 node(s) change their handler, and virt-operator decides when (gpu-00, gpu-01)" in text
+    assert "DaemonSet kubevirt/virt-handler-gpu" not in "\n".join(run.changes), "the second part cannot be tried yet"
+
+
+def test_one_run_moves_to_composed_pools_although_it_is_killed_half_way(story: Story) -> None:
+    """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
+    vms = machines(story)
+    digest = story.play("plan", story.pools(), virtpools_mode="composed").succeeded().plan["digest"]
+    approved = {"virtpools_mode": "composed", "virtpools_expected_plan": digest}
+    running = playbooks.start("site", story.writer.kubeconfig, story.pools(), **QUICK, **approved)
+    # virt-operator is at work: the list is gone, or the objects are.
+    story.cluster.wait(lambda: not story.listed(), 120, "the native pools to be taken away")
+    running.kill_all()
+    run, watcher = story.moved(**approved)
+    assert machines(story) == vms
+    print(f"{story.build}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    # Once all nodes are the primary's, each is handed over.
+    handed_over = {node: seen.owners for node, seen in watcher.nodes.items() if len(seen.owners) > 1}
+    assert handed_over == {
+        "gpu-00": ["primary", "in_transit", "gpu"],
+        "gpu-01": ["primary", "in_transit", "gpu"],
+        "edge-00": ["primary", "in_transit", "edge"],
+    }
+    assert watcher.crowded_by_pools == set()
+    assert run.plan["digest"] == digest
+    story.again(story.pools(), virtpools_mode="composed")
+
+
+def test_one_run_moves_back(story: Story) -> None:
+    if story.build.name != MOVES_BACK:
+        pytest.skip("once is enough: site in native mode is above")
+    vms = machines(story)
+    _run, watcher = story.moved(virtpools_mode="native")
+    assert machines(story) == vms
+    print(f"{story.build}: to native pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    assert watcher.nodes["gpu-00"].owners == ["gpu", "in_transit", "primary"]
+    assert watcher.crowded_by_pools == set()
+    assert story.owners() == {}
 
 
 def test_after_remove_the_cluster_is_as_it_was(story: Story, before: dict[str, Object]) -> None:

@@ -103,7 +103,11 @@ class Story(Scene):
         """
         seen = [self.vmi(name) for name in ("plain", *GUESTS)]
         images = {vmi["status"].get("launcherContainerImageVersion") for vmi in seen}
-        return len(images) == 1 and None not in images and not any(OUTDATED_LABEL in vmi["metadata"]["labels"] for vmi in seen)
+        return (
+            len(images) == 1
+            and None not in images
+            and not any(OUTDATED_LABEL in vmi["metadata"]["labels"] for vmi in seen)
+        )
 
 
 @pytest.fixture(scope="module")

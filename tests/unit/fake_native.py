@@ -13,6 +13,7 @@ import copy
 import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator import GENERATION, OperatedWorld
@@ -139,7 +140,9 @@ class NativeWorld(OperatedWorld):
         return self.synced == obj["metadata"]["generation"] and all(map(self._rolled_out, self._handler_sets()))
 
     def _handler_sets(self):
-        return [ds for ds in self.all(kinds.DAEMON_SET) if ds["metadata"]["name"].startswith(names.HANDLER)]
+        """Its own; it does not see ours."""
+        handlers = (ds for ds in self.all(kinds.DAEMON_SET) if ds["metadata"]["name"].startswith(names.HANDLER))
+        return [ds for ds in handlers if not is_managed(ds)]
 
     def _rolled_out(self, daemonset):
         status = self._counts(daemonset, self.all_nodes())
@@ -179,6 +182,9 @@ class NativeWorld(OperatedWorld):
 
     def _primary_spec(self, obj, pools):
         spec, terms = self._base(obj), self._terms(obj)
+        for patch in (obj["spec"].get("customizeComponents") or {}).get("patches") or ():
+            patched = json.loads(patch["patch"])["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+            terms = [*patched[names.REQUIRED_AFFINITY]["nodeSelectorTerms"], *terms]
         exclusion = [
             {"key": key, "operator": "NotIn", "values": [value]}
             for pool in pools.values()

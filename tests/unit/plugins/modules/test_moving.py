@@ -12,7 +12,8 @@ import json
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_native
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_native_pools import (
     HANDLER,
@@ -23,6 +24,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_nati
 from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
 
 NODES = {"n1": "gpu", "n2": "gpu", "n3": "fpga", "n4": None, "n5": None}
+ON_THEIR_NODES = {node: ["virt-handler-gpu" if hw == "gpu" else "virt-handler"] for node, hw in NODES.items()}
 
 
 @pytest.fixture(params=["A", "B", "C"])
@@ -32,12 +34,17 @@ def build(request):
 
 @pytest.fixture
 def world(build):
-    made = make(build)
+    made = begun(make(build))
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+def begun(made):
+    """The same cluster with what composed pools need besides."""
     Admission(made)
     for namespace in ("default", builders.NAMESPACE):
         made.put(kinds.NAMESPACE.object(namespace))
-    made.sleep(5)
-    made.writes.clear()
     return made
 
 
@@ -70,9 +77,7 @@ class Story:
 
     def has(self, mode):
         """Whether the cluster has its one pool in this mode, and nothing of the other."""
-        assert self.owners() == {
-            node: ["virt-handler-gpu" if hw == "gpu" else "virt-handler"] for node, hw in NODES.items()
-        }
+        assert self.owners() == ON_THEIR_NODES
         ours = self.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["metadata"]["labels"]
         labels = [node["metadata"]["labels"].get(names.OWNER_LABEL) for node in self.run.world.all(kinds.NODE)]
         composed = mode == "composed"
@@ -205,6 +210,30 @@ def test_the_second_part_is_checked_before_the_first_writes(story, to):
             virtpools_pools=[pool(story.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
         )
     assert story.run.world.writes == []
+
+
+class TestUnderHco:
+    @pytest.fixture
+    def world(self, build):
+        managed, hyperconverged = builders.under_hco(fake_native.kubevirt(gates=[]))
+        made = begun(make(build, of_kubevirt=managed))
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(5)
+        return made
+
+    def test_there_back_again_and_away(self, story):
+        for mode in ("composed", "native", "composed", "native"):
+            story.site(mode)
+            assert story.owners() == ON_THEIR_NODES
+            live = story.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            assert is_managed(live) is (mode == "composed")
+            assert not story.plan(mode)["pending"]
+        Play(story.run).role("remove_pools", virtpools_remove="all")
+        story.run.world.sleep(5)
+        assert kubevirt(story.run.world)["spec"] == story.before
+        stored = story.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
 
 
 def test_a_failed_wave_after_a_move_to_composed_pools_just_stops(story, build):

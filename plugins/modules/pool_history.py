@@ -196,7 +196,7 @@ def body(task: _module.Task) -> dict:
         kept = () if task.options().prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
         used = mode.in_use(snapshot)
-        target = _target(known, recorded, used and used.name)
+        target = _target(known, recorded, used.name if used else None)
         return {"changed": False, "changes": [], **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})

@@ -237,9 +237,9 @@ def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
     assert "makes the pools itself" in run.failure("workload_update")
 
 
-def test_composed_pools_are_refused_where_native_ones_are(run, pooled, build):
-    errors = run("plan_info", mode="composed", pools=[builders.RAW_POOL])["errors"]
-    assert any("virtpools_mode: native" in text for text in errors)
+def test_composed_pools_are_not_there_where_native_ones_are(run, pooled, build):
+    found = run("launcher_images_info", mode="composed", pools=[builders.RAW_POOL], fail_on="none")
+    assert "native_pools_in_use" in found["problems"]
 
 
 def test_native_pools_need_the_mode_or_pools_in_use(run, build):

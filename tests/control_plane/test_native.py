@@ -320,13 +320,13 @@ def test_one_run_moves_to_composed_pools_although_it_is_killed_half_way(story: S
     vms = machines(story)
     digest = story.play("plan", story.pools(), virtpools_mode="composed").succeeded().plan["digest"]
     approved = {"virtpools_mode": "composed", "virtpools_expected_plan": digest}
-    running = playbooks.start("site", story.writer.kubeconfig, story.pools(), **QUICK, **approved)
+    running = playbooks.start("site", story.writer.kubeconfig, story.pools(), **{**QUICK, **approved})
     # virt-operator is at work: the list is gone, or the objects are.
     story.cluster.wait(lambda: not story.listed(), 120, "the native pools to be taken away")
     running.kill_all()
     run, watcher = story.moved(**approved)
     assert machines(story) == vms
-    print(f"{story.build}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    print(f"{story.build.name}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
     # Once all nodes are the primary's, each is handed over.
     handed_over = {node: seen.owners for node, seen in watcher.nodes.items() if len(seen.owners) > 1}
     assert handed_over == {
@@ -344,7 +344,7 @@ def test_one_run_moves_back(story: Story) -> None:
     vms = machines(story)
     _run, watcher = story.moved(virtpools_mode="native")
     assert machines(story) == vms
-    print(f"{story.build}: to native pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    print(f"{story.build.name}: to native pools, seconds without a Ready handler by node: {watcher.gaps()}")
     assert watcher.nodes["gpu-00"].owners == ["gpu", "in_transit", "primary"]
     assert watcher.crowded_by_pools == set()
     assert story.owners() == {}

@@ -63,7 +63,7 @@ class Departure:
         pools = f"takes the {self.mode} pools down ({listed(self.pools)})" if self.pools else "ends their removal"
         return warning(
             "moving",
-            f"The run moves from {self.mode} to {to} pools in two parts: first it {pools} and gives their nodes back to the primary, "
+            f"The run moves from {self.mode} to {to} pools in two parts: first it {pools} and gives all nodes back to the primary, "
             "then it brings the list. VMs keep running; those that start in between get KubeVirt's own launcher image.",
         )
 

@@ -62,7 +62,9 @@ def is_image(wanted: str | None, image: str) -> bool:
     return image == wanted or (wanted is not None and image.rpartition("/")[2] == wanted.rpartition("/")[2])
 
 
-def wrong_images(build: Build, snapshot: Snapshot, primary: KubeObject, pool: Pool, daemonset: KubeObject) -> dict[str, str]:
+def wrong_images(
+    build: Build, snapshot: Snapshot, primary: KubeObject, pool: Pool, daemonset: KubeObject
+) -> dict[str, str]:
     """The images of a pool's DaemonSet that are not as virt-operator should write them, by container.
 
     One from elsewhere counts as a mirror's only when virt-operator wrote the DaemonSet for the KubeVirt object as it is now.

@@ -352,7 +352,7 @@ def test_one_run_moves_back(story: Story) -> None:
 
 def test_after_remove_the_cluster_is_as_it_was(story: Story, before: dict[str, Object]) -> None:
     story.cluster.kubectl("delete", "namespace", VMS, "--wait=true", "--timeout=300s")
-    story.play("remove", virtpools_remove="all").succeeded()
+    story.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     story.wait_until_settled()
     assert story.names() == ["virt-handler"]
     for node in ("gpu-00", "gpu-01", "edge-00"):

@@ -34,7 +34,8 @@ def choose(mode: Mode, snapshot: Snapshot, *, moving: bool = False) -> Build | N
             [
                 (
                     f"virtpools_mode is native, but KubeVirt {snapshot.kubevirt_name} has composed pools ({listed(snapshot.pools)}), "
-                    "whose DaemonSets have the names that KubeVirt's own would get; the playbook site moves them over."
+                    "whose DaemonSets have the names that KubeVirt's own would get; the playbook site moves them over, "
+                    "and virtpools_mode: composed leaves them as they are."
                 )
             ]
         )

@@ -192,7 +192,7 @@ def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
     return story
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def before(story: Story) -> dict[str, Object]:
     """Return the cluster as it was before it had pools."""
     return state(story)

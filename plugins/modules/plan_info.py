@@ -389,6 +389,7 @@ def _with_departure(task: _module.Task, run: approval.Run, departure: Departure 
     entry = result["published"][name][run]
     if not result["errors"]:
         entry = {**entry, "pending": True, "summary": f"{departure.summary}; then {entry['summary']}"}
+    cluster = 0 if task.params["dump"] else 1  # the line that names it
     owners = {owner: {"now": count["now"], "after": 0} for owner, count in now}
     for owner, count in result["owners"].items():
         owners[owner] = {"now": owners.get(owner, {"now": 0})["now"], "after": count["after"]}
@@ -400,7 +401,7 @@ def _with_departure(task: _module.Task, run: approval.Run, departure: Departure 
         "changes": [*first.changes(), *result["changes"]],
         "owners": owners,
         "published": {name: {run: entry}},
-        "text": terminal.move_lines(departure, result["text"]),
+        "text": [*result["text"][:cluster], *terminal.move_lines(departure, result["text"][cluster:])],
     }
 
 
@@ -558,12 +559,12 @@ def _plan(
         planned = plan.make(departure.after, pools, options)
         if task.params["for_run"]:
             task.require(_rights(task, planned, options))
-        # Which VMs can start where is known once the pools of the other mode are gone: the second part says so.
-        return planned, ()
-    if objects is not None:
+    elif objects is not None:
         planned = plan.make(cluster_state, pools, options)
+    else:
+        planned = _live_plan(task, cluster_state, pools, options)
+    if objects is not None:
         return planned, _of_vms(task, planned, dump.launcher_pods(objects))
-    planned = _live_plan(task, cluster_state, pools, options)
     return planned, (*_of_vms(task, planned, live.launcher_pods(task.cluster)), *_canary_vms(task, planned))
 
 

@@ -13,7 +13,8 @@ options:
     description:
       - 'Who makes the pools'' DaemonSets. V(composed): this collection, on any KubeVirt. V(native): virt-operator, where KubeVirt is
         a build with pools of its own; C(docs/native.md) says which these are and what they cannot do.'
-      - V(auto) is V(native) where the cluster has such pools already, else V(composed).
+      - V(auto) is V(native) where the cluster has such pools already, else V(composed). A run with the other mode than the cluster's
+        moves all its pools over. A list of the history comes back in the mode that it had.
     type: str
     choices:
       - auto

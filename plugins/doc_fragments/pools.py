@@ -182,6 +182,10 @@ options:
         is given. Pools that are not named stay as they are.
       - When no pool stays, the exclusion and everything else that was made for pools goes, too.
     type: raw
+  keep_history:
+    description: Keep the history of pool lists when O(remove_pools) leaves no pool, since pools of the other mode come next.
+    type: bool
+    default: false
   restore_nodes:
     description:
       - Bring only these nodes back, and leave all others as they are. They go to the owner that an earlier list (O(pools_from_history))

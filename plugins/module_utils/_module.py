@@ -92,7 +92,7 @@ class Task:
                 self.params["kubevirt_name"],
                 nodes,
                 self._alerts_namespace(),
-                schema=self.params.get("mode") == "native",
+                schema=self.mode_asked == "native",
             )
         except Forbidden:
             self.require(permissions.READER)
@@ -173,12 +173,21 @@ class Task:
         # A run that goes back leaves the cluster with the pools of the earlier list and no others.
         return replace(options, **self.earlier.run_options, prune=True) if self.earlier else options
 
-    def build(self, found: Snapshot) -> Build | None:
+    @property
+    def mode_asked(self) -> mode.Mode:
+        """The mode that is asked for. An earlier list comes back in the mode that it had."""
+        given: mode.Mode = self.params.get("mode") or "auto"
+        if "mode" in self.params and self.params.get("pools_from_history") and self.earlier is not None:
+            return "native" if self.earlier.native else "composed"
+        return given
+
+    def build(self, found: Snapshot, *, moving: bool = False) -> Build | None:
         """The build of KubeVirt by which a run on this cluster works natively; None for composed pools.
 
+        :param moving: whether pools of the other mode may be there, which go first.
         :raises InputErrors: when ``mode`` is not possible here, or both modes are in use.
         """
-        return mode.choose(self.params.get("mode") or "auto", found)
+        return mode.choose(self.mode_asked, found, moving=moving)
 
     def native_pools(self) -> tuple[Pool, ...]:
         """The pools that the options name, for a native run; see ``pools``."""

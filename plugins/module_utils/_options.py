@@ -305,7 +305,8 @@ TABLE: tuple[Option, ...] = (
         Who makes the pools' DaemonSets. V(composed): this collection, on any KubeVirt. V(native): virt-operator, where
         KubeVirt is a build with pools of its own; C(docs/native.md) says which these are and what they cannot do.
 
-        V(auto) is V(native) where the cluster has such pools already, else V(composed).
+        V(auto) is V(native) where the cluster has such pools already, else V(composed). A run with the other mode than the
+        cluster's moves all its pools over. A list of the history comes back in the mode that it had.
         """,
         roles=_in("handler_pools", "remove_pools", _VERIFY, _EXPLAIN, _UPGRADE),
         modules=_in("mode"),
@@ -777,6 +778,13 @@ TABLE: tuple[Option, ...] = (
         variable="virtpools_remove",
         written="items",
         question=Question("Pools to take away", ("remove",), type="textarea", limits=(1, 4096)),
+    ),
+    Option(
+        "keep_history",
+        "bool",
+        "Keep the history of pool lists when O(remove_pools) leaves no pool, since pools of the other mode come next.",
+        modules=_in("pools"),
+        default=False,
     ),
     Option(
         "restore_nodes",

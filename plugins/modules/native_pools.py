@@ -164,7 +164,10 @@ def _carry_out(
         return changes, waits_for
     native.await_settled(task.cluster, planned, task.clock)
     if planned.removing and not planned.pools:
-        _forget(task, namespace)
+        if task.options().keep_history:
+            live_history.write(task.cluster, namespace, lambda known: replace(known, native=None), dry_run=False)
+        else:
+            _forget(task, namespace)
     else:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         entry = planned.entry(task.options(), now, task.run_by)

@@ -119,6 +119,12 @@ build:
   description: The build of KubeVirt by whose pools a native run works, as in O(pools_dialect). Empty for composed pools.
   returned: success
   type: str
+leaving:
+  description:
+    - Whose pools a run takes down first, V(native) or V(composed), because it brings pools of the other mode. Empty for an ordinary run.
+    - RV(changes), RV(text) and RV(owners) are then about both parts, and all else is about the second, on the cluster as the first will leave it.
+  returned: success
+  type: str
 pending:
   description: Whether a run has anything to do, as far as O(stop_after_wave) lets it.
   returned: success
@@ -289,9 +295,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import moving, view
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import plan as native_plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import view
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.builds import Build
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.moving import Departure
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.plan import NativePlan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import (
     approval,
@@ -324,20 +331,28 @@ def body(task: _module.Task) -> dict:
     expected = _expected(task, run)
     objects = dump.read_objects(task.params["dump"]) if task.params["dump"] else None
     cluster_state = _read(task, objects)
-    build = task.build(cluster_state)
+    brings = options.remove_pools is None and options.restore_nodes is None
+    build = task.build(cluster_state, moving=brings)
+    departure = moving.departure(build, cluster_state) if brings else None
+    if departure is not None:
+        _require_both(task, departure, cluster_state, build)
     if build is not None:
-        return _native(task, build, cluster_state, objects, expected)
-    planned, more = _plan(task, cluster_state, objects, pools, options)
+        return _native(task, build, cluster_state, objects, expected, departure)
+    planned, more = _plan(task, cluster_state, objects, pools, options, departure)
     _refuse_mismatch(planned.digest, expected)
     planned = planned.noting(more)
+    if departure is not None:
+        more = _of_departing_vms(task, departure, objects)
+        planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
     # Where a plan has errors they are what counts, and it may have no waves at all.
     scope = progress.RolloutScope.of(planned, None if planned.errors else task.params["stop_after_wave"])
     server, uid = _cluster_of(task)
     cluster = {"server": server, "uid": uid or ""}
-    return {
+    result = {
         "changed": False,
         "mode": "composed",
         "build": "",
+        "leaving": "",
         "pending": scope.pending,
         "recorded": _recorded(planned, pools, options),
         "settling": planned.settling,
@@ -361,6 +376,32 @@ def body(task: _module.Task) -> dict:
         "owners": terminal.owners(planned),
         "published": approval.publish(task.params["cluster_name"], run, planned, scope, cluster),
         "text": [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.plan_lines(planned, scope)],
+    }
+    return _with_departure(task, run, departure, result)
+
+
+def _with_departure(task: _module.Task, run: approval.Run, departure: Departure | None, result: dict) -> dict:
+    """The result with the first part of a move, if the run is one."""
+    if departure is None:
+        return result
+    first, name = departure.plan, task.params["cluster_name"]
+    now = (terminal.owners(first) if isinstance(first, plan.Plan) else first.owners()).items()
+    entry = result["published"][name][run]
+    if not result["errors"]:
+        entry = {**entry, "pending": True, "summary": f"{departure.summary}; then {entry['summary']}"}
+    cluster = 0 if task.params["dump"] else 1  # the line that names it
+    owners = {owner: {"now": count["now"], "after": 0} for owner, count in now}
+    for owner, count in result["owners"].items():
+        owners[owner] = {"now": owners.get(owner, {"now": 0})["now"], "after": count["after"]}
+    return {
+        **result,
+        "leaving": departure.mode,
+        "pending": True,
+        "recorded": False,
+        "changes": [*first.changes(), *result["changes"]],
+        "owners": owners,
+        "published": {name: {run: entry}},
+        "text": [*result["text"][:cluster], *terminal.move_lines(departure, result["text"][cluster:])],
     }
 
 
@@ -397,6 +438,31 @@ def _expected(task: _module.Task, run: approval.Run) -> str | None:
     return expected
 
 
+def _require_both(task: _module.Task, departure: Departure, cluster_state: Snapshot, build: Build | None) -> None:
+    """Ask for the rights of both parts of a move, before anything was changed."""
+    if not task.params["for_run"]:
+        return
+    used = build or (departure.plan.build if isinstance(departure.plan, NativePlan) else None)
+    hco = cluster_state.hyperconverged is not None
+    composed = departure.plan if isinstance(departure.plan, plan.Plan) else None
+    native = permissions.for_native_run(hco=hco, objects=used is not None and used.kind is not None)
+    task.require({*native, *(_rights(task, composed, task.options()) if composed else ())})
+
+
+def _of_departing_vms(task: _module.Task, departure: Departure, objects: list[dict] | None) -> tuple[Finding, ...]:
+    """What the first part of a move means for VMs."""
+    if not task.params["vms"]:
+        return ()
+    pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
+    if isinstance(departure.plan, NativePlan):
+        before, nodes = departure.plan.before, departure.plan.snapshot.nodes
+        noted = (replace(pod, pool_env=pod.native_pool) for pod in pods)
+        return tuple(removal.vm_findings(noted, nodes, before, {pool.name for pool in before}, "leave"))
+    found = departure.plan.snapshot
+    leaving = removal.leaving(removal.ALL, found)
+    return tuple(removal.vm_findings(pods, found.nodes, goals.recorded(found), leaving, "leave"))
+
+
 def _recorded(planned: plan.Plan, pools: t.Sequence[Pool], options: Options) -> bool:
     admission = planned.snapshot.admission
     if planned.undoing or admission is None:
@@ -406,11 +472,16 @@ def _recorded(planned: plan.Plan, pools: t.Sequence[Pool], options: Options) -> 
 
 
 def _native(
-    task: _module.Task, build: Build, cluster_state: Snapshot, objects: list[dict] | None, expected: str | None
+    task: _module.Task,
+    build: Build,
+    cluster_state: Snapshot,
+    objects: list[dict] | None,
+    expected: str | None,
+    departure: Departure | None,
 ) -> dict:
     """The result where KubeVirt's own operator makes the pools."""
-    planned = task.native_plan(build, cluster_state)
-    if task.params["for_run"]:
+    planned = task.native_plan(build, departure.after if departure else cluster_state)
+    if task.params["for_run"] and departure is None:
         task.require(
             permissions.for_native_run(hco=cluster_state.hyperconverged is not None, objects=build.kind is not None)
         )
@@ -421,12 +492,16 @@ def _native(
     _refuse_mismatch(planned.digest, expected)
     pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
     planned = planned.noting((*_of_native_vms(task, planned, pods), *_refused(task)))
+    if departure is not None:
+        more = _of_departing_vms(task, departure, objects)
+        planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
     server, uid = _cluster_of(task)
     run, name = _run(task), task.params["cluster_name"]
-    return {
+    result = {
         "changed": False,
         "mode": "native",
         "build": build.name,
+        "leaving": "",
         "pending": planned.pending,
         "recorded": planned.removing or planned.is_recorded(task.options()),
         "settling": planned.settling,
@@ -445,6 +520,7 @@ def _native(
             *terminal.native_plan_lines(planned),
         ],
     }
+    return _with_departure(task, run, departure, result)
 
 
 def _refused(task: _module.Task) -> t.Iterator[Finding]:
@@ -476,12 +552,19 @@ def _plan(
     objects: list[dict] | None,
     pools: t.Sequence[Pool],
     options: Options,
+    departure: Departure | None,
 ) -> tuple[plan.Plan, tuple[Finding, ...]]:
     """The plan, and what it means for VMs."""
-    if objects is not None:
+    if departure is not None:
+        planned = plan.make(departure.after, pools, options)
+        if task.params["for_run"]:
+            task.require(_rights(task, planned, options))
+    elif objects is not None:
         planned = plan.make(cluster_state, pools, options)
+    else:
+        planned = _live_plan(task, cluster_state, pools, options)
+    if objects is not None:
         return planned, _of_vms(task, planned, dump.launcher_pods(objects))
-    planned = _live_plan(task, cluster_state, pools, options)
     return planned, (*_of_vms(task, planned, live.launcher_pods(task.cluster)), *_canary_vms(task, planned))
 
 
@@ -516,17 +599,7 @@ def _canary_vms(task: _module.Task, planned: plan.Plan) -> t.Iterator[Finding]:
 def _live_plan(task: _module.Task, cluster_state: Snapshot, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
     if task.params["for_run"]:
         first = plan.make(cluster_state, pools, options)
-        backend = first.launcher_rollout.choice.backend if first.launcher_rollout else "none"
-        rights = permissions.for_run(
-            hco=cluster_state.hyperconverged is not None,
-            backend=backend,
-            node_policy=bool(first.node_policy_changes),
-            guard=first.guard is not None and first.guard.in_force,
-            alerts=bool(first.alert_changes or first.last_alert_changes),
-            migrates=options.drain.vms == "migrate",
-            canary_vms=bool(canary.parse(task.params["canary_vm"]) or cluster_state.leftover_canaries),
-        )
-        task.require({*rights, *(permissions.LEFTOVERS if first.cleared else ())})
+        task.require(_rights(task, first, options))
         if first.settling:
             settle.await_own_change(task.cluster, cluster_state, task.params["settle_timeout"], task.clock)
         elif preflight.TRANSIENT & {finding.code for finding in first.errors}:
@@ -537,6 +610,21 @@ def _live_plan(task: _module.Task, cluster_state: Snapshot, pools: t.Sequence[Po
             return first
         cluster_state = task.snapshot()
     return plan.make(cluster_state, pools, options)
+
+
+def _rights(task: _module.Task, planned: plan.Plan, options: Options) -> set[permissions.Permission]:
+    """What a run of this plan needs."""
+    found = planned.snapshot
+    rights = permissions.for_run(
+        hco=found.hyperconverged is not None,
+        backend=planned.launcher_rollout.choice.backend if planned.launcher_rollout else "none",
+        node_policy=bool(planned.node_policy_changes),
+        guard=planned.guard is not None and planned.guard.in_force,
+        alerts=bool(planned.alert_changes or planned.last_alert_changes),
+        migrates=options.drain.vms == "migrate",
+        canary_vms=bool(canary.parse(task.params["canary_vm"]) or found.leftover_canaries),
+    )
+    return {*rights, *(permissions.LEFTOVERS if planned.cleared else ())}
 
 
 def main() -> None:

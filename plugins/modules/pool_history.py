@@ -168,6 +168,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import mode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
@@ -194,7 +195,9 @@ def body(task: _module.Task) -> dict:
         recorded = task.recorded(snapshot)
         kept = () if task.options().prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
-        return {"changed": False, "changes": [], **_shown(known), **_target(known, recorded), **before}
+        used = mode.in_use(snapshot)
+        target = _target(known, recorded, used.name if used else None)
+        return {"changed": False, "changes": [], **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
     if task.params["record"] == "begun":
@@ -256,9 +259,9 @@ def _shown(known: History) -> dict:
     }
 
 
-def _target(known: History, recorded: t.Sequence[Pool]) -> dict:
+def _target(known: History, recorded: t.Sequence[Pool], native: str | None) -> dict:
     try:
-        return {"target": known.rollback_target(recorded).digest, "no_target": ""}
+        return {"target": known.rollback_target(recorded, native).digest, "no_target": ""}
     except InputErrors as error:
         return {"target": "", "no_target": "\n".join(error.messages)}
 

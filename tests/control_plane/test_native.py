@@ -145,9 +145,46 @@ class Story(Scene):
         """Return the names of all DaemonSets of handlers."""
         return sorted(each["metadata"]["name"] for each in self.get("daemonsets")["items"])
 
+    def _start_and_kill(self, **variables: Any) -> None:
+        """Start site, and kill it while virt-operator takes the native pools down."""
+        running = playbooks.start("site", self.writer.kubeconfig, self.pools(), **{**QUICK, **variables})
+        self.cluster.wait(lambda: not self.kubevirt()["spec"].get(ONE), 120, "the list to be taken away")
+        running.kill_all()
+
+    def moved(self, *, killed_first: bool = False, **variables: Any) -> Watcher:
+        """Move the pools to another mode by a run of site, maybe after one that was killed; return the witness of it all."""
+        with Watcher(self.cluster) as watcher:
+            if killed_first:
+                self._start_and_kill(**variables)
+            self.play("site", self.pools(), **variables).succeeded()
+            watcher.stop()
+        assert watcher.without_ready_handler == []
+        assert watcher.handlers == {
+            "gpu-00": ["virt-handler-gpu"],
+            "gpu-01": ["virt-handler-gpu"],
+            "edge-00": ["virt-handler-edge"],
+            "plain-00": ["virt-handler"],
+        }
+        return watcher
+
     def refusing(self, said: str | None) -> None:
         """Let the build's webhook refuse every change of pools with this message; None: no more."""
         self.patch("kubevirt/kubevirt", merge={"metadata": {"annotations": {"agent.virtpools.io/refuse": said}}})
+
+
+ONE = "virtHandlerPools"
+"""The build of stories of which one is enough: what differs between builds has unit tests on all."""
+
+
+def only_on(story: Story, *builds: str) -> None:
+    """Skip the test on other builds than these."""
+    if story.build.name not in builds:
+        pytest.skip(f"told on {' and '.join(builds)} only")
+
+
+def machines(story: Story) -> dict[str, str]:
+    """Return the launcher pod of each VM that runs, which a restart of the VM would change."""
+    return {name: pod["metadata"]["uid"] for name, pod in story.launchers().items()}
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda build: build.name)
@@ -157,7 +194,7 @@ def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
     return story
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def before(story: Story) -> dict[str, Object]:
     """Return the cluster as it was before it had pools."""
     return state(story)
@@ -173,6 +210,7 @@ def state(story: Story) -> dict[str, Object]:
 
 
 def test_check_mode_says_what_would_be_done_and_writes_nothing(story: Story, before: dict[str, Object]) -> None:
+    only_on(story, ONE)
     with story.no_writes():
         run = story.play("site", story.pools(), "--check").succeeded()
     changes = "\n".join(run.changes)
@@ -187,6 +225,7 @@ def several(story: Story) -> Object:
 
 
 def test_a_list_that_would_leave_nodes_without_a_handler_is_refused(story: Story) -> None:
+    only_on(story, ONE)
     with story.no_writes():
         said = story.play("site", [several(story), story.pool("edge")]).refused()
     assert "2 node(s) would have no handler (gpu-00, gpu-01)" in said
@@ -195,8 +234,7 @@ def test_a_list_that_would_leave_nodes_without_a_handler_is_refused(story: Story
 
 def test_the_list_that_was_refused_does_leave_these_nodes_without_a_handler(story: Story) -> None:
     """What the refusal says is true of the build, as far as the agent plays it well."""
-    if story.build.name != "virtHandlerPools":
-        pytest.skip("once is enough: all builds exclude the primary in the same way")
+    only_on(story, ONE)
     pool = {key: value for key, value in several(story).items() if key != "unmatched"}
     gates = story.kubevirt()["spec"]["configuration"]["developerConfiguration"].get("featureGates")
     _write(story, [pool], [*(gates or ()), "VirtHandlerPools"])
@@ -212,6 +250,7 @@ def _write(story: Story, pools: list[Object] | None, gates: list[str] | None) ->
 
 
 def test_what_the_webhook_of_the_build_says_is_said_before_anything_is_written(story: Story) -> None:
+    only_on(story, ONE, "WorkerPool")  # additionalVirtHandlers has none
     story.refusing("no pools on Mondays")
     try:
         marker = story.cluster.audit_marker()
@@ -264,12 +303,54 @@ def test_another_list_brings_another_image_and_takes_a_pool_away(story: Story) -
     assert watcher.without_ready_handler == []
     assert story.names() == ["virt-handler", "virt-handler-gpu"]
     assert story.handler_images("gpu-01")["virt-handler"] == "registry.example/virt-handler:v1.9.0-gpu-2"
-    story.again(newer, virtpools_prune=True)
+
+
+def test_the_plan_and_check_mode_show_both_parts_of_a_move(story: Story) -> None:
+    only_on(story, ONE)
+    with story.no_writes():
+        run = story.play("site", story.pools(), "--check", virtpools_mode="composed").succeeded()
+    text = "\n".join(run.plan["text"])
+    assert "Part 1 of 2, the native pools go:" in text
+    assert "Node gpu-00: gpu -> primary" in text
+    assert "Node gpu-00: primary -> gpu" in text
+    assert "2 node(s) change their handler, and virt-operator decides when (gpu-00, gpu-01)" in text
+    assert "DaemonSet kubevirt/virt-handler-gpu" not in "\n".join(run.changes), "the second part cannot be tried yet"
+
+
+def test_one_run_moves_to_composed_pools_even_if_one_before_was_killed_half_way(story: Story) -> None:
+    """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
+    vms, approved = machines(story), {"virtpools_mode": "composed"}
+    if story.build.name == ONE:
+        approved["virtpools_expected_plan"] = story.play("plan", story.pools(), **approved).succeeded().plan["digest"]
+    watcher = story.moved(killed_first=story.build.name == ONE, **approved)
+    assert machines(story) == vms
+    print(f"{story.build.name}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    # Once all nodes are the primary's, each is handed over.
+    handed_over = {node: seen.owners for node, seen in watcher.nodes.items() if len(seen.owners) > 1}
+    assert handed_over == {
+        "gpu-00": ["primary", "in_transit", "gpu"],
+        "gpu-01": ["primary", "in_transit", "gpu"],
+        "edge-00": ["primary", "in_transit", "edge"],
+    }
+    assert watcher.crowded_by_pools == set()
+    if story.build.name == ONE:
+        story.again(story.pools(), virtpools_mode="composed")
+
+
+def test_one_run_moves_back(story: Story) -> None:
+    only_on(story, ONE)
+    vms = machines(story)
+    watcher = story.moved(virtpools_mode="native")
+    assert machines(story) == vms
+    print(f"{story.build.name}: to native pools, seconds without a Ready handler by node: {watcher.gaps()}")
+    assert watcher.nodes["gpu-00"].owners == ["gpu", "in_transit", "primary"]
+    assert watcher.crowded_by_pools == set()
+    assert story.owners() == {}
 
 
 def test_after_remove_the_cluster_is_as_it_was(story: Story, before: dict[str, Object]) -> None:
     story.cluster.kubectl("delete", "namespace", VMS, "--wait=true", "--timeout=300s")
-    story.play("remove", virtpools_remove="all").succeeded()
+    story.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     story.wait_until_settled()
     assert story.names() == ["virt-handler"]
     for node in ("gpu-00", "gpu-01", "edge-00"):

@@ -94,6 +94,8 @@ class Watcher:
         self._stopped = False
         self.nodes: dict[str, Seen] = defaultdict(Seen)
         self.starts: list[Start] = []
+        self.crowded_by_pools: set[str] = set()
+        """The nodes that had several handlers at any time, of which one was of a composed pool."""
         self.recovered = 0
         """How many changes it learned of from etcd's history, because no watch told of them."""
 
@@ -300,7 +302,10 @@ class Watcher:
         self._note_readiness(node, now)
 
     def _note_count(self, node: str, now: float) -> None:
-        count = len(self._on(node))
+        pods = self._on(node)
+        count = len(pods)
+        if count > 1 and any(OWNER in pod["metadata"]["labels"] for pod in pods):
+            self.crowded_by_pools.add(node)
         if count != self._counts[node]:
             begin = self._since.get(node, now)
             self.nodes[node].intervals.append(Interval(self._counts[node], begin, now))

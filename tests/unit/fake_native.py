@@ -13,6 +13,7 @@ import copy
 import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator import GENERATION, OperatedWorld
@@ -62,6 +63,8 @@ class NativeWorld(OperatedWorld):
         self.synced = None
         self.bare = {}
         """Ticks in which a node had no handler, by node."""
+        self.rewritten = lambda daemonset: daemonset
+        """What admission makes of a pool's DaemonSet."""
         for pod in self.all(kinds.POD):
             pod["spec"].setdefault("containers", self._containers(self._primary()))
 
@@ -125,6 +128,7 @@ class NativeWorld(OperatedWorld):
             wanted = self._daemonset(name, spec, obj)
             if name in live:
                 self._patch(live[name], wanted["spec"])
+                live[name]["metadata"]["annotations"] = self._written_for(obj)
             else:
                 self.put(wanted)
                 return
@@ -139,7 +143,9 @@ class NativeWorld(OperatedWorld):
         return self.synced == obj["metadata"]["generation"] and all(map(self._rolled_out, self._handler_sets()))
 
     def _handler_sets(self):
-        return [ds for ds in self.all(kinds.DAEMON_SET) if ds["metadata"]["name"].startswith(names.HANDLER)]
+        """Its own; it does not see ours."""
+        handlers = (ds for ds in self.all(kinds.DAEMON_SET) if ds["metadata"]["name"].startswith(names.HANDLER))
+        return [ds for ds in handlers if not is_managed(ds)]
 
     def _rolled_out(self, daemonset):
         status = self._counts(daemonset, self.all_nodes())
@@ -167,7 +173,7 @@ class NativeWorld(OperatedWorld):
 
     def _terms(self, obj):
         required = self._placement(obj).get("affinity", {}).get("nodeAffinity", {}).get(names.REQUIRED_AFFINITY, {})
-        return copy.deepcopy(required.get("nodeSelectorTerms", []))
+        return [_without_empty(term) for term in required.get("nodeSelectorTerms", [])]
 
     def _base(self, obj):
         spec = primary()["spec"]
@@ -179,6 +185,9 @@ class NativeWorld(OperatedWorld):
 
     def _primary_spec(self, obj, pools):
         spec, terms = self._base(obj), self._terms(obj)
+        for patch in (obj["spec"].get("customizeComponents") or {}).get("patches") or ():
+            patched = json.loads(patch["patch"])["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+            terms = [*patched[names.REQUIRED_AFFINITY]["nodeSelectorTerms"], *terms]
         exclusion = [
             {"key": key, "operator": "NotIn", "values": [value]}
             for pool in pools.values()
@@ -213,8 +222,11 @@ class NativeWorld(OperatedWorld):
                 container["image"] = pool.get(field) or container["image"]
         labels = {LABELS[self.build]: name, "app.kubernetes.io/managed-by": "virt-operator"}
         daemonset = kinds.DAEMON_SET.object(names.pool_daemonset_name(name), builders.NAMESPACE, spec=spec)
-        daemonset["metadata"].update(labels=labels, generation=1)
-        return daemonset
+        daemonset["metadata"].update(labels=labels, generation=1, annotations=self._written_for(obj))
+        return self.rewritten(daemonset)
+
+    def _written_for(self, obj):
+        return {names.GENERATION_ANNOTATION: str(obj["metadata"]["generation"])}
 
     # Its pods
 
@@ -247,6 +259,13 @@ class NativeWorld(OperatedWorld):
         counts = super()._counts(daemonset, nodes)
         pods = [pod for pod in self._of(daemonset) if self._current(daemonset, pod)]
         return {**counts, "updatedNumberScheduled": len(pods)}
+
+
+def _without_empty(value):
+    """A copy without empty fields, which no API server stores."""
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item not in ([], {}, None)}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
 def _check(spec, node_selector):

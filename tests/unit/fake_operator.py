@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
@@ -19,7 +20,12 @@ GENERATION = "pod-template-generation"
 
 
 class OperatedWorld(World):
-    """A world with virt-operator: it keeps the exclusion as the KubeVirt object says, and restarts pods one by one."""
+    """A world with virt-operator: it keeps the exclusion as the KubeVirt object says, and restarts pods one by one.
+
+    ``rendered``: the KubeVirt spec that HCO renders, without its annotation.
+    """
+
+    rendered: t.ClassVar = builders.kubevirt()["spec"]
 
     def _tick(self):
         self._render()
@@ -37,7 +43,7 @@ class OperatedWorld(World):
         """HCO, if it is there: the KubeVirt object has what it renders, with the operations of its annotation."""
         for hyperconverged in self.all(kinds.HYPER_CONVERGED):
             operations = (hyperconverged["metadata"].get("annotations") or {}).get(names.HCO_PATCH_ANNOTATION, "[]")
-            spec = _patched(builders.kubevirt()["spec"], json.loads(operations))
+            spec = _patched(self.rendered, json.loads(operations))
             (kubevirt,) = self.all(kinds.KUBEVIRT)
             if kubevirt["spec"] == spec:
                 self._since.pop("render", None)

@@ -128,6 +128,8 @@ NODE_NAME_LABEL = "kubevirt.io/nodeName"
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"
+GENERATION_ANNOTATION = "kubevirt.io/generation"
+"""On virt-operator's DaemonSets: the generation of the KubeVirt object for which it wrote them."""
 
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of a node affinity whose terms a node must meet."""

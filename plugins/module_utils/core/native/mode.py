@@ -17,9 +17,10 @@ from .builds import BUILDS, FIELDS, OBJECTS, Build
 Mode = t.Literal["auto", "native", "composed"]
 
 
-def choose(mode: Mode, snapshot: Snapshot) -> Build | None:
+def choose(mode: Mode, snapshot: Snapshot, *, moving: bool = False) -> Build | None:
     """The build by which a run works natively; None for composed pools.
 
+    :param moving: whether it brings a list, and so may take the pools of the other mode down first.
     :raises InputErrors: when the mode that is asked for is not possible here, or when both modes are in use.
     """
     used = in_use(snapshot)
@@ -28,12 +29,13 @@ def choose(mode: Mode, snapshot: Snapshot) -> Build | None:
     ours = bool(snapshot.pools)
     if used is not None and ours:
         raise InputErrors([_both_in_use(snapshot, used)])
-    if ours:
+    if ours and not moving:
         raise InputErrors(
             [
                 (
                     f"virtpools_mode is native, but KubeVirt {snapshot.kubevirt_name} has composed pools ({listed(snapshot.pools)}), "
-                    "whose DaemonSets have the names that KubeVirt's own would get; run the playbook remove first, then site."
+                    "whose DaemonSets have the names that KubeVirt's own would get; the playbook site moves them over, "
+                    "and virtpools_mode: composed leaves them as they are."
                 )
             ]
         )

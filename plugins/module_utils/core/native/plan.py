@@ -75,6 +75,8 @@ class NativePlan:
     removing: bool
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""
+    forgets: bool = False
+    """Whether the history stays then, and loses the record."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -83,7 +85,7 @@ class NativePlan:
     @property
     def changed(self) -> bool:
         """Whether a run would write anything."""
-        return bool(self.steps or self.cleared)
+        return bool(self.steps or self.cleared or self.forgets)
 
     @property
     def settling(self) -> bool:
@@ -107,6 +109,7 @@ class NativePlan:
         """Every change, one line each, in the order of the run; then what virt-operator does with the nodes."""
         lines = [line for step in self.steps for line in _step_lines(self, step)]
         lines += [f"ConfigMap {self.snapshot.namespace}/{names.HISTORY}: delete" for _obj in self.cleared]
+        lines += [f"ConfigMap {self.snapshot.namespace}/{names.HISTORY}: update"] if self.forgets else []
         return (
             *lines,
             *(f"Node {node}: {_names(now)} -> {_names(after)}" for node, (now, after) in self.moves().items()),
@@ -226,7 +229,7 @@ def make(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options: Opt
     except InputErrors as problem:
         findings += [error("native_edit_impossible", message) for message in problem.messages]
         steps = ()
-    stuck = not after and removing
+    last = not after and removing
     planned = NativePlan(
         snapshot=snapshot,
         build=build,
@@ -239,7 +242,8 @@ def make(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options: Opt
         digest=_digest(build, after, placed, options),
         record=record,
         removing=removing,
-        cleared=removal.history(snapshot) if stuck else (),
+        cleared=removal.history(snapshot) if last and not options.keep_history else (),
+        forgets=last and options.keep_history and recorded is not None,
     )
     findings += _fitness(planned, begun=bool(before) or recorded is not None)
     findings += forms.problems(build, () if removing else pools)

@@ -56,6 +56,29 @@ def images(build: Build, primary: KubeObject, pool: Pool) -> dict[str, str]:
     return {**daemonsets.images_of(primary), **build.images(pool.virt_handler_image, pool.virt_launcher_image)}
 
 
+def is_image(wanted: str | None, image: str) -> bool:
+    """Whether this is the image that was asked for, maybe from a mirror: admission may rewrite where images come from, never
+    their last part, which has the tag or digest."""
+    return image == wanted or (wanted is not None and image.rpartition("/")[2] == wanted.rpartition("/")[2])
+
+
+def wrong_images(
+    build: Build, snapshot: Snapshot, primary: KubeObject, pool: Pool, daemonset: KubeObject
+) -> dict[str, str]:
+    """The images of a pool's DaemonSet that are not as virt-operator should write them, by container.
+
+    One from elsewhere counts as a mirror's only when virt-operator wrote the DaemonSet for the KubeVirt object as it is now.
+    """
+    written_for = (daemonset["metadata"].get("annotations") or {}).get(names.GENERATION_ANNOTATION)
+    current = written_for == str(snapshot.kubevirt["metadata"].get("generation"))
+    wanted = images(build, primary, pool)
+    return {
+        container: image
+        for container, image in daemonsets.images_of(daemonset).items()
+        if image != wanted.get(container) and not (current and is_image(wanted.get(container), image))
+    }
+
+
 def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]) -> Rollout:
     """How far the operator has come with these pools."""
     live = _pool_daemonsets(build, snapshot)
@@ -67,7 +90,7 @@ def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequ
     handlers = _handlers(snapshot, wanted, sets)
     counts = {node: len(snapshot.handlers.get(node, ())) for node in snapshot.nodes}
     return Rollout(
-        sets_stale=tuple(_daemonsets(build, primary, pools, live)),
+        sets_stale=tuple(_daemonsets(build, snapshot, primary, pools, live)),
         nodes_stale=tuple(_placement(wanted, now)),
         unfinished=tuple(unfinished),
         handlers=(f"{len(handlers)} node(s) do not have their one Ready handler yet: {listed(handlers)}",)
@@ -83,7 +106,11 @@ def _pool_daemonsets(build: Build, snapshot: Snapshot) -> dict[str, KubeObject]:
 
 
 def _daemonsets(
-    build: Build, primary: KubeObject, pools: t.Sequence[Pool], live: t.Mapping[str, KubeObject]
+    build: Build,
+    snapshot: Snapshot,
+    primary: KubeObject,
+    pools: t.Sequence[Pool],
+    live: t.Mapping[str, KubeObject],
 ) -> t.Iterator[str]:
     for pool in pools:
         name = names.pool_daemonset_name(pool.name)
@@ -91,10 +118,10 @@ def _daemonsets(
         if daemonset is None:
             yield f"virt-operator has not made DaemonSet {name}"
             continue
-        wanted, now = images(build, primary, pool), daemonsets.images_of(daemonset)
-        wrong = [f"{container} {now[container]}" for container in now if now[container] != wanted.get(container)]
+        wrong = wrong_images(build, snapshot, primary, pool, daemonset)
         if wrong:
-            yield f"DaemonSet {name} does not have the pool's images yet ({listed(wrong)})"
+            shown = listed(f"{container} {image}" for container, image in wrong.items())
+            yield f"DaemonSet {name} does not have the pool's images yet ({shown})"
     gone = sorted(live.keys() - {pool.name for pool in pools})
     if gone:
         yield f"virt-operator has not deleted the DaemonSet of pool {listed(gone)}"
@@ -140,6 +167,7 @@ def _handlers(snapshot: Snapshot, wanted: Placement, sets: t.Mapping[str, KubeOb
             continue
         name = names.HANDLER if owner == names.PRIMARY else names.pool_daemonset_name(owner or "")
         right = len(pods) == 1 and pods[0].ready and not pods[0].terminating and pods[0].daemonset == name
-        if not right or any(image != expected.get(name, {}).get(each, image) for each, image in pods[0].images.items()):
+        asked = expected.get(name, {})
+        if not right or any(not is_image(asked.get(each, image), image) for each, image in pods[0].images.items()):
             wrong.append(node.name)
     return wrong

@@ -217,10 +217,9 @@ def _changes(
             yield DaemonSetChange(pool.name, "create", snapshot.namespace, desired[pool.name])
             continue
         images = rollout.images(build, primary, pool)
+        wrong = rollout.wrong_images(build, snapshot, primary, pool, live)
         differences = tuple(
-            Difference(f"image of {name}", images[name], image)
-            for name, image in sorted(daemonsets.images_of(live).items())
-            if name in images and images[name] != image
+            Difference(f"image of {name}", images[name], wrong[name]) for name in sorted(wrong) if name in images
         )
         if differences:
             yield DaemonSetChange(pool.name, "update", snapshot.namespace, desired[pool.name], live, differences)
@@ -241,7 +240,9 @@ def _moves(
             continue
         wanted = expected.get(owner, {})
         pods = view.handlers.get(node.name, ())
-        if len(pods) == 1 and any(image != wanted.get(name, image) for name, image in pods[0].images.items()):
+        if len(pods) == 1 and not all(
+            rollout.is_image(wanted.get(name, image), image) for name, image in pods[0].images.items()
+        ):
             yield Move(node.name, owner, owner, "replace")
 
 

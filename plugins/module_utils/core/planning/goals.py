@@ -141,7 +141,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         deleted=tuple(pool for pool in snapshot.pools if pool in leaving),
         launcher_pools=tuple(_with_live_images(snapshot, pools)),
         new_node_pools=pools,
-        cleared=removal.history(snapshot) if last else (),
+        cleared=removal.history(snapshot) if last and not options.keep_history else (),
         last=last,
     )
 

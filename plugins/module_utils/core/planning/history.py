@@ -70,6 +70,11 @@ class Entry:
         }
 
     @property
+    def native(self) -> str | None:
+        """The build of KubeVirt by which the pools were made natively; None for composed pools."""
+        return t.cast("str | None", self.options.get(_NATIVE))
+
+    @property
     def run_options(self) -> dict[str, t.Any]:
         """The values for a run that brings the list back, by the names of ``planning.options.Options``."""
         noted = self.options.get(_ALERTS)
@@ -166,20 +171,23 @@ class History:
             [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
         )
 
-    def rollback_target(self, recorded: t.Iterable[Pool]) -> Entry:
+    def rollback_target(self, recorded: t.Iterable[Pool], native: str | None = None) -> Entry:
         """The list that a rollback goes back to when the user names none.
 
         This is the target of an interrupted rollback. Else it is the newest list, if the cluster has other pools because a
         later run did not complete. Else it is the list before the newest.
 
         :param recorded: the pools that the cluster has.
+        :param native: the build of KubeVirt whose pools these are; None for composed pools.
         :raises InputErrors: when there is no such list.
         """
         going_to = next((entry for entry in reversed(self.entries) if entry.digest == self.going_to), None)
         if going_to is not None:
             return going_to
-        if self.entries and _as_set(recorded) != _as_set(self.entries[-1].pools):
-            return self.entries[-1]
+        if self.entries:
+            newest = self.entries[-1]
+            if _as_set(recorded) != _as_set(newest.pools) or native != newest.native:
+                return newest
         if len(self.entries) < 2:
             message = (
                 f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
@@ -201,6 +209,8 @@ class History:
             reason = (
                 f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not say which list made them"
             )
+        elif self.entries[-1].native != entry.native:
+            reason = "the list before was one of the other mode; the playbook rollback goes back to it"
         elif self.entries[-1].digest != entry.digest:
             return self.entries[-1].digest
         else:

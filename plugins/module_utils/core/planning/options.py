@@ -66,6 +66,8 @@ class Options:
     """The alerts on pools that the user wants; None for none."""
     remove_pools: removal.Removed | None = None
     """The pools to take away. The pools that the cluster records count then, and no pool list."""
+    keep_history: bool = False
+    """Whether the history stays when no pool does, because a run goes on with pools of the other mode."""
     waves: tuple[WaveSpec, ...] = ()
     """Which nodes come first. Without any, all nodes are one wave."""
     drain: Drain = LEAVE

@@ -14,6 +14,7 @@ from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
 from ..checks.verification import Report
+from ..native.moving import Departure
 from ..native.plan import NativePlan
 from ..planning import assignment, waves
 from ..planning.plan import DaemonSetChange, Plan
@@ -82,6 +83,22 @@ def native_plan_lines(plan: NativePlan) -> list[str]:
         if plan.settling and not plan.changed:
             lines.append(f"virt-operator has not finished: {plan.rollout.problem} The run waits for it.")
     return [*lines, f"Plan digest: {plan.digest}"]
+
+
+def move_lines(departure: Departure, second: t.Sequence[str]) -> list[str]:
+    """A move between the modes: how the pools of the former mode go, then the second part.
+
+    :param second: the lines of the second part, with the findings of both.
+    """
+    first = departure.plan
+    steps = first.changes() if isinstance(first, NativePlan) else _step_lines(first, RolloutScope.of(first, None))
+    waits = "Nothing is left to write; the run waits until all nodes are the primary's."
+    return [
+        f"Part 1 of 2, the {departure.mode} pools go:",
+        *(f"  {line}" for line in steps or [waits]),
+        "Part 2 of 2, on the cluster as part 1 leaves it:",
+        *second,
+    ]
 
 
 def _step_lines(plan: Plan, scope: RolloutScope) -> list[str]:

@@ -172,6 +172,18 @@ class TestVerify:
         found = run("launcher_images_info", fail_on="none")
         assert verdicts(found) == ({"wrong_image": 1} if build == "A" else {"correct": 1})
 
+    def test_hotplug_pods_do_not_count(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        hotplug = builders.handler_pod("n1", "none", name="hp-volume-1")
+        hotplug["metadata"].update(namespace="plain", labels={names.KUBEVIRT_LABEL: "hotplug-disk"})
+        hotplug["spec"]["containers"] = [{"name": "hotplug-disk", "image": vms.STOCK}]
+        pooled.put(hotplug)
+        found = run("launcher_images_info")
+        assert verdicts(found) == {"correct": 1}
+        told = [each["message"] for each in found["findings"] if each["code"] == "native_images_left"]
+        assert all("hotplug pods and image volumes of its VMs" in message for message in told)
+        assert bool(told) == (build != "A")
+
     def test_another_list(self, run, pooled, build):
         found = run("launcher_images_info", pools=[pool(build), pool(build, "fpga")], fail_on="none")
         assert {"daemonset_missing", "wrong_owner"} <= set(found["problems"])
@@ -237,9 +249,9 @@ def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
     assert "makes the pools itself" in run.failure("workload_update")
 
 
-def test_composed_pools_are_refused_where_native_ones_are(run, pooled, build):
-    errors = run("plan_info", mode="composed", pools=[builders.RAW_POOL])["errors"]
-    assert any("virtpools_mode: native" in text for text in errors)
+def test_composed_pools_are_not_there_where_native_ones_are(run, pooled, build):
+    found = run("launcher_images_info", mode="composed", pools=[builders.RAW_POOL], fail_on="none")
+    assert "native_pools_in_use" in found["problems"]
 
 
 def test_native_pools_need_the_mode_or_pools_in_use(run, build):

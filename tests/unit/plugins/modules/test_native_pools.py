@@ -20,6 +20,8 @@ from ansible_collections.virtpools.kubevirt.tests.unit.fake_native import GATES,
 HANDLER, LAUNCHER = builders.GPU_IMAGE, builders.GPU_LAUNCHER_IMAGE
 SELECTOR = {"deviceNames": [vms.DEVICE]}
 BUILDS = ("A", "B", "C")
+THEIRS = {"op": "add", "path": "/spec/configuration/evictionStrategy", "value": "LiveMigrate"}
+"""An operation in HCO's annotation that is somebody else's."""
 
 
 def pool(build, name="gpu", **fields):
@@ -107,14 +109,6 @@ class TestBrings:
         )
         assert any("had no handler for a while" in line for line in found["text"])
 
-    def test_says_which_nodes_had_two(self, run):
-        run.world = make("C", of_kubevirt=fake_native.kubevirt(gates=[GATES["C"]]))
-        run.world.sleep(5)
-        found = native(run, "C")
-        assert found["with_two_handlers"].keys() == {node for _now, node in run.world.doubled} == {"n1", "n2"}
-        assert run.world.handlers("n1") == ["virt-handler-gpu"]
-        assert kubevirt(run.world)["spec"] == fake_native.kubevirt(gates=[GATES["C"]])["spec"]
-
     def test_another_image(self, run, world, build):
         native(run, build)
         found = native(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
@@ -134,6 +128,38 @@ class TestBrings:
         native(run, build, prune=True)
         assert world.handlers("n3") == ["virt-handler"]
         assert world.find(kinds.DAEMON_SET, "virt-handler-fpga", builders.NAMESPACE) is None
+
+
+class TestMirror:
+    """Admission gives every handler its image from a mirror."""
+
+    @pytest.fixture(autouse=True)
+    def mirror(self, world):
+        def rewritten(daemonset):
+            for container in daemonset["spec"]["template"]["spec"]["containers"]:
+                container["image"] = f"mirror.example/cache/{container['image'].rpartition('/')[2]}"
+            return daemonset
+
+        world.rewritten = rewritten
+
+    def test_is_not_waited_for(self, run, world, build):
+        native(run, build)
+        assert images(world, "n1")["virt-handler"].startswith("mirror.example/cache/")
+        native(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert images(world, "n1")["virt-handler"].endswith("-2")
+
+    def test_is_nothing_to_do_and_no_drift(self, run, world, build):
+        native(run, build)
+        world.writes.clear()
+        found = native(run, build)
+        assert (found["changed"], world.writes) == (False, [])
+        assert run("launcher_images_info")["problems"] == {}
+
+    def test_another_image_is_still_noticed(self, run, world, build):
+        native(run, build)
+        live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/cache/virt-handler:other"
+        assert "daemonset_drift" in run("launcher_images_info", fail_on="none")["problems"]
 
 
 class TestTakesAway:
@@ -196,25 +222,6 @@ class TestInterrupted:
 
 
 class TestRefused:
-    def test_by_the_builds_webhook_before_anything_is_written(self, run):
-        run.world = make("B")
-        run.world.sleep(5)
-        run.world.writes.clear()
-
-        def says_no(request):
-            if request.method == "PUT" and ("dryRun", "All") in request.query:
-                raise Refused(403, "Forbidden", 'admission webhook "x" denied the request: this build says no')
-
-        run.world.before = says_no
-        assert "this build says no" in run.failure("native_pools", mode="native", pools=[pool("B")])
-        assert run.world.writes == []
-
-    def test_without_a_field_in_the_crd(self, run):
-        run.world = make("B", fields=())
-        text = run.failure("native_pools", mode="native", pools=[pool("B")])
-        assert "is a build without pools of its own" in text
-        assert "no pools of its own now" in run.failure("native_pools", pools=[pool("B")])
-
     def test_with_a_pool_without_a_node(self, run, world, build):
         text = run.failure("native_pools", mode="native", pools=[pool(build), pool(build, "none")])
         assert (
@@ -230,9 +237,67 @@ class TestRefused:
         assert "Pool fpga: activation is set" in text
         assert world.writes == []
 
-    def test_while_an_operator_that_does_not_follow_is_named(self, run):
-        run.world = make("B")
-        run.world.sleep(5)
+
+class TestHco:
+    @pytest.fixture
+    def world(self, build):
+        """A cluster whose HCO knows the build's field."""
+        managed, hyperconverged = builders.under_hco(fake_native.kubevirt(gates=[]), operations=[THEIRS])
+        made = make(build, of_kubevirt=managed)
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(10)
+        made.writes.clear()
+        return made
+
+    @staticmethod
+    def operations(world):
+        stored = world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        return json.loads(stored["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION])
+
+    def test_brings_changes_and_takes_away_by_the_annotation(self, run, world, build):
+        before = copy.deepcopy(kubevirt(world)["spec"])
+        native(run, build)
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+        assert not [write for write in world.writes if "/kubevirts/" in write], "HCO would revert it"
+        world.writes.clear()
+        native(run, build)
+        assert world.writes == []
+        native(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert images(world, "n1")["virt-handler"] == f"{HANDLER}-2"
+        run("native_pools", remove_pools="all")
+        assert world.handlers("n1") == ["virt-handler"]
+        assert self.operations(world) == [THEIRS]
+        world.sleep(5)  # nobody waits for HCO to take the gate away
+        assert kubevirt(world)["spec"] == before
+
+
+class TestOnB:
+    """What one build is enough for."""
+
+    @pytest.fixture
+    def world(self):
+        made = make("B")
+        made.sleep(5)
+        made.writes.clear()
+        return made
+
+    def test_the_builds_webhook_refuses_before_anything_is_written(self, run):
+        def says_no(request):
+            if request.method == "PUT" and ("dryRun", "All") in request.query:
+                raise Refused(403, "Forbidden", 'admission webhook "x" denied the request: this build says no')
+
+        run.world.before = says_no
+        assert "this build says no" in run.failure("native_pools", mode="native", pools=[pool("B")])
+        assert run.world.writes == []
+
+    def test_a_crd_without_the_field_is_refused(self, run):
+        run.world = make("B", fields=())
+        text = run.failure("native_pools", mode="native", pools=[pool("B")])
+        assert "is a build without pools of its own" in text
+        assert "no pools of its own now" in run.failure("native_pools", pools=[pool("B")])
+
+    def test_an_operator_that_does_not_follow_is_named(self, run):
         run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="ImagePullBackOff")
         text = run.failure("native_pools", mode="native", pools=[pool("B")], settle_timeout=60)
         assert "virt-operator did not follow the pools within 60 s: DaemonSet virt-handler-gpu: " in text
@@ -244,9 +309,7 @@ class TestRefused:
         native(run, "B")
         assert run.world.handlers("n1") == ["virt-handler-gpu"]
 
-
-class TestHco:
-    def test_writes_the_annotation_and_says_when_hco_loses_the_field(self, run):
+    def test_an_hco_that_loses_the_field_is_named(self, run):
         managed, hyperconverged = builders.under_hco(fake_native.kubevirt())
         run.world = make("B", of_kubevirt=managed)
         run.world.put(hyperconverged)
@@ -266,9 +329,13 @@ class TestRights:
 
     VERBS: t.ClassVar = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
+    @pytest.fixture
+    def world(self):
+        made = make("C")
+        made.sleep(5)
+        return made
+
     def test_on_its_own_objects_are_in_the_table(self, run):
-        run.world = make("C")
-        run.world.sleep(5)
         native(run, "C")
         native(run, "C", pool("C", virtHandlerImage=f"{HANDLER}-2"))
         run("native_pools", remove_pools="all")
@@ -278,3 +345,17 @@ class TestRights:
     def _verb(self, request):
         named = not request.path.endswith("/workerpools")
         return self.VERBS.get(request.method) or ("get" if named else "list")
+
+
+class TestOnC:
+    @pytest.fixture
+    def world(self):
+        made = make("C", of_kubevirt=fake_native.kubevirt(gates=[GATES["C"]]))
+        made.sleep(5)
+        return made
+
+    def test_says_which_nodes_had_two(self, run):
+        found = native(run, "C")
+        assert found["with_two_handlers"].keys() == {node for _now, node in run.world.doubled} == {"n1", "n2"}
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        assert kubevirt(run.world)["spec"] == fake_native.kubevirt(gates=[GATES["C"]])["spec"]

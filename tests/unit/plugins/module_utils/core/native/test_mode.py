@@ -89,7 +89,9 @@ def test_both_in_use_are_refused():
 
 
 def test_native_is_refused_where_pools_are_ours():
-    assert "has composed pools (gpu)" in failure("native", composed(native=NativeApi(("virtHandlerPools",))))
+    cluster = composed(native=NativeApi(("virtHandlerPools",)))
+    assert "has composed pools (gpu)" in failure("native", cluster)
+    assert mode.choose("native", cluster, moving=True).name == "virtHandlerPools"
 
 
 def test_a_removal_that_was_interrupted_goes_on_natively():

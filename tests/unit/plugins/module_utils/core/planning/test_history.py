@@ -162,6 +162,13 @@ class TestRollbackTarget:
     def test_the_order_of_pools_on_the_cluster_does_not_matter(self):
         assert History((A, C)).rollback_target(reversed(C.pools)) == A
 
+    def test_of_the_same_pools_in_the_other_mode_is_the_newest_list(self):
+        native = history.entry_of(A.pools, (), Options(), "", "", "WorkerPool")
+        assert History((A, native)).rollback_target(A.pools) == native
+        assert History((A, native)).rollback_target(A.pools, "WorkerPool") == A
+        with pytest.raises(InputErrors, match="one of the other mode"):
+            History((native,)).fallback(A, ())
+
     def test_an_interrupted_rollback_keeps_its_target(self):
         begun = History((A, B)).begun(A.digest, ())
         assert [begun.rollback_target(pools) for pools in (B.pools, C.pools, A.pools)] == [A, A, A]

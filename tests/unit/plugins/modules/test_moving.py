@@ -1,0 +1,241 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From native to composed pools and back, in one run each way: against the operators of the three builds."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_native
+from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_native_pools import (
+    HANDLER,
+    kubevirt,
+    make,
+    pool,
+)
+from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+
+NODES = {"n1": "gpu", "n2": "gpu", "n3": "fpga", "n4": None, "n5": None}
+ON_THEIR_NODES = {node: ["virt-handler-gpu" if hw == "gpu" else "virt-handler"] for node, hw in NODES.items()}
+
+
+@pytest.fixture(params=["A", "B", "C"])
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    made = begun(make(build))
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+def begun(made):
+    """The same cluster with what composed pools need besides."""
+    Admission(made)
+    for namespace in ("default", builders.NAMESPACE):
+        made.put(kinds.NAMESPACE.object(namespace))
+    return made
+
+
+class Story:
+    """Runs of a user on a cluster of one build."""
+
+    def __init__(self, run, build):
+        self.run, self.build = run, build
+        self.before = copy.deepcopy(kubevirt(run.world)["spec"])
+
+    def pools(self, *more):
+        return [pool(self.build), *(pool(self.build, name) for name in more)]
+
+    def site(self, mode, *more, module=None, **variables):
+        play = Play(module or self.run)
+        play.role("handler_pools", virtpools_mode=mode, virtpools_pools=self.pools(*more), **variables)
+        return play
+
+    def plan(self, mode, **arguments):
+        return self.run("plan_info", mode=mode, pools=self.pools(), **arguments)
+
+    def owners(self):
+        """The DaemonSets with a handler on each node."""
+        return {node: self.run.world.handlers(node) for node in NODES}
+
+    def history(self):
+        """The build of each list that the cluster had, or None."""
+        live = self.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+        return [entry["options"].get("native") for entry in json.loads(live["data"]["entries"])]
+
+    def has(self, mode):
+        """Whether the cluster has its one pool in this mode, and nothing of the other."""
+        assert self.owners() == ON_THEIR_NODES
+        ours = self.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["metadata"]["labels"]
+        labels = [node["metadata"]["labels"].get(names.OWNER_LABEL) for node in self.run.world.all(kinds.NODE)]
+        composed = mode == "composed"
+        assert (ours[names.MANAGED_BY_LABEL] == names.MANAGED_BY) is composed
+        assert labels == (["gpu", "gpu", None, None, None] if composed else [None] * 5)
+        spec = kubevirt(self.run.world)["spec"]
+        assert bool((spec.get("customizeComponents") or {}).get("patches")) is composed
+        if composed:
+            rest = {key: value for key, value in spec.items() if key != "customizeComponents"}
+            assert rest == {key: value for key, value in self.before.items() if key != "customizeComponents"}
+        assert not self.plan(mode)["pending"]
+        assert self.run.world.all(kinds.LEASE) == []
+        return True
+
+
+@pytest.fixture
+def story(run, world, build):
+    return Story(run, build)
+
+
+OTHER = {"native": "composed", "composed": "native"}
+
+
+@pytest.fixture(params=["native", "composed"])
+def to(request, story):
+    """The mode to move to; the cluster has the other."""
+    story.site(OTHER[request.param])
+    assert story.has(OTHER[request.param])
+    story.run.world.writes.clear()
+    return request.param
+
+
+def test_there_back_again_and_away(story, to):
+    story.site(to)
+    assert story.has(to)
+    story.site(OTHER[to])
+    assert story.has(OTHER[to])
+    assert len(story.history()) == 3
+    Play(story.run).role("remove_pools", virtpools_remove="all")
+    assert kubevirt(story.run.world)["spec"] == story.before
+    assert {tuple(each) for each in story.owners().values()} == {("virt-handler",)}
+    assert story.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+
+
+def test_the_plan_shows_both_parts(story, to):
+    found = story.plan(to)
+    assert (found["mode"], found["leaving"], found["errors"], found["pending"]) == (to, OTHER[to], [], True)
+    nodes = [line for line in found["changes"] if line.startswith("Node n1")]
+    assert nodes == ["Node n1: gpu -> primary", "Node n1: primary -> gpu"]
+    assert found["owners"]["gpu"] == {"now": 2, "after": 2}
+    assert "moving" in [finding["code"] for finding in found["findings"]]
+    assert f"Part 1 of 2, the {OTHER[to]} pools go:" in found["text"]
+    assert story.run.world.writes == []
+    published = found["published"]["localhost"]["site"]
+    assert published["pending"]
+    assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
+
+
+def test_the_native_part_names_the_nodes_of_its_window(story, to):
+    (window,) = [each for each in story.plan(to)["findings"] if each["code"] == "native_window"]
+    assert "n1" in window["message"]
+    assert "n2" in window["message"]
+
+
+def test_check_mode_writes_nothing(story, to):
+    story.site(to, module=lambda name, **arguments: story.run(name, check=True, **arguments), ansible_check_mode=True)
+    assert story.run.world.writes == []
+
+
+def test_an_approval_covers_the_whole_move(story, to):
+    digest = story.plan(to)["digest"]
+    with pytest.raises(TaskFailed, match="not the approved one"):
+        story.site(to, "fpga", virtpools_expected_plan=digest)
+    assert story.run.world.writes == []
+    story.site(to, virtpools_expected_plan=digest)
+    assert story.has(to)
+    assert story.plan(to)["digest"] == digest
+
+
+def test_a_rollback_undoes_the_move(story, to):
+    story.site(to)
+    Play(story.run).role("rollback", virtpools_mode=to)
+    assert story.has(OTHER[to])
+
+
+@pytest.mark.parametrize("writes", range(2, 32, 6))
+def test_a_run_that_dies_is_finished_by_the_same_command(story, build, to, writes):
+    """Each build dies after other writes; together they cover every second one of a move."""
+    digest = story.plan(to)["digest"]
+    die_after(story.run.world, writes + 2 * "ABC".index(build))
+    try:
+        story.site(to, virtpools_expected_plan=digest)
+    except KeyboardInterrupt:
+        revive(story.run.world)
+        story.site(to, virtpools_expected_plan=digest)
+    assert story.has(to)
+
+
+@pytest.mark.parametrize("writes", [5, 12])
+def test_a_run_that_dies_is_undone_by_a_rollback(story, to, writes):
+    former = story.run("pool_history")["entries"][-1]["digest"]
+    die_after(story.run.world, writes)
+    with pytest.raises(KeyboardInterrupt):
+        story.site(to)
+    revive(story.run.world)
+    Play(story.run).role("rollback", virtpools_rollback_to=former)
+    assert story.has(OTHER[to])
+
+
+def die_after(world, writes):
+    world.writes.clear()
+
+    def dies(_request):
+        if len(world.writes) >= writes:
+            raise KeyboardInterrupt
+
+    world.after = dies
+
+
+def revive(world):
+    world.after = lambda _request: None
+    world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+
+
+def test_the_second_part_is_checked_before_the_first_writes(story, to):
+    with pytest.raises(TaskFailed, match="of another version than KubeVirt"):
+        Play(story.run).role(
+            "handler_pools",
+            virtpools_mode=to,
+            virtpools_pools=[pool(story.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
+        )
+    assert story.run.world.writes == []
+
+
+class TestUnderHco:
+    @pytest.fixture
+    def world(self, build):
+        managed, hyperconverged = builders.under_hco(fake_native.kubevirt(gates=[]))
+        made = begun(make(build, of_kubevirt=managed))
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(5)
+        return made
+
+    def test_there_back_again_and_away(self, story):
+        for mode in ("composed", "native", "composed", "native"):
+            story.site(mode)
+            assert story.owners() == ON_THEIR_NODES
+            live = story.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            assert is_managed(live) is (mode == "composed")
+            assert not story.plan(mode)["pending"]
+        Play(story.run).role("remove_pools", virtpools_remove="all")
+        story.run.world.sleep(5)
+        assert kubevirt(story.run.world)["spec"] == story.before
+        stored = story.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
+
+
+def test_a_failed_wave_after_a_move_to_composed_pools_just_stops(story, build):
+    story.site("native")
+    assert "other mode" in story.run("pool_history", pools=story.pools())["no_before"]

@@ -86,8 +86,9 @@ def test_a_handler_that_is_evicted_under_pressure(room: Room, report: Report) ->
     file = "/var/lib/kubelet/config.yaml"
     former = room.kind.on(node, "cat", file)
     config = yaml.safe_load(former)
-    # A hard threshold above the node's capacity would keep the kubelet from starting: it takes it for a reservation.
-    config |= {"evictionSoft": {"memory.available": "100%"}, "evictionSoftGracePeriod": {"memory.available": "1s"}}
+    # A hard threshold above the node's capacity would keep the kubelet from starting: it takes it for a reservation. And
+    # 100% would mean none.
+    config |= {"evictionSoft": {"memory.available": "100Ti"}, "evictionSoftGracePeriod": {"memory.available": "1s"}}
     pressed = yaml.safe_dump(config)
 
     def evicted() -> bool:
@@ -115,13 +116,21 @@ def test_a_handler_that_is_evicted_under_pressure(room: Room, report: Report) ->
 
 
 def test_a_second_handler_started_by_hand(room: Room, report: Report) -> None:
+    """It has a controller. Without one the DaemonSet virt-handler adopts it by its label, and ends it: the node is not its own."""
     node = room.l4_node
+    uid = room.get("node", node)["metadata"]["uid"]
+    owner_of_pod = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     room.site([GPU, l4()]).succeeded()
     template = room.get("daemonset", "virt-handler-l4")["spec"]["template"]
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "by-hand", "namespace": "kubevirt", "labels": {"kubevirt.io": "virt-handler"}},
+        "metadata": {
+            "name": "by-hand",
+            "namespace": "kubevirt",
+            "labels": {"kubevirt.io": "virt-handler"},
+            "ownerReferences": [owner_of_pod],
+        },
         "spec": {**template["spec"], "nodeName": node},
     }
     room.apply(pod)

@@ -61,14 +61,18 @@ def test_private_images(room: Room, private: Registry, secrets: None, report: Re
     room.create_vm("with", "l4", "default")
     room.create_vm("without", "l4", "without")
 
+    refusals = ("ErrImagePull", "ImagePullBackOff")
+
     def reason(name: str, namespace: str) -> str:
-        pod = room.launcher(name, namespace)
-        states = {each["name"]: each["state"] for each in (pod or {}).get("status", {}).get("containerStatuses", [])}
-        state = states.get("compute", {})
-        return "running" if "running" in state else str(state.get("waiting", {}).get("reason", ""))
+        status = (room.launcher(name, namespace) or {}).get("status", {})
+        containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        # The launcher's image is that of its first init container, too, which then waits in place of compute.
+        waiting = [str(each["state"].get("waiting", {}).get("reason", "")) for each in containers]
+        pulling = next((each for each in waiting if each in refusals), "")
+        runs = any(each["name"] == "compute" and "running" in each["state"] for each in containers)
+        return "running" if runs else pulling
 
     room.kind.wait(lambda: reason("with", "default") == "running", 300, "the launcher pod with a pull secret to run")
-    refusals = ("ErrImagePull", "ImagePullBackOff")
     room.kind.wait(lambda: reason("without", "without") in refusals, 300, "the launcher pod without one to be refused")
     assert [each.image_id for each in room.running(node, "compute")] == [room.kind.image_id(node, launcher)]
     report(refused=refused, with_secret="running", without_secret=reason("without", "without"))

@@ -40,7 +40,7 @@ Result = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
 
-_LOOK_SECONDS = 10.0
+_LOOK_SECONDS = 20.0
 """A node is looked at after so long without an event: events may be lost, and times run out."""
 
 _FOLLOW_SECONDS = 3600.0

@@ -108,13 +108,22 @@ class View:
     def node(self) -> Node:
         return Node.of(self.node_object)
 
+    def read(self) -> None:
+        """Read the node now. One that does not exist is an error only for who looks at it.
+
+        :raises ClusterError: when it cannot be read, after which one may try again.
+        """
+        with contextlib.suppress(NotFound):
+            _ = self.node_object
+
 
 @dataclass(frozen=True)
 class Pause:
-    """Where a node waits. ``soon``: look at it in the next round, even without an event. ``trouble``: the error because of
-    which it tries again."""
+    """Where a node waits. ``soon``: look at it in the next round, even without an event. ``node``: the Node object will count
+    once a handler is Ready. ``trouble``: the error because of which it tries again."""
 
     soon: bool = False
+    node: bool = False
     trouble: ClusterError | None = None
 
 
@@ -199,16 +208,19 @@ class Batch:
     def _round(self, running: dict[str, _Running], first: _FirstLook) -> t.Iterator[Outcome]:
         """One round of every node that is due; the outcomes of those that have ended, which are no longer running.
 
-        :raises ClusterError: when a node's handlers cannot be read. The nodes that are left stay due.
+        :raises ClusterError: when a node or its handlers cannot be read. The nodes that are left stay due.
         """
         now = self.clock.now()
         for name in [name for name, each in running.items() if now >= each.due]:
             view = first.view(name, running) or View(self.handlers(name), functools.partial(self.node, name))
+            if running[name].pause.node and any(pod.ready for pod in view.pods):
+                view.read()
             ended, pause = self._advance(running[name], view)
             if ended is not None:
                 del running[name]
                 yield ended
             else:
+                running[name].pause = pause
                 running[name].due = now if pause.soon else now + _LOOK_SECONDS
             if isinstance(pause.trouble, Unreachable):
                 break  # The next node would wait as long for the server. The next round asks for it first.
@@ -236,10 +248,11 @@ class Batch:
 
 @dataclass
 class _Running:
-    """A node whose steps have not ended. ``due``: when it is looked at without an event."""
+    """A node whose steps have not ended. ``pause``: where it waits. ``due``: when it is looked at without an event."""
 
     move: Move
     steps: Steps
+    pause: Pause = Pause()
     due: float = 0.0
 
 
@@ -409,7 +422,8 @@ class _Steps:
         broken = None
         while True:
             # Only pods are followed: once one is Ready, or has a problem that must not last, it is time that counts.
-            view = yield Pause(soon=wanted.daemonset is None or self._ready_at is not None or broken is not None)
+            soon = wanted.daemonset is None or self._ready_at is not None or broken is not None
+            view = yield Pause(soon=soon, node=True)
             waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view

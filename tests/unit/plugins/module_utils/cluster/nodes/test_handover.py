@@ -132,6 +132,20 @@ class TestMove:
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
         assert world.now - began > 30
 
+    def test_outlives_a_node_that_cannot_be_read_for_a_while(self, world):
+        """A restarted API server may forbid everything until it has read its RBAC rules."""
+
+        def forbid(request):
+            if request.method == "GET" and request.path.endswith("/nodes/n1"):
+                raise Refused(403, "Forbidden", "cannot get nodes")
+
+        def allow(_request):
+            """As before."""
+
+        world.at[world.now + 3] = lambda: setattr(world, "before", forbid)
+        world.at[world.now + 20] = lambda: setattr(world, "before", allow)
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+
     def test_asks_the_server_seldom_where_handlers_can_be_followed(self, world):
         world.behave["virt-handler", None] = Behaviour(stop=5)
         world.behave["virt-handler-gpu", None] = Behaviour(start=15, heartbeat=0)

@@ -78,7 +78,7 @@ class Follower:
             self._events.put(_ENDED)
 
     def wait(self, seconds: float) -> list[Event] | None:
-        events = []
+        events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             while not self._ended:
                 event = self._events.get(block=not events, timeout=seconds)

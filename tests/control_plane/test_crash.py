@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -107,8 +107,14 @@ class InProcess:
                     raise Killed
 
         monkeypatch.setattr(_transport._KubernetesTransport, "send", sent)
+        # The proxy keeps the events of a watch back, and waits for events are not as short.
+        monkeypatch.setattr(_transport._KubernetesTransport, "open", self._closed)
         monkeypatch.setattr(_module, "Clock", functools.partial(Clock, sleep=lambda seconds: time.sleep(seconds / 10)))
         monkeypatch.setattr(_client, "WRITE_TIMEOUT_SECONDS", self.write_timeout)
+
+    @staticmethod
+    def _closed(*_: Any) -> NoReturn:
+        raise _transport.NoAnswer("nothing can be followed", sent=True)
 
     def kill(self) -> None:
         self._dead = True

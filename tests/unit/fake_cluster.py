@@ -296,7 +296,7 @@ class World(ApiServer):
 
     TICK = 0.25
     FOLLOWED = True
-    """Whether clients can follow handler pods."""
+    """Whether clients can follow handler pods. None: they can, but a proxy keeps all events back."""
 
     def __init__(self, *objects, lag=0.5, **others):
         super().__init__(*objects, **others)
@@ -316,7 +316,7 @@ class World(ApiServer):
         return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep)
 
     def client(self, **options):
-        return (_FollowedCluster if self.FOLLOWED else Cluster)(
+        return (Cluster if self.FOLLOWED is False else _FollowedCluster)(
             self, clock=lambda: self.now, sleep=self.sleep, **options
         )
 
@@ -465,7 +465,7 @@ class _Following:
         until = self._world.now + seconds
         while not (events := self._events()) and self._world.now < until:
             self._world.sleep(World.TICK)
-        return events
+        return events if self._world.FOLLOWED else []
 
     def close(self):
         pass

@@ -64,7 +64,7 @@ class Follower:
     def _run(self, transport: _transport.Transport, request: _transport.Request) -> None:
         try:
             self._stream = transport.open(request)
-            for line in self._stream.lines():
+            for line in self._stream.lines() if not self._closed else ():
                 if self._closed:
                     break
                 told = json.loads(line)

@@ -193,16 +193,19 @@ class Batch:
                 return
 
     def _rounds(self, events: Following) -> t.Iterator[frozenset[str] | None]:
-        """Rounds, a second apart or less: the nodes that may have got further, None for all."""
+        """Rounds, a second apart or less: the nodes that may have got further, None for all.
+
+        A proxy may keep events back. So they count once the first has come, which is soon: the old handlers are ended.
+        """
         yield None
         pause = _FIRST_PAUSE_SECONDS
+        they_come = False
         while True:
             told = events.wait(pause)
+            they_come = they_come or bool(told)
             if told is None:
                 self.clock.sleep(pause)
-                yield None
-            else:
-                yield frozenset(_node_to_look_at(event) for event in told)
+            yield frozenset(_node_to_look_at(event) for event in told) if told is not None and they_come else None
             pause = min(pause * 1.2, _PAUSE_SECONDS)
 
     def _round(self, running: dict[str, _Running], first: _FirstLook) -> t.Iterator[Outcome]:

@@ -108,13 +108,15 @@ class View:
     def node(self) -> Node:
         return Node.of(self.node_object)
 
-    def read(self) -> None:
-        """Read the node now. One that does not exist is an error only for who looks at it.
+    def read(self) -> Object | None:
+        """The node, read now at the latest. One that does not exist is an error only for who looks at it.
 
         :raises ClusterError: when it cannot be read, after which one may try again.
         """
-        with contextlib.suppress(NotFound):
-            _ = self.node_object
+        try:
+            return self.node_object
+        except NotFound:
+            return None
 
 
 @dataclass(frozen=True)

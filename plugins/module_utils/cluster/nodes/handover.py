@@ -216,8 +216,10 @@ class Batch:
         :raises ClusterError: when a node or its handlers cannot be read. The nodes that are left stay due.
         """
         now = self.clock.now()
-        for name in [name for name, each in running.items() if now >= each.due]:
-            view = first.view(name, running) or View(self.handlers(name), functools.partial(self.node, name))
+        due = [name for name, each in running.items() if now >= each.due]
+        handlers = self.handlers([name for name in due if name in first.seen])
+        for name in due:
+            view = first.view(name, running) or View(handlers.get(name, ()), functools.partial(self.node, name))
             if running[name].pause.node and any(pod.ready for pod in view.pods):
                 view.read()
             ended, pause = self._advance(running[name], view)
@@ -242,9 +244,13 @@ class Batch:
         except ClusterError as error:
             return Outcome(node.move, "stuck", str(error)), Pause(trouble=error)
 
-    def handlers(self, node: str) -> tuple[HandlerPod, ...]:
-        """The handler pods of a node, as they are now."""
-        return tuple(HandlerPod.of(pod) for pod in live.handler_pods(self.cluster, self.namespace, [node]))
+    def handlers(self, nodes: t.Collection[str]) -> dict[str, tuple[HandlerPod, ...]]:
+        """The handler pods of some nodes, as they are now, by node."""
+        by_node: dict[str, tuple[HandlerPod, ...]] = {}
+        for pod in live.handler_pods(self.cluster, self.namespace, nodes):
+            handler = HandlerPod.of(pod)
+            by_node[handler.node] = (*by_node.get(handler.node, ()), handler)
+        return by_node
 
     def node(self, name: str) -> Object:
         """A node, as it is now."""
@@ -268,18 +274,21 @@ class _FirstLook:
         self._batch = batch
         self._handlers = handlers
         self._nodes: dict[str, Object] | None = None
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
 
     def view(self, name: str, nodes: t.Collection[str]) -> View | None:
         """The first view of a node, None after that."""
-        if name in self._seen:
+        if name in self.seen:
             return None
         if self._nodes is None:
             self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
-        pods = self._batch.handlers(name) if self._handlers is None else self._handlers.get(name, ())
-        self._seen.add(name)
+        if self._handlers is None:
+            self._handlers = self._batch.handlers(nodes)
+        self.seen.add(name)
         node = self._nodes.get(name)
-        return View(pods, functools.partial(self._batch.node, name) if node is None else lambda: node)
+        return View(
+            self._handlers.get(name, ()), functools.partial(self._batch.node, name) if node is None else lambda: node
+        )
 
 
 def _node_to_look_at(event: Event) -> str:

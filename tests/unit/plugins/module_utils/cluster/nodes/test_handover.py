@@ -188,11 +188,12 @@ class TestMove:
         ]
 
     def test_of_more_nodes_than_are_read_one_by_one(self):
-        nodes = [builders.node(f"n{index}") for index in range(45)]
+        nodes = [builders.node(f"n{index}") for index in range(120)]
         world = make_world(*nodes, builders.node("other"))
-        found = hand_over(world, *((f"n{index}", "primary", "gpu") for index in range(45)))
+        found = hand_over(world, *((f"n{index}", "primary", "gpu") for index in range(120)))
         assert {outcome.result for outcome in found.values()} == {"done"}
         assert world.handlers("other") == ["virt-handler"]
+        assert not [request for request in world.requests if "fieldSelector" in dict(request.query)]
 
     def test_of_nothing(self, world):
         assert hand_over(world) == {}

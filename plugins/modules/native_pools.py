@@ -93,7 +93,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError, DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import DeleteOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import native, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -149,7 +149,8 @@ def _carry_out(
     """Returns what was written, and what virt-operator has not done yet."""
     namespace = planned.snapshot.namespace
     if planned.steps:
-        _await_migrations(task)
+        why = "virt-operator restarts handlers without waiting for them"
+        settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
     going_to = task.params["pools_from_history"] or None
     if planned.steps:
         live_history.write(
@@ -181,16 +182,6 @@ def _forget(task: _module.Task, namespace: str) -> None:
     if live is not None:
         options = DeleteOptions(uid=live["metadata"].get("uid"))
         task.cluster.delete(kinds.CONFIG_MAP, names.HISTORY, namespace, options, dry_run=False)
-
-
-def _await_migrations(task: _module.Task) -> None:
-    timeout = task.params["migration_timeout"]
-    running = settle.await_migrations(task.cluster, None, timeout, task.clock)
-    if running:
-        raise ClusterError(
-            f"Nothing was changed: live migrations did not end within {timeout} s ({settle.migration_names(running)}), and "
-            "virt-operator restarts handlers without waiting for them. Wait for them or cancel them, then run again."
-        )
 
 
 def main() -> None:

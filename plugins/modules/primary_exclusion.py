@@ -101,7 +101,8 @@ def body(task: _module.Task) -> dict:
         return result
     with task.writing(snapshot.namespace):
         if edit.changed:
-            _await_migrations(task)
+            why = "restarting the primary's handlers would break them"
+            settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
             result["diff"] = [_module.object_diff(before, after)]
         timeout = task.params["settle_timeout"]
@@ -148,16 +149,6 @@ def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> No
         )
     if problems:
         raise ClusterError(" ".join(problems))
-
-
-def _await_migrations(task: _module.Task) -> None:
-    timeout = task.params["migration_timeout"]
-    running = settle.await_migrations(task.cluster, None, timeout, task.clock)
-    if running:
-        raise ClusterError(
-            f"Nothing was changed: live migrations did not end within {timeout} s ({settle.migration_names(running)}), and "
-            "restarting the primary's handlers would break them. Wait for them or cancel them, then run again."
-        )
 
 
 def main() -> None:

@@ -171,6 +171,20 @@ def _rollout_progress(daemonset: Object) -> str:
     )
 
 
+def require_no_migrations(cluster: Cluster, timeout: float, clock: Clock, because: str) -> None:
+    """Wait until no live migration runs anywhere.
+
+    :param because: why nothing may be changed while some run, as a clause.
+    :raises ClusterError: when some still run after ``timeout`` seconds.
+    """
+    running = await_migrations(cluster, None, timeout, clock)
+    if running:
+        raise ClusterError(
+            f"Nothing was changed: live migrations did not end within {timeout:.0f} s ({migration_names(running)}), and "
+            f"{because}. Wait for them or cancel them, then run again."
+        )
+
+
 def await_migrations(
     cluster: Cluster, nodes: t.Collection[str] | None, timeout: float, clock: Clock
 ) -> tuple[Migration, ...]:

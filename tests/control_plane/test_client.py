@@ -275,6 +275,29 @@ class TestPermissions:
         with pytest.raises(Forbidden, match=r'^Not allowed to list nodes: nodes is forbidden: User "system:serviceacc'):
             list(nobody.list(NODE))
 
+    def test_in_one_namespace_are_not_taken_for_everywhere(self, kubernetes, namespace):
+        kubeconfig = kubernetes.kubeconfig_for("local-admin")
+        kubernetes.kubectl(
+            *("create", "rolebinding", "local-admin", "--clusterrole=cluster-admin", f"--namespace={namespace}"),
+            "--serviceaccount=virtpools-system:local-admin",
+        )
+        local = Cluster.connect({"kubeconfig": str(kubeconfig)})
+        everywhere = [Permission("get", "nodes"), Permission("get", "configmaps")]
+        assert local.missing_permissions([*everywhere, Permission("get", "configmaps", namespace=namespace)]) == tuple(
+            everywhere
+        )
+
+    def test_that_roles_give_take_one_request(self, kubernetes):
+        kubernetes.kubectl("create", "clusterrole", "sees-nodes", "--verb=get,list", "--resource=nodes")
+        kubeconfig = kubernetes.kubeconfig_for("sees-nodes", ["sees-nodes"])
+        sees = Cluster.connect({"kubeconfig": str(kubeconfig)})
+        asked = []
+        send = sees._transport.send
+        sees._transport.send = lambda request: asked.append(request.path) or send(request)
+        assert sees.missing_permissions([Permission("get", "nodes"), Permission("list", "nodes")]) == ()
+        assert [path.rpartition("/")[2] for path in asked] == ["selfsubjectrulesreviews"]
+        assert sees.missing_permissions([Permission("patch", "nodes")]) == (Permission("patch", "nodes"),)
+
     def test_of_someone_unknown(self, kubernetes, cluster):
         ca_cert = str(kubernetes._instance.authority)
         unknown = Cluster.connect({"host": cluster.server, "api_key": "wrong", "ca_cert": ca_cert})

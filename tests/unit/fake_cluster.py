@@ -113,11 +113,16 @@ class ApiServer:
     def _answer(self, request):
         if request.path == "/version":
             return {"gitVersion": "v1.36.3"}
+        if request.path == "/apis":
+            versions = {kind.api_version for kind in _KINDS.values() if kind.name not in self.unserved}
+            return {"groups": [{"versions": [{"groupVersion": version}]} for version in sorted(versions)]}
         match = _PATH.fullmatch(request.path)
         assert match, request.path
         version, plural, namespace, name = match.group("version", "plural", "namespace", "name")
         if namespace is not None and plural is None:
             plural, namespace, name = "namespaces", None, namespace
+        if plural == "selfsubjectrulesreviews":
+            return {"status": {"incomplete": True}}
         if plural == "selfsubjectaccessreviews":
             attributes = request.body["spec"]["resourceAttributes"]
             return {"status": {"allowed": (attributes["verb"], attributes["resource"]) not in self.denied}}

@@ -19,7 +19,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ...core.base import names, objects
-from ...core.base.kinds import SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW, Kind
+from ...core.base.kinds import SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW, SELF_SUBJECT_RULES_REVIEW, Kind
 from ...core.base.objects import Object
 from . import _transport, following
 from ._transport import Request
@@ -47,6 +47,12 @@ Kubernetes 1.36), until it has read its RBAC rules."""
 
 _SILENT_SECONDS = 150.0
 """A watch that says nothing for so long has lost its connection."""
+
+_VERSIONS_SECONDS = 1.0
+"""A list of all API groups is as good as a new one for so long. A snapshot takes longer."""
+
+_NO_NAMESPACE = "no.namespace"
+"""No namespace can have this name, so no RoleBinding adds its rules to those that hold everywhere."""
 
 _MOST_LISTINGS = 3
 _MOST_EDITS = 10
@@ -164,6 +170,8 @@ class Cluster:
         self._clock = clock
         self._sleep = sleep
         self._served: dict[str, frozenset[str]] = {}
+        self._granted: t.Sequence[Object] | None = None
+        self._versions: tuple[float | None, frozenset[str]] = (None, frozenset())
 
     @classmethod
     def connect(cls, params: t.Mapping[str, t.Any], *, retry_seconds: float = RETRY_SECONDS) -> Cluster:
@@ -283,9 +291,11 @@ class Cluster:
         return following.Follower(self._transport, Request("GET", path, query, timeout_seconds=_SILENT_SECONDS))
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the server serves this kind in this version. What it serves is asked once; what it does not, each time."""
+        """Whether the server serves this kind in this version, now or a second ago. What it serves is asked once."""
         if kind.plural in self._served.get(kind.base_path, ()):
             return True
+        if kind.api_version not in self._api_versions():
+            return False
         try:
             served = self._answer(Request("GET", kind.base_path), f"ask for the API {kind.api_version}", kind)
         except NotFound:
@@ -293,6 +303,17 @@ class Cluster:
         plurals = frozenset(str(resource.get("name")) for resource in served.get("resources") or ())
         self._served[kind.base_path] = plurals
         return kind.plural in plurals
+
+    def _api_versions(self) -> t.Collection[str]:
+        """The groups and their versions that the server has. A snapshot asks about many that most clusters do not have."""
+        asked_at, versions = self._versions
+        now = self._clock()
+        if asked_at is None or now - asked_at >= _VERSIONS_SECONDS:
+            answer = self._answer(Request("GET", "/apis"), "ask for the APIs", SELF_SUBJECT_REVIEW)
+            groups = answer.get("groups") or ()
+            versions = frozenset(str(each["groupVersion"]) for group in groups for each in group["versions"])
+            self._versions = (now, versions)
+        return versions
 
     def first_served(self, *kinds: Kind) -> Kind | None:
         """The first of these versions of one kind that the server serves; None when it serves none."""
@@ -417,8 +438,31 @@ class Cluster:
     # Who we are
 
     def missing_permissions(self, permissions: t.Iterable[Permission]) -> tuple[Permission, ...]:
-        """Those of ``permissions`` that we do not have, in the same order. Stores nothing."""
-        return tuple(permission for permission in permissions if not self._allowed(permission))
+        """Those of ``permissions`` that we do not have, in the same order. Stores nothing.
+
+        One request tells most rights, once for all calls. Only what it leaves open is asked one by one.
+        """
+        if self._granted is None:
+            self._granted = self._rules()
+        rules = self._granted
+        return tuple(
+            permission
+            for permission in permissions
+            if not any(permission.is_granted_by(rule) for rule in rules) and not self._allowed(permission)
+        )
+
+    def _rules(self) -> t.Sequence[Object]:
+        """What we may do in all namespaces; nothing where the server cannot tell all rules.
+
+        An authorizer that cannot list its rules, such as a webhook, might refuse what the rules of others allow.
+        """
+        try:
+            spec = {"namespace": _NO_NAMESPACE}
+            status = self._review(SELF_SUBJECT_RULES_REVIEW, spec, "ask for our permissions")["status"]
+        except (Forbidden, NotFound):
+            return ()
+        complete = not status.get("incomplete") and not status.get("evaluationError")
+        return (status.get("resourceRules") or ()) if complete else ()
 
     def _allowed(self, permission: Permission) -> bool:
         spec = {"resourceAttributes": dict(vars(permission))}

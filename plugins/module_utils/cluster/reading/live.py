@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import typing as t
 
-from ...core.base import kinds, names
+from ...core.base import kinds, names, permissions
 from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
 from ...core.kubevirt import feature_gates, hco, health, snapshot
@@ -100,20 +100,17 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
     """
     policy = cluster.first_served(*kinds.MUTATING_ADMISSION_POLICIES)
     kyverno = cluster.first_served(kinds.KYVERNO_MUTATING_POLICY)
-    wanted: list[tuple[kinds.Kind, str, str | None]] = [
-        (kinds.CONFIG_MAP, name, namespace) for name in (names.AIE_CONFIG, names.HISTORY)
-    ]
+    validating = cluster.first_served(kinds.VALIDATING_ADMISSION_POLICY)
+    found = [_named(cluster, kinds.CONFIG_MAP, (names.AIE_CONFIG, names.HISTORY), namespace)]
     if policy is not None:
         binding = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
-        wanted += [(kind, name, None) for kind in (policy, binding) for name in names.POLICIES]
-    validating = cluster.first_served(kinds.VALIDATING_ADMISSION_POLICY)
+        found += [_listed(cluster, kind, names.POLICIES) for kind in (policy, binding)]
     if validating is not None:
         guards = (validating, kinds.VALIDATING_ADMISSION_POLICY_BINDING)
-        wanted += [(kind, name, None) for kind in guards for name in names.GUARDS]
+        found += [_listed(cluster, kind, names.GUARDS) for kind in guards]
     if kyverno is not None:
-        wanted.append((kyverno, names.POLICY, None))
-    live = {(kind.name, name): cluster.get(kind, name, where) for kind, name, where in wanted}
-    objects = {key: obj for key, obj in live.items() if obj is not None}
+        found.append(_named(cluster, kyverno, (names.POLICY,)))
+    objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in itertools.chain.from_iterable(found)}
     return snapshot.Admission(
         policy_kind=policy,
         validating=validating is not None,
@@ -121,6 +118,20 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
         version=cluster.version(),
         objects=objects,
     )
+
+
+def _listed(cluster: Cluster, kind: kinds.Kind, wanted: t.Collection[str]) -> t.Iterable[Object]:
+    """The cluster-scoped objects with these names: by one list, or one by one for who may not list them."""
+    if cluster.missing_permissions([right for right in permissions.LIST_POLICIES if right.resource == kind.plural]):
+        return _named(cluster, kind, wanted)
+    return [obj for obj in cluster.list(kind) if obj["metadata"]["name"] in wanted]
+
+
+def _named(
+    cluster: Cluster, kind: kinds.Kind, wanted: t.Iterable[str], namespace: str | None = None
+) -> t.Iterable[Object]:
+    found = (cluster.get(kind, name, namespace) for name in wanted)
+    return [obj for obj in found if obj is not None]
 
 
 def monitoring(cluster: Cluster, namespace: str | None = None) -> snapshot.Monitoring:

@@ -69,6 +69,9 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 SELF_SUBJECT_ACCESS_REVIEW = Kind(
     "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )
+SELF_SUBJECT_RULES_REVIEW = Kind(
+    "authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False
+)
 SELF_SUBJECT_REVIEW = Kind("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 
 KUBEVIRT = Kind("kubevirt.io/v1", "KubeVirt", "kubevirts")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
+from .objects import Object
+
 
 @dataclass(frozen=True, order=True)
 class Permission:
@@ -29,6 +31,22 @@ class Permission:
         name = f" {self.name}" if self.name else ""
         namespace = f" in namespace {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{subresource}{name}{namespace}"
+
+    def is_granted_by(self, rule: Object) -> bool:
+        """Whether a rule (Kubernetes' ``ResourceRule``) that holds in all namespaces gives this right.
+
+        As the API server matches RBAC rules (``VerbMatches`` and the like in k8s.io/component-helpers/auth/rbac/validation).
+        """
+        resources = {"*", self.resource}
+        if self.subresource:
+            resources = {"*", f"{self.resource}/{self.subresource}", f"*/{self.subresource}"}
+        only = rule.get("resourceNames") or ()
+        return (
+            not {"*", self.verb}.isdisjoint(rule.get("verbs") or ())
+            and not {"*", self.group}.isdisjoint(rule.get("apiGroups") or ())
+            and not resources.isdisjoint(rule.get("resources") or ())
+            and (not only or (self.name != "" and self.name in only))
+        )
 
 
 def _all(verbs: str, resource: str, group: str = "", subresource: str = "") -> tuple[Permission, ...]:
@@ -61,6 +79,14 @@ READER: tuple[Permission, ...] = (
     *_all("list", "prometheusrules", _MONITORING),
 )
 """What the reading modules ``plan_info``, ``pool_info`` and ``launcher_images_info`` need."""
+
+LIST_POLICIES: tuple[Permission, ...] = (
+    *_all("list", "mutatingadmissionpolicies", _ADMISSION),
+    *_all("list", "mutatingadmissionpolicybindings", _ADMISSION),
+    *_all("list", "validatingadmissionpolicies", _ADMISSION),
+    *_all("list", "validatingadmissionpolicybindings", _ADMISSION),
+)
+"""What saves reading each policy by its name."""
 
 EXPLAIN: tuple[Permission, ...] = (
     *_all("get", "virtualmachines", "kubevirt.io"),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import typing
 
 import pytest
 
@@ -152,18 +153,36 @@ class TestReads:
         with pytest.raises(NotFound, match=r'^Could not read Node n1: nodes "n1" not found\.$'):
             cluster.existing(NODE, "n1")
 
+    APPS = ok({"groups": [{"name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}]}]})
+
     def test_serves(self):
-        cluster, script = cluster_of(ok({"resources": [{"name": "daemonsets"}, {"name": "daemonsets/status"}]}))
+        served = ok({"resources": [{"name": "daemonsets"}, {"name": "daemonsets/status"}]})
+        cluster, script = cluster_of(self.APPS, served)
         assert cluster.serves(DAEMON_SET)
-        assert script.request.path == "/apis/apps/v1"
-        assert not cluster_of(ok({"resources": [{"name": "deployments"}]}))[0].serves(DAEMON_SET)
-        assert not cluster_of(Response(404, b"404 page not found"))[0].serves(DAEMON_SET)
+        assert cluster.serves(DAEMON_SET)
+        assert [request.path for request in script.requests] == ["/apis", "/apis/apps/v1"]
+        assert not cluster_of(self.APPS, ok({"resources": [{"name": "deployments"}]}))[0].serves(DAEMON_SET)
+        assert not cluster_of(self.APPS, Response(404, b"404 page not found"))[0].serves(DAEMON_SET)
+
+    def test_groups_that_are_not_there_take_one_request(self):
+        cluster, script = cluster_of(self.APPS)
+        assert not cluster.serves(HYPER_CONVERGED)
+        assert not cluster.serves(HYPER_CONVERGED_V1BETA1)
+        assert [request.path for request in script.requests] == ["/apis"]
+
+    def test_a_group_that_comes_later_is_seen_a_second_later(self):
+        time = Time()
+        later = ok({"groups": [{"versions": [{"groupVersion": HYPER_CONVERGED.api_version}]}]})
+        cluster, _script = cluster_of(self.APPS, later, ok({"resources": [{"name": "hyperconvergeds"}]}), time=time)
+        assert not cluster.serves(HYPER_CONVERGED)
+        time.sleep(1)
+        assert cluster.serves(HYPER_CONVERGED)
 
     def test_first_served(self):
-        served = ok({"resources": [{"name": "hyperconvergeds"}]})
-        cluster, _ = cluster_of(Response(404, b""), served)
+        older = ok({"groups": [{"versions": [{"groupVersion": HYPER_CONVERGED_V1BETA1.api_version}]}]})
+        cluster, _ = cluster_of(older, ok({"resources": [{"name": "hyperconvergeds"}]}))
         assert cluster.first_served(HYPER_CONVERGED, HYPER_CONVERGED_V1BETA1) is HYPER_CONVERGED_V1BETA1
-        assert cluster_of(Response(404, b""))[0].first_served(HYPER_CONVERGED, HYPER_CONVERGED_V1BETA1) is None
+        assert cluster_of(self.APPS)[0].first_served(HYPER_CONVERGED, HYPER_CONVERGED_V1BETA1) is None
 
     def test_an_answer_that_is_no_json(self):
         cluster, _ = cluster_of(Response(200, b"<html>log in"))
@@ -440,11 +459,48 @@ class TestEdit:
 
 
 class TestPermissions:
+    ALL: typing.ClassVar = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    NODES: typing.ClassVar = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["nodes"]}
+
+    def test_one_request_tells_what_is_granted(self):
+        cluster, script = cluster_of(ok({"status": {"resourceRules": [self.NODES], "incomplete": False}}, 201))
+        assert cluster.missing_permissions([Permission("get", "nodes"), Permission("list", "nodes")]) == ()
+        (request,) = script.requests
+        assert request.path == "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        assert "." in request.body["spec"]["namespace"], "a namespace of this name could have RoleBindings"
+
+    def test_what_rules_do_not_tell_is_asked(self):
+        get, patch = Permission("get", "nodes"), Permission("patch", "nodes")
+        rules = ok({"status": {"resourceRules": [self.NODES]}}, 201)
+        cluster, script = cluster_of(rules, ok({"status": {"allowed": False}}, 201))
+        assert cluster.missing_permissions([get, patch]) == (patch,)
+        assert [request.body["spec"].get("resourceAttributes", {}).get("verb") for request in script.requests] == [
+            None,
+            "patch",
+        ]
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            ok({"status": {"resourceRules": [ALL], "incomplete": True}}, 201),
+            ok({"status": {"resourceRules": [ALL], "evaluationError": "clusterrole not found"}}, 201),
+            failure(404, "NotFound"),
+        ],
+        ids=["webhook", "error", "not served"],
+    )
+    def test_rules_that_are_not_all_there_is_do_not_count(self, answer):
+        get = Permission("get", "nodes")
+        cluster, _script = cluster_of(answer, ok({"status": {"allowed": False}}, 201))
+        assert cluster.missing_permissions([get]) == (get,)
+
     def test_can_returns_what_is_not_allowed(self):
         get, patch = Permission("get", "nodes"), Permission("patch", "daemonsets", "apps", "kubevirt")
-        cluster, script = cluster_of(ok({"status": {"allowed": True}}, 201), ok({"status": {"allowed": False}}, 201))
+        unknown = ok({"status": {"resourceRules": [self.ALL], "incomplete": True}}, 201)
+        cluster, script = cluster_of(
+            unknown, ok({"status": {"allowed": True}}, 201), ok({"status": {"allowed": False}}, 201)
+        )
         assert cluster.missing_permissions([get, patch]) == (patch,)
-        assert script.requests[1].body["spec"] == {
+        assert script.requests[2].body["spec"] == {
             "resourceAttributes": {
                 "verb": "patch",
                 "group": "apps",

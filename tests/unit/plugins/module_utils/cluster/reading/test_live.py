@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -180,6 +180,39 @@ def test_nodes_without_a_handler_are_counted_whatever_the_number_and_the_length_
     )
     assert live.count_without_handler(server.client(), builders.NAMESPACE) == 1
     assert max(len(urlencode(request.query)) for request in server.requests) < 4000
+
+
+class TestAdmission:
+    POLICIES = kinds.MUTATING_ADMISSION_POLICIES[0]
+    FOREIGN = POLICIES.object("somebody-elses")
+
+    def read(self, server):
+        return live.admission(server.client(), "kubevirt").objects
+
+    def ours(self):
+        guard = kinds.VALIDATING_ADMISSION_POLICY.object(names.OWNER_GUARD)
+        history = kinds.CONFIG_MAP.object(names.HISTORY, "kubevirt")
+        return [self.POLICIES.object(names.POLICY), guard, history]
+
+    def asked(self, server):
+        return [path for path in paths(server) if "admissionpolic" in path]
+
+    def test_finds_ours_by_one_list_of_each_kind(self):
+        server = ApiServer(*self.ours(), self.FOREIGN)
+        found = self.read(server)
+        assert set(found) == {
+            ("MutatingAdmissionPolicy", names.POLICY),
+            ("ValidatingAdmissionPolicy", names.OWNER_GUARD),
+            ("ConfigMap", names.HISTORY),
+        }
+        assert len(self.asked(server)) == 4
+
+    def test_finds_the_same_by_names_without_the_right_to_list(self):
+        plurals = {right.resource for right in permissions.LIST_POLICIES}
+        allowed = ApiServer(*self.ours(), self.FOREIGN)
+        server = ApiServer(*self.ours(), self.FOREIGN, denied=[("list", plural) for plural in plurals])
+        assert self.read(server) == self.read(allowed)
+        assert len(self.asked(server)) == 2 * len(names.POLICIES) + 2 * len(names.GUARDS), "a refusal takes a second"
 
 
 class TestMonitoring:

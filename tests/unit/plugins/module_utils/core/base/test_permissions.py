@@ -37,7 +37,8 @@ def granted(role):
 def needed(role):
     """Everything that modules and playbooks ask for, for any cluster and any options."""
     # The pool list itself may be read from the cluster.
-    rights = {*permissions.READER, *permissions.EXPLAIN, Permission("list", "workerpools", "worker.kubevirt.io")}
+    workerpools = Permission("list", "workerpools", "worker.kubevirt.io")
+    rights = {*permissions.READER, *permissions.LIST_POLICIES, *permissions.EXPLAIN, workerpools}
     if role == "writer":
         rights.update(
             permissions.for_run(hco=True),
@@ -103,3 +104,49 @@ def test_nothing_is_granted_by_wildcard():
 )
 def test_as_words(right, text):
     assert str(right) == text
+
+
+RULE = {"verbs": ["get", "patch"], "apiGroups": ["", "apps"], "resources": ["nodes", "pods/log", "*/status"]}
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        Permission("get", "nodes"),
+        Permission("patch", "nodes", "apps"),
+        Permission("get", "nodes", namespace="kubevirt", name="n1"),
+        Permission("get", "pods", subresource="log"),
+        Permission("get", "daemonsets", "apps", subresource="status"),
+    ],
+    ids=str,
+)
+def test_a_rule_grants(right):
+    assert right.is_granted_by(RULE)
+    assert right.is_granted_by({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        Permission("delete", "nodes"),
+        Permission("get", "nodes", "metrics.k8s.io"),
+        Permission("get", "pods"),
+        Permission("get", "nodes", subresource="proxy"),
+        Permission("get", "pods", subresource="exec"),
+        Permission("get", "status"),
+    ],
+    ids=str,
+)
+def test_a_rule_does_not_grant(right):
+    assert not right.is_granted_by(RULE)
+
+
+def test_a_rule_for_one_name_grants_no_other():
+    rule = {**RULE, "resourceNames": ["n1"]}
+    assert Permission("get", "nodes", name="n1").is_granted_by(rule)
+    assert not Permission("get", "nodes", name="n2").is_granted_by(rule)
+    assert not Permission("get", "nodes").is_granted_by(rule)
+
+
+def test_a_rule_without_resources_grants_nothing():
+    assert not Permission("get", "nodes").is_granted_by({"verbs": ["*"]})

@@ -1,55 +1,86 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Measures what the launcher policy adds to the time in which a launcher pod is created.
+"""Measures what the launcher policy adds to the time in which a launcher pod is created, and what its alternatives add.
 
-The same pod is created on one API server under policies of several sizes and under none, in turns and in random
-order, so that other load on the machine affects all of them alike. Creations are dry runs: the server admits them like
-any other, but writes nothing to etcd, so that the policy's share of the time is larger than in reality.
+The same pod is created on one API server under policies of several sizes, with a webhook that only swaps one image, with
+``--kyverno`` under Kyverno's form of the policy, and under none, in turns and in random order, so that other load on the machine
+affects all of them alike. Creations are dry runs: the server admits them like any other, but writes nothing to etcd, so that
+the share of admission is larger than in reality.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from goals import Figure, show
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
 from endpoint import Endpoint
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, paths
 from local_cluster.fleet import Fleet
-from policy_server import PolicyServer, derived, digest, in_arena
+from local_cluster.kyverno import Kyverno
+from policy_server import KUBEVIRT, PolicyServer, derived, in_arena
+from webhooks import WEBHOOK, for_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 SIZES = (1, 50, 200)
 ROUNDS = 400
 WARM_UP = 20
+NONE = ""
+# What one pool and 200 pools may add.
+GOALS = {1: 1.0, 200: 2.0}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What acts on the pods of its arena."""
+
+    arena: str
+    name: str
+    pools: int
 
 
 def main() -> int:
-    """Measure, and print a table for the README."""
+    """Measure, and print tables for the README."""
     with LocalCluster.start("bench-admission", Fleet.plain(0), kubevirt=False, log=_note) as cluster:
         server = PolicyServer(cluster)
-        digests = {"": None}
-        for size in SIZES:
-            objects = derived(Table.of(read_dialect(OWN, _pools(size))))
-            server.install(objects, f"pools-{size}")
-            digests[f"pools-{size}"] = digest(objects)
-        server.settle()
-        pods = {arena: in_arena(cases.launcher_pod("gpu on containerDisk"), arena) for arena in digests}
-        creator = Creator(cluster)
-        for arena, pod in pods.items():
-            _check(creator.create(pod)[1], digests[arena])
-        seconds = _measure(creator, pods)
-    _print(seconds)
+        contenders = [Contender(f"pools-{size}", "the launcher policy", size) for size in SIZES]
+        for each in contenders:
+            server.install(derived(_table(each.pools)), each.arena)
+        if "--kyverno" in sys.argv[1:]:
+            Kyverno.install(cluster, log=_note)
+            for size in SIZES:
+                each = Contender(f"kyverno-{size}", "Kyverno", size)
+                server.install([kyverno_policy.derive(_table(size), KUBEVIRT)], each.arena)
+                contenders.append(each)
+        with _webhook(server, max(SIZES)) as arena:
+            contenders.append(Contender(arena, "a webhook that swaps one image", max(SIZES)))
+            server.settle()
+            pods = {each.arena: in_arena(cases.launcher_pod("gpu on containerDisk"), each.arena) for each in contenders}
+            pods[NONE] = cases.launcher_pod("gpu on containerDisk")
+            creator = Creator(cluster)
+            stock = _image(creator.create(pods[NONE])[1])
+            for each in contenders:
+                _await(creator, pods[each.arena], each, stock)
+            seconds = _measure(creator, pods)
+    _print(contenders, seconds)
     return 0
 
 
@@ -81,6 +112,35 @@ class Creator:
         return seconds, answer
 
 
+@contextmanager
+def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
+    """Let the API server call a webhook for the pods of an arena, whose name this yields."""
+    arena = "webhook"
+    images = [
+        f"{device}={pool['virtLauncherImage']}" for pool in _pools(pools) for device in pool["selector"]["deviceNames"]
+    ]
+    with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
+        program = Path(folder) / "swap"
+        go = [sys.executable, "-m", "local_cluster", "go", "-C", str(paths.CONTROL_PLANE), "build", "-o", str(program)]
+        subprocess.run([*go, "./swap"], check=True)
+        with subprocess.Popen([str(program), *images], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                shown = json.loads(process.stdout.readline())
+                client = {
+                    "url": shown["url"],
+                    "caBundle": base64.b64encode(shown["authority"].encode()).decode(),
+                }
+                server.put(WEBHOOK, WEBHOOK.object("test-swap", webhooks=[for_pods("swap", arena, client)]))
+                yield arena
+            finally:
+                process.terminate()
+
+
+def _table(pools: int) -> Table:
+    return Table.of(read_dialect(OWN, _pools(pools)))
+
+
 def _pools(count: int) -> list[dict[str, Any]]:
     """Pools of which only the last matches the pod, so that the policy examines all of them."""
     pools = [
@@ -99,11 +159,19 @@ def _pools(count: int) -> list[dict[str, Any]]:
     return pools
 
 
-def _check(answer: bytes, expected: str | None) -> None:
-    """Fail unless the expected policy (or none) acted on the pod: else the figures would mean nothing."""
-    actual = json.loads(answer)["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION)
-    if actual != expected:
-        raise RuntimeError(f"The pod came through policy {actual}, not {expected}.")
+def _image(answer: bytes) -> str:
+    containers = json.loads(answer)["spec"]["containers"]
+    return next(str(each["image"]) for each in containers if each["name"] == "compute")
+
+
+def _await(creator: Creator, pod: dict[str, Any], contender: Contender, stock: str) -> None:
+    """Wait until the pod gets the image of its pool: else the figures would mean nothing."""
+    expected = _pools(contender.pools)[-1]["virtLauncherImage"]
+    give_up = time.monotonic() + 60
+    while (image := _image(creator.create(pod)[1])) != expected:
+        if image != stock or time.monotonic() > give_up:
+            raise RuntimeError(f"The pod of {contender.arena} has the image {image}, not {expected}.")
+        time.sleep(0.1)
 
 
 def _measure(creator: Creator, pods: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
@@ -118,15 +186,37 @@ def _measure(creator: Creator, pods: dict[str, dict[str, Any]]) -> dict[str, lis
     return seconds
 
 
-def _print(seconds: dict[str, list[float]]) -> None:
-    base = seconds.pop("")
-    print(f"Medians of {ROUNDS} dry-run creations each; without a policy: {_ms(base)}.\n")
-    print("| pools in the policy | one creation | against none | added (median of the pairs) |")
-    print("|---:|---:|---:|---:|")
-    for arena, taken in seconds.items():
-        added = [one - other for one, other in zip(taken, base, strict=True)]
+def _print(contenders: Sequence[Contender], seconds: dict[str, list[float]]) -> None:
+    base = seconds[NONE]
+    print(f"Medians of {ROUNDS} dry-run creations each; with nothing that acts on pods: {_ms(base)}.\n")
+    print("| what acts on the pod | pools | one creation | against none | added (median of the pairs) |")
+    print("|---|---:|---:|---:|---:|")
+    added = {}
+    for each in contenders:
+        taken = seconds[each.arena]
+        pairs = [one - other for one, other in zip(taken, base, strict=True)]
+        added[each.name, each.pools] = statistics.median(pairs) * 1000
         ratio = statistics.median(taken) / statistics.median(base)
-        print(f"| {arena.removeprefix('pools-')} | {_ms(taken)} | {ratio:.2f} | {_ms(added)} |")
+        print(f"| {each.name} | {each.pools} | {_ms(taken)} | {ratio:.2f} | {_ms(pairs)} |")
+    ours = contenders[0].name
+    others = [key for key in added if key[0] != ours and key[1] == max(SIZES)]
+    show(
+        [
+            *(
+                Figure(f"added by a policy of {size} pool(s)", "no policy", added[ours, size], goal, " ms")
+                for size, goal in GOALS.items()
+            ),
+            *(
+                Figure(
+                    f"added by a policy of {pools} pools",
+                    f"added by {name}",
+                    added[ours, pools] / added[name, pools],
+                    1,
+                )
+                for name, pools in others
+            ),
+        ]
+    )
 
 
 def _ms(seconds: Sequence[float]) -> str:

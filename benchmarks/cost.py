@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -58,3 +59,9 @@ def in_turns(turns: int, *programs: Callable[[], Cost]) -> list[list[Cost]]:
 def median_seconds(costs: Sequence[Cost]) -> float:
     """Return the processor time of the run in the middle."""
     return statistics.median(cost.seconds for cost in costs)
+
+
+def exponent(points: Sequence[tuple[int, float]]) -> float:
+    """Return with which power of the size the time grows: the slope between the first and the last point, on logarithmic scales."""
+    (first, before), (last, after) = points[0], points[-1]
+    return math.log(after / before) / math.log(last / first)

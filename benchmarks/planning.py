@@ -10,10 +10,12 @@ turns. Times are processor time, the best of three.
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from cost import exponent
+from goals import Figure, show
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 NODES = (1_250, 5_000, 20_000)
 POOLS = (1, 10, 100)
+GOALS = {5_000: 1.0, 20_000: 4.0}
+MOST_EXPONENT = 1.1
 VMS = 100_000
 TURNS = 3
 
@@ -43,13 +47,29 @@ def main() -> int:
         passed, planned = _plan(nodes, pools)
         times[nodes, pools] = planned
         print(f"| {nodes:,} | {pools} | {passed:.2f} s | {planned:.2f} s | {planned / passed:.1f} |", flush=True)
-    by_nodes = _exponent([(nodes, times[nodes, POOLS[-1]]) for nodes in NODES])
-    by_pools = _exponent([(pools, times[NODES[1], pools]) for pools in POOLS])
+    by_nodes = exponent([(nodes, times[nodes, POOLS[-1]]) for nodes in NODES])
+    by_pools = exponent([(pools, times[NODES[1], pools]) for pools in POOLS])
     print(f"\nA plan grows with nodes to the power of {by_nodes:.2f}, with pools to the power of {by_pools:.2f}.\n")
     print(f"| pools | {VMS:,} VMs matched | each |\n|---:|---:|---:|")
     for pools in POOLS:
         seconds = _match(pools)
         print(f"| {pools} | {seconds:.2f} s | {1e6 * seconds / VMS:.1f} µs |", flush=True)
+    show(
+        [
+            *(
+                Figure(
+                    f"a plan of {nodes:,} nodes and {POOLS[-1]} pools",
+                    "one pass over the nodes",
+                    times[nodes, POOLS[-1]],
+                    goal,
+                    " s",
+                )
+                for nodes, goal in GOALS.items()
+            ),
+            Figure("power of the growth with nodes", "1", by_nodes, MOST_EXPONENT, ""),
+            Figure("power of the growth with pools", "1", by_pools, MOST_EXPONENT, ""),
+        ]
+    )
     return 0
 
 
@@ -95,12 +115,6 @@ def _timed(work: Callable[[], Any]) -> float:
     started = time.process_time()
     work()
     return time.process_time() - started
-
-
-def _exponent(points: list[tuple[int, float]]) -> float:
-    """The slope between the first and the last point, on logarithmic scales."""
-    (first, before), (last, after) = points[0], points[-1]
-    return math.log(after / before) / math.log(last / first)
 
 
 if __name__ == "__main__":

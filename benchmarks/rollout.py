@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 from cost import Cost, measured
+from goals import Figure, show
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, paths
@@ -105,6 +106,15 @@ def _report(
     print(f"| requests per moved node | {' | '.join(verbs)} |\n|---:|{'---:|' * len(verbs)}")
     counts = " | ".join(f"{count / moved:.1f}" for count in verbs.values())
     print(f"| {len(requests) / moved:.1f} | {counts} |\n", flush=True)
+    show(
+        [
+            Figure(
+                "requests per moved node", "3 patches, a deletion, what must be seen", len(requests) / moved, 12, ""
+            ),
+            Figure("the engine's own work", "stops and starts of handlers", work / seconds, 0.05, " of the time"),
+            Figure("memory", "", cost.megabytes, 150, " MB"),
+        ]
+    )
     _note(f"{seconds:.0f} s in all; a single restart took {single:.1f} s; {cost.seconds:.0f} s of the processor.")
     for kind, count in Counter(map(_kind, requests)).most_common(30):
         _note(f"{count:8} {kind}")

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from cost import Cost, in_turns, measured, median_seconds
+from goals import Figure, show
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
@@ -38,12 +39,12 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="virtpools-bench-") as name,
     ):
         folder = Path(name)
-        _no_op(cluster, folder)
-        _call(cluster, folder)
+        figures = [*_no_op(cluster, folder), _call(cluster, folder)]
+    show(figures)
     return 0
 
 
-def _no_op(cluster: LocalCluster, folder: Path) -> None:
+def _no_op(cluster: LocalCluster, folder: Path) -> list[Figure]:
     pools = [_pool(number) for number in range(POOLS)]
     ours = Account.make(cluster, "writer")
     # A k8s task patches whatever it is given, which the writer may not.
@@ -68,13 +69,16 @@ def _no_op(cluster: LocalCluster, folder: Path) -> None:
         (f"one `k8s` task for each of {len(objects)} objects", peer, by_peer),
     ):
         print(f"| {name} | {median_seconds(costs):.1f} s | {requests:.0f} | {max(c.megabytes for c in costs):.0f} MB |")
-    print(
-        f"\n`site` takes {median_seconds(site) / median_seconds(peer):.2f} times the processor time of the tasks.\n",
-        flush=True,
-    )
+    print(flush=True)
+    peers = f"one `k8s` task for each of {len(objects)} objects"
+    return [
+        Figure("`site` without changes", peers, median_seconds(site) / median_seconds(peer), 0.4),
+        Figure("`site` without changes", "", median_seconds(site), 2.5, " s"),
+        Figure("its requests", peers, asked / by_peer, 1),
+    ]
 
 
-def _call(cluster: LocalCluster, folder: Path) -> None:
+def _call(cluster: LocalCluster, folder: Path) -> Figure:
     """One call more of a module in a play that has such calls already."""
     reader = Account.make(cluster, "reader")
     named: dict[str, Any] = {
@@ -84,14 +88,17 @@ def _call(cluster: LocalCluster, folder: Path) -> None:
         },
     }
     print("| one call more of | processor time |\n|---|---:|")
+    costs = []
     for name, task in named.items():
         plays = [_written(folder / f"calls-{calls}.yml", [_play([task] * calls)]) for calls in (1, 1 + CALLS)]
         few, many = in_turns(
             TURNS, *[lambda play=play: measured([str(ANSIBLE_PLAYBOOK), str(play)], _to(reader)) for play in plays]
         )
-        print(f"| {name} | {(median_seconds(many) - median_seconds(few)) / CALLS:.2f} s |", flush=True)
+        costs.append((median_seconds(many) - median_seconds(few)) / CALLS)
+        print(f"| {name} | {costs[-1]:.2f} s |", flush=True)
     idle = [measured([sys.executable, "-c", "pass"]) for _turn in range(TURNS)]
     print(f"| `python -c pass` | {median_seconds(idle):.2f} s |", flush=True)
+    return Figure("one module call", "`python -c pass`", costs[0], 0.35, " s")
 
 
 def _pool(number: int) -> dict[str, Any]:

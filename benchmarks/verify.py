@@ -3,8 +3,9 @@
 
 """Measures the verification of thousands of VMs, compared with merely listing them, and with k8s_info and Jinja.
 
-The VMs are copies of those that run on a local cluster with the example pools. Each program is a process of its own;
-compared programs take turns. Times are processor time: the machine is shared, and none of the programs has to wait.
+The VMs are copies of those that run on a local cluster with the example pools. A verification is a task of a play, as users run it:
+what a play costs with it and without it. The programs that only list or parse are processes of their own. Compared programs take
+turns. Times are processor time: the machine is shared, and none of the programs has to wait.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from cost import Cost, in_turns, measured, median_seconds
+from cost import Cost, exponent, in_turns, measured, median_seconds
+from goals import Figure, show
 
 import playbooks
 from local_cluster import LocalCluster, paths
@@ -28,10 +31,22 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-MODULE = "ansible_collections.virtpools.kubevirt.plugins.modules.launcher_images_info"
+MODULE = "virtpools.kubevirt.launcher_images_info"
 
-COUNTS = (1_000, 10_000)
+COUNTS = (1_000, 10_000, 100_000)
+"""Numbers of VMs, each with how often a play verifies them: a short time is the mean of several."""
+REPEATED = {1_000: 4}
 TURNS = 3
+FEWER_TURNS = {100_000: 1}
+GOALS = {1_000: 1.3, 10_000: 1.15}
+DUMPED = 100_000
+DUMPED_KINDS = {
+    "cluster": (
+        "kubevirts,nodes,daemonsets,namespaces,configmaps,mutatingadmissionpolicies,mutatingadmissionpolicybindings",
+    ),
+    "handlers": ("pods", "-l", "kubevirt.io=virt-handler"),
+}
+MOST_MEGABYTES = 200
 PLAYBOOK_COUNT = 1_000
 """Few enough for the playbook with k8s_info to end within minutes."""
 PLAYBOOK_TURNS = 2
@@ -49,10 +64,22 @@ def main() -> int:
         with MultipliedApi(Account.make(cluster, "reader").kubeconfig, Path(folder)) as api:
             print("| VMs | JSON | listed and parsed | verified | ratio | peak memory: listed | verified |")
             print("|---:|---:|---:|---:|---:|---:|---:|")
-            for count in COUNTS:
-                _compare_with_listing(api, count, Path(folder))
+            rows = {count: _compare_with_listing(api, count, Path(folder)) for count in COUNTS}
+            times = [(count, row.seconds) for count, row in rows.items()]
+            print(f"\nFrom {COUNTS[0]:,} to {COUNTS[-1]:,} VMs the time grows to the power of {exponent(times):.2f}.\n")
+            dumped = _compare_with_parsing(cluster, api, Path(folder))
             print(f"\n| {PLAYBOOK_COUNT:,} VMs | processor time | peak memory |\n|---|---:|---:|")
             _compare_playbooks(api)
+    show(
+        [
+            *(
+                Figure(f"{n:,} VMs verified", "listing and parsing them", rows[n].ratio, goal)
+                for n, goal in GOALS.items()
+            ),
+            Figure(f"memory for {COUNTS[-1]:,} VMs", "a page", rows[COUNTS[-1]].megabytes, MOST_MEGABYTES, " MB"),
+            Figure(f"a dump of {DUMPED:,} VMs verified", "parsing it", dumped, 1.3),
+        ]
+    )
     return 0
 
 
@@ -75,25 +102,82 @@ def _prepare(cluster: LocalCluster) -> None:
     cluster.wait(running, 120, f"{started} VMs to run", interval=1)
 
 
-def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> None:
+@dataclass(frozen=True)
+class Row:
+    """What a verification of all VMs took."""
+
+    seconds: float
+    ratio: float
+    megabytes: float
+
+
+def _compare_with_listing(api: MultipliedApi, count: int, folder: Path) -> Row:
     size = api.multiply(count)
-    arguments = folder / "arguments.json"
-    arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": str(api.kubeconfig)}}), "utf-8")
-    listed, verified = in_turns(
-        TURNS,
+    times = REPEATED.get(count, 1)
+    listed, without, verified = in_turns(
+        FEWER_TURNS.get(count, TURNS),
         lambda: measured([sys.executable, str(HERE / "bare_list.py"), str(api.kubeconfig)]),
-        lambda: measured([sys.executable, "-m", MODULE, str(arguments)]),
+        lambda: _played(api.kubeconfig, folder),
+        lambda: _played(api.kubeconfig, folder, *[_verified(count)] * times),
     )
     assert json.loads(listed[0].output) == [count, count]
-    for cost in verified:
-        report = json.loads(cost.output)
-        assert report["healthy"], report["summary"]
-        assert report["verdicts"]["correct"] == count
-    ratio = median_seconds(verified) / median_seconds(listed)
+    row = _row(listed, without, verified, times)
     print(
-        f"| {count:,} | {size / 1e6:.0f} MB | {median_seconds(listed):.1f} s | {median_seconds(verified):.1f} s | {ratio:.1f} "
-        f"| {_megabytes(listed):.0f} MB | {_megabytes(verified):.0f} MB |",
+        f"| {count:,} | {size / 1e6:.0f} MB | {median_seconds(listed):.1f} s | {row.seconds:.1f} s | {row.ratio:.2f} "
+        f"| {_megabytes(listed):.0f} MB | {row.megabytes:.0f} MB |",
         flush=True,
+    )
+    return row
+
+
+def _compare_with_parsing(cluster: LocalCluster, api: MultipliedApi, folder: Path) -> float:
+    """Verify a dump of all VMs, as ``kubectl get -o json`` writes it, and return how much longer that takes than parsing it."""
+    size = api.multiply(DUMPED)
+    dump = folder / "dump"
+    dump.mkdir()
+    for number, (head, items) in enumerate(api.lists.values()):
+        with (dump / f"list-{number}.json").open("wb") as file:
+            file.write(json.dumps(head)[:-1].encode() + b', "items": [')
+            file.writelines(b"," * (index > 0) + item for index, item in enumerate(items))
+            file.write(b"]}")
+    for name, what in DUMPED_KINDS.items():
+        (dump / f"{name}.json").write_text(cluster.kubectl("get", *what, "-A", "-o", "json"), "utf-8")
+    api.multiply(1)  # their copies are in the files
+    parsed, without, verified = in_turns(
+        1,
+        lambda: measured([sys.executable, str(HERE / "bare_parse.py"), str(dump)]),
+        lambda: _played(api.kubeconfig, folder),
+        lambda: _played(api.kubeconfig, folder, _verified(DUMPED, dump=str(dump))),
+    )
+    row = _row(parsed, without, verified)
+    print(f"| a dump of {DUMPED:,} VMs | parsed | verified | ratio | peak memory: parsed | verified |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    print(
+        f"| {size / 1e6:.0f} MB | {median_seconds(parsed):.1f} s | {row.seconds:.1f} s | {row.ratio:.2f} "
+        f"| {_megabytes(parsed):.0f} MB | {row.megabytes:.0f} MB |",
+        flush=True,
+    )
+    return row.ratio
+
+
+def _row(peer: Sequence[Cost], without: Sequence[Cost], verified: Sequence[Cost], times: int = 1) -> Row:
+    seconds = (median_seconds(verified) - median_seconds(without)) / times
+    return Row(seconds, seconds / median_seconds(peer), _megabytes(verified))
+
+
+def _verified(count: int, **options: str) -> list[dict[str, Any]]:
+    """Return the tasks of a play that verifies this many VMs."""
+    right = "found.healthy and found.verdicts.correct == " + str(count)
+    return [{MODULE: options, "register": "found"}, {"ansible.builtin.assert": {"that": right}}]
+
+
+def _played(kubeconfig: Path, folder: Path, *parts: list[dict[str, Any]]) -> Cost:
+    """Run a play with these tasks, after another module of ours: what the first one imports is not counted twice."""
+    tasks = [{"virtpools.kubevirt.pool_info": {}}, *(task for part in parts for task in part)]
+    play = folder / "play.yml"
+    play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]), "utf-8")
+    return measured(
+        [str(ANSIBLE_PLAYBOOK), str(play)], {"KUBECONFIG": str(kubeconfig), "K8S_AUTH_KUBECONFIG": str(kubeconfig)}
     )
 
 

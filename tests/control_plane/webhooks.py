@@ -50,18 +50,24 @@ class Webhooks:
         """Return a webhook for the pods of an arena that answers with the patch that ``change`` returns for a pod."""
         _Handler.changes[f"/{name}"] = change
         host, port = self._server.server_address[:2]
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-        return {
-            "name": f"{name}.test.virtpools.io",
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": f"https://{host!s}:{port}/{name}", "caBundle": self._authority},
-            "failurePolicy": "Fail",
-            "objectSelector": {"matchLabels": {ARENA: arena}},
-            "reinvocationPolicy": reinvocation,
-            "rules": [rule],
-            "sideEffects": "None",
-            "timeoutSeconds": 5,
-        }
+        client = {"url": f"https://{host!s}:{port}/{name}", "caBundle": self._authority}
+        return for_pods(name, arena, client, reinvocation=reinvocation)
+
+
+def for_pods(name: str, arena: str, client: Object, *, reinvocation: str = "Never") -> Object:
+    """Return a webhook for the pods of an arena. ``client`` says where and how the API server reaches it."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    return {
+        "name": f"{name}.test.virtpools.io",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "failurePolicy": "Fail",
+        "objectSelector": {"matchLabels": {ARENA: arena}},
+        "reinvocationPolicy": reinvocation,
+        "rules": [rule],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+    }
 
 
 @contextmanager

@@ -162,12 +162,17 @@ func rules(operations []registration.OperationType, group string, versions []str
 	}}
 }
 
-// RegisterMutation serves a mutation and tells the API server of it.
-func (s *Server) RegisterMutation(ctx context.Context, client kubernetes.Interface, mutation Mutation) error {
+// ServeMutation serves a mutation, of which somebody else tells the API server.
+func (s *Server) ServeMutation(mutation Mutation) {
 	s.mux.HandleFunc(mutation.Path, s.review(func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		operations, err := mutation.Change(ctx, request)
 		return patched(answer(request, err), operations)
 	}))
+}
+
+// RegisterMutation serves a mutation and tells the API server of it.
+func (s *Server) RegisterMutation(ctx context.Context, client kubernetes.Interface, mutation Mutation) error {
+	s.ServeMutation(mutation)
 	url := s.base + mutation.Path
 	webhooks := []registration.MutatingWebhook{{
 		Name:                    mutation.Name,

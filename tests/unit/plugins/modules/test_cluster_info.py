@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 
 
@@ -27,3 +29,16 @@ def test_needs_no_kubevirt(run, world):
     for kubevirt in world.all(kinds.KUBEVIRT):
         world.drop(kinds.KUBEVIRT, kubevirt["metadata"]["name"], kubevirt["metadata"]["namespace"])
     assert run("cluster_info")["uid"]
+
+
+def test_python_looks_for_cycles_less_often_only_while_a_module_runs(run, world):
+    usual = gc.get_threshold()
+    during = []
+    world.before = lambda request: during.append(gc.get_threshold())
+    run("cluster_info")
+    assert during
+    assert min(during)[0] > 100 * usual[0]
+    assert gc.get_threshold() == usual
+    world.denied = {("get", "namespaces"), ("list", "kubevirts")}
+    assert run("pool_info")["failed"]
+    assert gc.get_threshold() == usual

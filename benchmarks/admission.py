@@ -208,12 +208,13 @@ def _print(contenders: Sequence[Contender], seconds: dict[str, list[float]]) -> 
             ),
             *(
                 Figure(
-                    f"added by a policy of {pools} pools",
+                    f"added by a policy of {size} pool(s)",
                     f"added by {name}",
-                    added[ours, pools] / added[name, pools],
+                    added[ours, size] / added[name, pools],
                     1,
                 )
                 for name, pools in others
+                for size in GOALS
             ),
         ]
     )

@@ -33,8 +33,8 @@ from scene import Scene
 from watcher import Watcher
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# How long handlers take to stop and to start.
-AGENT = "--stop-seconds 5 --start-seconds 5"
+# How long handlers take to stop and to start. A real one beats a second after its start, before it is Ready.
+AGENT = "--stop-seconds 5 --start-seconds 5 --heartbeat-delay 0s"
 
 
 def main() -> int:

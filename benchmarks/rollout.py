@@ -39,7 +39,9 @@ AGENT = "--stop-seconds 5 --start-seconds 5 --heartbeat-delay 0s"
 
 def main() -> int:
     """Measure, and print tables for the README."""
-    fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), int(sys.argv[1]))
+    nodes = int(sys.argv[1])
+    fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), nodes)
+    LocalCluster.patience = max(1, nodes / 200)  # its time limits are those of small clusters
     with LocalCluster.start("bench-rollout", fleet, agent=AGENT, log=_note) as cluster:
         scene = Scene(cluster)
         plain = fleet.groups[-1].names()[:3]  # no pool takes them

@@ -181,7 +181,7 @@ class Scene:
         """
         self.wait_until_settled()
         with ThreadPoolExecutor(1) as pool:
-            excluded = pool.submit(self.module, "primary_exclusion")
+            excluded = pool.submit(self.module, "primary_exclusion", settle_timeout=1800)
 
             def restarts() -> bool:
                 status = self.get("daemonset", "virt-handler")["status"]

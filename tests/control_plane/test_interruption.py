@@ -85,7 +85,6 @@ OFTEN = {
     "policy written",
     "history written",
     "all nodes in transit",
-    "first node handed on",
     "handler replaced",
 }
 KILLS = [

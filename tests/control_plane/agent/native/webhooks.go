@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	registration "k8s.io/api/admissionregistration/v1"
@@ -159,7 +160,7 @@ func (o *Operator) mapped(ctx context.Context) ([]Pool, error) {
 	return o.pools(ctx, kv)
 }
 
-// holdStatus keeps KubeVirt from being available while a DaemonSet of a pool is not, since virt-operator does not see these.
+// holdStatus keeps KubeVirt from being ready while a DaemonSet of a pool is not, since virt-operator does not see these.
 func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.AdmissionRequest) ([]webhook.Operation, error) {
 	object, before := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	if err := json.Unmarshal(request.Object.Raw, &object.Object); err != nil {
@@ -168,7 +169,7 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	if err := json.Unmarshal(request.OldObject.Raw, &before.Object); err != nil {
 		return nil, err
 	}
-	if !available(object) {
+	if !saysReady(object) {
 		o.keep(nil)
 		return nil, nil
 	}
@@ -179,7 +180,7 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	}
 	o.keep(object.DeepCopy())
 	o.queue.Add(o.namespace)
-	if err := unavailable(object, before); err != nil {
+	if err := unready(object, before, o.passedThrough(now)); err != nil {
 		return nil, err
 	}
 	return []webhook.Operation{{Op: "replace", Path: "/status", Value: object.Object["status"]}}, nil
@@ -191,24 +192,39 @@ func (o *Operator) keep(status *unstructured.Unstructured) {
 	o.held = status
 }
 
-func available(object *unstructured.Unstructured) bool {
+// saysReady tells whether a status says that all components are ready. During an upgrade KubeVirt is available, too, but progresses.
+func saysReady(object *unstructured.Unstructured) bool {
+	return conditionStatus(object, "Available") == "True" && conditionStatus(object, "Progressing") == "False"
+}
+
+func conditionStatus(object *unstructured.Unstructured, kind string) string {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, item := range conditions {
-		if condition, ok := item.(map[string]any); ok && condition["type"] == "Available" {
-			return condition["status"] == "True"
+		if condition, ok := item.(map[string]any); ok && condition["type"] == kind {
+			status, _ := condition["status"].(string)
+			return status
 		}
 	}
-	return false
+	return ""
 }
 
-// observed are the parts of the status that virt-operator writes only once everything is ready.
-var observed = []string{
-	"observedGeneration", "observedKubeVirtVersion", "observedKubeVirtRegistry", "observedDeploymentID", "observedDeploymentConfig", "phase",
-}
+var (
+	// deployed are the parts of the status that virt-operator writes once its pass has come to its end, ready or not.
+	deployed = []string{"observedKubeVirtVersion", "observedKubeVirtRegistry", "observedDeploymentID", "observedDeploymentConfig"}
+	// settled are those that it writes only once everything is ready.
+	settled = []string{"observedGeneration", "phase"}
+)
 
-// unavailable makes of a status what virt-operator writes while something is not ready.
-func unavailable(object, before *unstructured.Unstructured) error {
-	for _, field := range observed {
+// unready makes of a status what virt-operator writes while something is not ready.
+//
+// An upgrade ends with the end of the pass. If the way of upgrades does not come by the pools, it must not wait for them: they get
+// the new version only in the next pass, which is an ordinary one.
+func unready(object, before *unstructured.Unstructured, passed bool) error {
+	held := settled
+	if !passed {
+		held = slices.Concat(settled, deployed)
+	}
+	for _, field := range held {
 		value, found, err := unstructured.NestedFieldCopy(before.Object, "status", field)
 		if err != nil {
 			return err

@@ -89,8 +89,8 @@ class NativePlan:
 
     @property
     def settling(self) -> bool:
-        """Whether virt-operator has not rolled out yet what was written."""
-        return bool(self.rollout.stale or self.rollout.unfinished)
+        """Whether what was written has not been rolled out yet, or a node that got another label has not its one handler."""
+        return self.rollout.problem is not None
 
     @property
     def pending(self) -> bool:
@@ -475,10 +475,12 @@ def _what_happens(planned: NativePlan) -> t.Iterator[Finding]:
     build, moves = planned.build, planned.moves()
     if planned.steps:
         yield note("native_restarts", f"{build.restarts}; VMs keep running. Native mode cannot keep its pace.")
-    if planned.steps and moves:
+    # A node that has its handler beside another only loses that one.
+    changing = [node for node, (now, then) in moves.items() if not {*then} <= {*now}]
+    if planned.steps and changing:
         yield warning(
             "native_window",
-            f"{len(moves)} node(s) change their handler, and virt-operator decides when ({listed(moves)}). {build.window}",
+            f"{len(changing)} node(s) change their handler, and virt-operator decides when ({listed(changing)}). {build.window}",
         )
     if planned.steps and planned.snapshot.migrations:
         yield warning(

@@ -128,6 +128,10 @@ class TestPlan:
         assert text.startswith(f"virtpools_{option}")
         assert "cannot be kept in native mode" in text
 
+    def test_the_refusal_of_waves_says_what_to_do_instead(self, run, build):
+        (text,) = run("plan_info", mode="native", pools=[pool(build)], waves=[{"match": {"hw": "gpu"}}])["errors"]
+        assert "label the nodes wave by wave and run site after each" in text
+
     def test_of_a_removal_names_the_vms(self, run, pooled, build):
         vm(pooled, build)
         found = run("plan_info", remove_pools="all", vms=True)
@@ -205,6 +209,9 @@ class TestVerify:
         found = run("launcher_images_info", fail_on="none")
         assert {"native_nodes_wrong", "two_handlers"} <= set(found["problems"])
         assert not run("pool_info")["healthy"]
+        planned = run("plan_info", pools=[pool(build)])
+        assert planned["changes"][1:] == [f"Node n{number}: gpu and primary -> gpu" for number in (1, 2)]
+        assert "native_window" not in codes(planned), "these nodes have their handler all the time"
         before = copy.deepcopy(kubevirt(pooled)["spec"])
         native(run, build)
         assert [len(pooled.pods(f"n{number}")) for number in range(1, 6)] == [1] * 5

@@ -172,7 +172,9 @@ class TestLabels:
         found = run("plan_info", mode="auto", pools=[pool(build)])
         assert (found["pending"], found["changes"]) == (True, ["Node n4: primary -> gpu"])
         (waits,) = [line for line in found["text"] if "have their one Ready handler" in line]
-        assert waits.startswith("virt-operator has not finished: 1 node(s) do not have their one Ready handler yet: n4.")
+        assert waits.startswith(
+            "virt-operator has not finished: 1 node(s) do not have their one Ready handler yet: n4."
+        )
         before = kubevirt(world)["metadata"]["generation"]
         found = native(run, build)
         assert (found["changed"], found["done"], found["changes"]) == (False, True, [])

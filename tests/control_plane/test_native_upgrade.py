@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""An upgrade of KubeVirt on the build that forgets its pools in upgrades: who notices, and what repairs it.
+
+virt-operator is upgraded for real; what the build makes of its pools meanwhile is played by the agent. The tests run in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from full_dump import ours
+
+from local_cluster import Fleet, Nodes, kubevirt, programs
+from native_scene import B, NativeScene
+from scene import NAMESPACE, Object
+from watcher import Watcher
+
+FROM, TO = programs.EARLIER, programs.KUBEVIRT
+FLEET = Fleet.of(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
+ALONE = {"gpu-00": ["virt-handler-gpu"], "plain-00": ["virt-handler"]}
+# The images stay those of before: nothing but the touch is to repair the cluster.
+OLD = {"virtpools_allow_skew": True}
+
+
+class Story(NativeScene):
+    """A cluster whose KubeVirt is upgraded."""
+
+    def pools(self) -> list[Object]:
+        """Return the list with images of the earlier version."""
+        return [self.pool("gpu", version=FROM)]
+
+    def versions(self) -> tuple[str, str]:
+        """Return the version that is deployed and the one that is to be."""
+        status = self.kubevirt()["status"]
+        return status["observedKubeVirtVersion"], status["targetKubeVirtVersion"]
+
+    def upgrade(self) -> None:
+        """Begin the upgrade as a user does; the primary's new handler on its own node does not get Ready for the time being."""
+        self.knob("plain-00", "never-ready/virt-handler")
+        manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+        new = [f"{kubevirt.IMAGES}/virt-handler:{TO}"]
+        self.cluster.wait(lambda: self.handlers().get("plain-00") == new, 120, "the new virt-handler")
+
+    def finish_upgrade(self) -> None:
+        """Let the new handlers get Ready and wait for the end of the upgrade, and of what virt-operator does after it."""
+        self.knob("plain-00", None)
+        self.cluster.wait(lambda: self.versions() == (TO, TO), 120, "the upgrade")
+        self.wait_until_settled()
+
+    def affinity(self) -> Object | None:
+        """Return where the primary may run, beyond its nodeSelector."""
+        affinity: Object | None = self.get("daemonset", "virt-handler")["spec"]["template"]["spec"].get("affinity")
+        return affinity
+
+
+@pytest.fixture(scope="module")
+def story(start_cluster: Any) -> Story:
+    story = Story(B, start_cluster(FLEET, native=B.name, kubevirt=FROM))
+    story.wait_until_settled()
+    return story
+
+
+@pytest.fixture(scope="module", autouse=True)
+def before(story: Story) -> Object:
+    """Return KubeVirt's spec before there were pools."""
+    spec: Object = story.kubevirt()["spec"]
+    return spec
+
+
+def test_the_check_before_the_upgrade_warns_of_it(story: Story) -> None:
+    story.play("site", story.pools()).succeeded()
+    assert "accelerator" in str(story.affinity())
+    found = story.module("upgrade_info", version=TO)
+    (warning,) = [each for each in found["findings"] if each["code"] == "native_upgrade"]
+    assert "every pool node gets a second handler, until a run of site" in warning["message"]
+
+
+def test_a_plan_and_a_run_in_the_middle_are_refused(story: Story) -> None:
+    with Watcher(story.cluster) as watcher:
+        story.upgrade()
+        assert story.versions() == (FROM, TO)
+        with story.no_writes():
+            for playbook in ("plan", "site"):
+                said = story.play(playbook, story.pools(), **OLD).refused()
+                assert f"is being upgraded from {FROM} to {TO}; wait until that is done, then run again." in said
+        story.finish_upgrade()
+        watcher.stop()
+    assert watcher.crowded == ["gpu-00"]
+    assert watcher.without_ready_handler == []
+
+
+def test_after_it_the_pool_has_the_new_version_and_its_nodes_a_second_handler(story: Story) -> None:
+    """What the warning says is true of the build, as far as the agent plays it well, and nothing heals by itself."""
+    made = story.get("daemonset", "virt-handler-gpu")
+    assert made["metadata"]["annotations"]["kubevirt.io/install-strategy-version"] == TO
+    assert "accelerator" not in str(story.affinity())
+    stock, own = f"{kubevirt.IMAGES}/virt-handler:{TO}", story.pools()[0]["virtHandlerImage"]
+    assert sorted(story.handlers()["gpu-00"]) == sorted([stock, own])
+    assert story.handlers()["plain-00"] == [stock]
+
+
+def test_verify_and_plan_name_the_nodes(story: Story) -> None:
+    with story.no_writes():
+        said = story.play("verify").refused()
+        assert "virt-operator's DaemonSets select other nodes than the pools ask for: gpu-00; run site" in said
+        run = story.play("plan", story.pools(), **OLD).succeeded()
+    text = "\n".join(run.plan["text"])
+    assert "Node gpu-00: gpu and primary -> gpu" in text
+    assert "VirtpoolsTouch, which means nothing, on and off again" in text
+    assert "native_window" not in [each["code"] for each in run.plan["findings"]]
+    assert story.findings().keys() >= {"native_nodes_wrong", "two_handlers"}
+
+
+def test_site_repairs_it_by_the_touch(story: Story) -> None:
+    spec = story.kubevirt()["spec"]
+    with Watcher(story.cluster) as watcher:
+        story.play("site", story.pools(), **OLD).succeeded()
+        watcher.stop()
+    assert (watcher.handlers, watcher.without_ready_handler) == (ALONE, [])
+    # The pool's own handler was there all the time, and the primary's restart is not the pool node's.
+    assert {start.node for start in watcher.starts} == {"plain-00"}
+    assert story.kubevirt()["spec"] == spec
+    story.play("verify").succeeded()
+    story.again(story.pools(), **OLD)
+
+
+def test_after_remove_kubevirt_is_as_it_was(story: Story, before: Object) -> None:
+    story.play("remove", virtpools_remove="all").succeeded()
+    story.wait_until_settled()
+    assert (story.names(), story.affinity()) == (["virt-handler"], None)
+    assert story.kubevirt()["spec"] == before
+    assert sorted(story.handler_pods()) == ["gpu-00", "plain-00"]
+    assert ours(story.cluster) == []

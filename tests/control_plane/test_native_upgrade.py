@@ -105,7 +105,7 @@ def test_after_it_the_pool_has_the_new_version_and_its_nodes_a_second_handler(st
 
 def test_verify_and_plan_name_the_nodes(story: Story) -> None:
     with story.no_writes():
-        said = story.play("verify").refused()
+        said = story.play("verify", **OLD).refused()
         assert "virt-operator's DaemonSets select other nodes than the pools ask for: gpu-00; run site" in said
         run = story.play("plan", story.pools(), **OLD).succeeded()
     text = "\n".join(run.plan["text"])
@@ -124,7 +124,7 @@ def test_site_repairs_it_by_the_touch(story: Story) -> None:
     # The pool's own handler was there all the time, and the primary's restart is not the pool node's.
     assert {start.node for start in watcher.starts} == {"plain-00"}
     assert story.kubevirt()["spec"] == spec
-    story.play("verify").succeeded()
+    story.play("verify", **OLD).succeeded()
     story.again(story.pools(), **OLD)
 
 

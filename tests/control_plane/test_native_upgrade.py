@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""An upgrade of KubeVirt on the build that forgets its pools in upgrades: who notices, and what repairs it.
+"""An upgrade of KubeVirt on the build that forgets its pools in upgrades: who notices, what ends it, and what repairs the rest.
 
-virt-operator is upgraded for real; what the build makes of its pools meanwhile is played by the agent. The tests run in order.
+virt-operator is upgraded for real, and waits for real for pods of the former version. What the build makes of its pools
+meanwhile is played by the agent. The tests run in order.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from watcher import Watcher
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 FLEET = Fleet.of(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
+OPERATED = "app.kubernetes.io/managed-by"
 ALONE = {"gpu-00": ["virt-handler-gpu"], "plain-00": ["virt-handler"]}
 # The images stay those of before: nothing but the touch is to repair the cluster.
 OLD = {"virtpools_allow_skew": True}
@@ -38,23 +41,40 @@ class Story(NativeScene):
         return status["observedKubeVirtVersion"], status["targetKubeVirtVersion"]
 
     def upgrade(self) -> None:
-        """Begin the upgrade as a user does; the primary's new handler on its own node does not get Ready for the time being."""
-        self.knob("plain-00", "never-ready/virt-handler")
+        """Begin the upgrade as a user does, and wait until nothing of it is left to do but what concerns the pool."""
         manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
-        new = [f"{kubevirt.IMAGES}/virt-handler:{TO}"]
-        self.cluster.wait(lambda: self.handlers().get("plain-00") == new, 120, "the new virt-handler")
+        self.cluster.wait(self._renewed, 180, "everything to be new but the pool", interval=0.5)
 
-    def finish_upgrade(self) -> None:
-        """Let the new handlers get Ready and wait for the end of the upgrade, and of what virt-operator does after it."""
-        self.knob("plain-00", None)
-        self.cluster.wait(lambda: self.versions() == (TO, TO), 120, "the upgrade")
-        self.wait_until_settled()
+    def _renewed(self) -> bool:
+        """Return whether each node has a Ready primary of the new version, and all of KubeVirt's Deployments are rolled out."""
+        new = {"kubevirt.io/install-strategy-version": TO}
+        sets = [
+            self.get("daemonset", "virt-handler"),
+            *self.get("deployments", "-l", f"{OPERATED}=virt-operator")["items"],
+        ]
+        return all(new.items() <= each["metadata"]["annotations"].items() and _rolled_out(each) for each in sets)
+
+    def two_handlers(self) -> bool:
+        """Return whether the node of the pool has a Ready handler of the pool, and one of the primary."""
+        sets = [self.get("daemonset", name) for name in self.names()]
+        return len(self.handlers()["gpu-00"]) == 2 == len(sets) and all(map(_rolled_out, sets))
 
     def affinity(self) -> Object | None:
         """Return where the primary may run, beyond its nodeSelector."""
         affinity: Object | None = self.get("daemonset", "virt-handler")["spec"]["template"]["spec"].get("affinity")
         return affinity
+
+
+def _rolled_out(owner: Object) -> bool:
+    """Return whether all pods of a DaemonSet or Deployment are new and Ready."""
+    status, generation = owner["status"], owner["metadata"]["generation"]
+    wanted, updated, ready = (
+        (status.get("desiredNumberScheduled"), status.get("updatedNumberScheduled"), status.get("numberReady"))
+        if owner["kind"] == "DaemonSet"
+        else (owner["spec"]["replicas"], status.get("updatedReplicas"), status.get("readyReplicas"))
+    )
+    return bool(status.get("observedGeneration") == generation and wanted and wanted == updated == ready)
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +95,34 @@ def test_the_check_before_the_upgrade_warns_of_it(story: Story) -> None:
     story.play("site", story.pools()).succeeded()
     assert "accelerator" in str(story.affinity())
     found = story.module("upgrade_info", version=TO)
-    (warning,) = [each for each in found["findings"] if each["code"] == "native_upgrade"]
-    assert "every pool node gets a second handler, until a run of site" in warning["message"]
+    (warning,) = [each["message"] for each in found["findings"] if each["code"] == "native_upgrade"]
+    assert "an upgrade does not end while there are pools" in warning
+    assert "every pool node gets a second handler, until a run of site" in warning
+    assert found["verdict"] == "prepare"
 
 
-def test_a_plan_and_a_run_in_the_middle_are_refused(story: Story) -> None:
+def test_it_does_not_end_and_every_run_is_refused_with_the_command_that_ends_it(story: Story) -> None:
     with Watcher(story.cluster) as watcher:
         story.upgrade()
-        assert story.versions() == (FROM, TO)
         with story.no_writes():
             for playbook in ("plan", "site"):
                 said = story.play(playbook, story.pools(), **OLD).refused()
                 assert f"is being upgraded from {FROM} to {TO}; wait until that is done, then run again." in said
-        story.finish_upgrade()
+                assert (
+                    f"virt-operator waits for the handlers of pool gpu to be of {TO}, and renews them only after it"
+                    in said
+                )
+        assert watcher.handlers["gpu-00"] == ["virt-handler", "virt-handler-gpu"]
+        assert story.versions() == (FROM, TO), "it would have ended long ago"
+        command = re.search(r"kubectl (delete daemonset [^.]*\.io/handler-pool)\.", said)
+        assert command is not None, said
+        story.cluster.kubectl(*command[1].split())
+        story.cluster.wait(lambda: story.versions() == (TO, TO), 60, "the upgrade to end")
+        story.cluster.wait(story.two_handlers, 60, "virt-operator to make the pool again")
+        story.wait_until_settled()
         watcher.stop()
-    assert watcher.crowded == ["gpu-00"]
+    # The pool's node had a handler all the time.
+    assert "gpu-00" not in watcher.gaps()
     assert watcher.without_ready_handler == []
 
 

@@ -357,35 +357,28 @@ func conditions(available, progressing string) []any {
 	return []any{object{"type": "Available", "status": available}, object{"type": "Progressing", "status": progressing}}
 }
 
-func TestAnUpgradeEndsBeforeThePoolsHaveTheNewVersion(t *testing.T) {
+func (w *world) finished(status object) {
+	status["conditions"], status["observedKubeVirtVersion"] = conditions("True", "False"), "v1.9.1"
+}
+
+func TestAnUpgradeIsNotOverWhileAPoolHasHandlersOfTheFormerVersion(t *testing.T) {
 	w := newWorld(t, b, []any{b.Gate}, named("gpu", "h:1"))
 	w.pass()
 	w.run("virt-handler-gpu", 1, 1)
 	w.must(w.operator.sync(t.Context(), ""))
 	w.upgrade()
 	during := w.status(func(status object) { status["conditions"] = conditions("True", "True") })
-	equal(t, "conditions in the upgrade", during["conditions"], any(conditions("True", "True")))
+	equal(t, "conditions in the upgrade are virt-operator's own", during["conditions"], any(conditions("True", "True")))
 	w.renew()
 	w.must(w.operator.sync(t.Context(), ""))
-	after := w.status(func(status object) {
-		status["conditions"], status["observedKubeVirtVersion"] = conditions("True", "False"), "v1.9.1"
-		status["observedGeneration"] = int64(3)
-	})
-	equal(t, "the upgrade has ended", after["observedKubeVirtVersion"], "v1.9.1")
-	equal(t, "but not all is ready", conditionStatus(&unstructured.Unstructured{Object: object{"status": after}}, "Available"), "False")
-	equal(t, "nor observed", after["observedGeneration"], nil)
-}
-
-func TestWhatIsUnreadyIsHeldBackUntilThePassHasEnded(t *testing.T) {
-	w := newWorld(t, b, []any{b.Gate}, named("gpu", "h:1"))
-	after := w.status(func(status object) {
-		status["conditions"], status["observedDeploymentID"] = conditions("True", "False"), "id"
-	})
-	equal(t, "no pass yet", after["observedDeploymentID"], nil)
+	held := w.status(w.finished)
+	equal(t, "version", held["observedKubeVirtVersion"], "v1.9.0")
+	equal(t, "available", conditionStatus(&unstructured.Unstructured{Object: object{"status": held}}, "Available"), "False")
+	w.must(w.client.AppsV1().DaemonSets("kubevirt").Delete(t.Context(), "virt-handler-gpu", metav1.DeleteOptions{}))
 	w.must(w.operator.sync(t.Context(), ""))
-	after = w.status(func(status object) {
-		status["conditions"], status["observedDeploymentID"] = conditions("True", "False"), "id"
-	})
-	equal(t, "no handler of the pool yet", after["observedDeploymentID"], "id")
-	equal(t, "available", conditionStatus(&unstructured.Unstructured{Object: object{"status": after}}, "Available"), "False")
+	equal(t, "nothing makes it again in the upgrade", len(w.sets()), 1)
+	equal(t, "version once it is deleted", w.status(w.finished)["observedKubeVirtVersion"], "v1.9.1")
+	w.setStatus("observedKubeVirtVersion", "v1.9.1")
+	w.pass()
+	equal(t, "it is made again after the upgrade", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	registration "k8s.io/api/admissionregistration/v1"
@@ -180,7 +179,7 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	}
 	o.keep(object.DeepCopy())
 	o.queue.Add(o.namespace)
-	if err := unready(object, before, o.passedThrough(now)); err != nil {
+	if err := unready(object, before); err != nil {
 		return nil, err
 	}
 	return []webhook.Operation{{Op: "replace", Path: "/status", Value: object.Object["status"]}}, nil
@@ -208,23 +207,14 @@ func conditionStatus(object *unstructured.Unstructured, kind string) string {
 	return ""
 }
 
-var (
-	// deployed are the parts of the status that virt-operator writes once its pass has come to its end, ready or not.
-	deployed = []string{"observedKubeVirtVersion", "observedKubeVirtRegistry", "observedDeploymentID", "observedDeploymentConfig"}
-	// settled are those that it writes only once everything is ready.
-	settled = []string{"observedGeneration", "phase"}
-)
+// observed are the parts of the status that virt-operator writes only once everything is ready.
+var observed = []string{
+	"observedGeneration", "observedKubeVirtVersion", "observedKubeVirtRegistry", "observedDeploymentID", "observedDeploymentConfig", "phase",
+}
 
 // unready makes of a status what virt-operator writes while something is not ready.
-//
-// An upgrade ends with the end of the pass. If the way of upgrades does not come by the pools, it must not wait for them: they get
-// the new version only in the next pass, which is an ordinary one.
-func unready(object, before *unstructured.Unstructured, passed bool) error {
-	held := settled
-	if !passed {
-		held = slices.Concat(settled, deployed)
-	}
-	for _, field := range held {
+func unready(object, before *unstructured.Unstructured) error {
+	for _, field := range observed {
 		value, found, err := unstructured.NestedFieldCopy(before.Object, "status", field)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ One cluster for each build; the tests run in order. What builds do is played by 
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -226,14 +227,19 @@ def test_each_wave_is_a_label_and_a_run_that_waits_and_writes_nothing_to_kubevir
         plan = story.play("plan", story.pools()).succeeded().plan
         (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
         assert waits.endswith("1 node(s) do not have their one Ready handler yet: gpu-01. The run waits for it.")
-        running = story.start_site(story.pools())
+        running = story.start_site(story.pools(), __handler_pools_round=2)
         lease = ("get", "lease", "-n", story.namespace, "virtpools", "--ignore-not-found", "-o", "name")
         story.cluster.wait(lambda: story.cluster.kubectl(*lease), 60, "the run to begin")
+        time.sleep(10)  # some rounds of the wait
         assert watcher.without_ready_handler == ["gpu-01"]
         story.knob("gpu-01", None)
         run = running.wait().succeeded()
         watcher.stop()
     assert (run.changed, watcher.without_ready_handler) == (0, [])
+    first, *_, last = [task.result for task in run.results_of("virtpools.kubevirt.native_pools")]
+    assert (first["done"], last["done"]) == (False, True)
+    assert first["text"][-1].startswith("Still waiting: ")
+    assert "gpu-01" in first["text"][-1]
     assert [(start.node, start.daemonset) for start in watcher.starts] == [("gpu-01", "virt-handler-gpu")]
     second_wave = story.handler_pods()
     assert {node for node, uid in second_wave.items() if uid != first_wave[node]} == {"gpu-01"}

@@ -8,20 +8,18 @@ One cluster for each build; the tests run in order. What builds do is played by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
 from typing import Any
 
 import pytest
-from full_dump import differences, dump, ours
+from full_dump import differences, ours
 
-import playbooks
 from local_cluster import Fleet, Nodes
 from local_cluster.kubevirt import works
-from playbooks import Run
-from scene import Object, Scene
+from native_scene import DEVICE, A, B, C, NativeScene, only_on
+from scene import Object
 from watcher import Watcher
 
-DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 VMS = "team-a"
 FLEET = Fleet.of(
     Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "4"}),
@@ -29,27 +27,7 @@ FLEET = Fleet.of(
     Nodes(name="plain-00", labels={"tier": "gold"}),
 )
 STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
-QUICK = {"virtpools_mode": "native", "virtpools_settle_timeout": 300}
-
-
-@dataclass(frozen=True)
-class Build:
-    """What stories must know of a build. ``labelled``: what names the pool of a launcher pod; ``forgotten``: containers of a pool's
-    handler that keep the stock image."""
-
-    name: str
-    labelled: str
-    selectors: dict[str, Object]
-    forgotten: bool = False
-
-
-BY_VM = {"gpu": {"deviceNames": [DEVICE]}, "edge": {"vmLabels": {"matchLabels": {"site": "edge"}}}}
-BY_NODES = {name: {"matchNodeSelector": True} for name in BY_VM}
-BUILDS = (
-    Build("additionalVirtHandlers", "kubevirt.io/handler-pool", BY_NODES),
-    Build("virtHandlerPools", "kubevirt.io/handler-pool", BY_VM),
-    Build("WorkerPool", "kubevirt.io/worker-pool", BY_VM, forgotten=True),
-)
+BUILDS = (A, B, C)
 
 # The pool of each VM by its device, its label, and its nodeSelector; none for KubeVirt's own launcher image.
 POOL_OF = {
@@ -82,36 +60,8 @@ MACHINES = [
 ]
 
 
-class Story(Scene):
-    """A cluster of one build, and what its user does and sees."""
-
-    def __init__(self, build: Build, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.build = build
-
-    def pool(self, name: str, tag: str = "", **fields: Any) -> Object:
-        """Return a pool in our own form, as far as the build can say it."""
-        return {
-            "name": name,
-            "nodeSelector": {"accelerator": name},
-            "virtHandlerImage": f"registry.example/virt-handler:v1.9.0-{name}{tag}",
-            "virtLauncherImage": f"registry.example/virt-launcher:v1.9.0-{name}{tag}",
-            "selector": self.build.selectors[name],
-            "unmatched": "allow",
-            **fields,
-        }
-
-    def pools(self) -> list[Object]:
-        return [self.pool("gpu"), self.pool("edge")]
-
-    def play(self, playbook: str, pools: list[Object] | None = None, *arguments: str, **variables: Any) -> Run:
-        return playbooks.run(playbook, self.writer.kubeconfig, pools, *arguments, **{**QUICK, **variables})
-
-    def again(self, pools: list[Object], **variables: Any) -> None:
-        """Run site once more, which must write nothing."""
-        with self.no_writes():
-            run = self.play("site", pools, **variables).succeeded()
-        assert run.changed == 0, str(run)
+class Story(NativeScene):
+    """A cluster of one build, with VMs."""
 
     def start_vms(self) -> None:
         # An additionalVirtHandlers build has restarted virt-api.
@@ -141,14 +91,10 @@ class Story(Scene):
             each["name"]: each["image"] for place in ("initContainers", "containers") for each in pod["spec"][place]
         }
 
-    def names(self) -> list[str]:
-        """Return the names of all DaemonSets of handlers."""
-        return sorted(each["metadata"]["name"] for each in self.get("daemonsets")["items"])
-
     def _start_and_kill(self, **variables: Any) -> None:
         """Start site, and kill it while virt-operator takes the native pools down."""
-        running = playbooks.start("site", self.writer.kubeconfig, self.pools(), **{**QUICK, **variables})
-        self.cluster.wait(lambda: not self.kubevirt()["spec"].get(ONE), 120, "the list to be taken away")
+        running = self.start_site(self.pools(), **variables)
+        self.cluster.wait(lambda: not self.kubevirt()["spec"].get(ONE.name), 120, "the list to be taken away")
         running.kill_all()
 
     def moved(self, *, killed_first: bool = False, **variables: Any) -> Watcher:
@@ -172,14 +118,8 @@ class Story(Scene):
         self.patch("kubevirt/kubevirt", merge={"metadata": {"annotations": {"agent.virtpools.io/refuse": said}}})
 
 
-ONE = "virtHandlerPools"
+ONE = B
 """The build of stories of which one is enough: what differs between builds has unit tests on all."""
-
-
-def only_on(story: Story, *builds: str) -> None:
-    """Skip the test on other builds than these."""
-    if story.build.name not in builds:
-        pytest.skip(f"told on {' and '.join(builds)} only")
 
 
 def machines(story: Story) -> dict[str, str]:
@@ -197,16 +137,7 @@ def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
 @pytest.fixture(scope="module", autouse=True)
 def before(story: Story) -> dict[str, Object]:
     """Return the cluster as it was before it had pools."""
-    return state(story)
-
-
-def state(story: Story) -> dict[str, Object]:
-    """Return everything in the cluster, without the former templates of Deployments that Kubernetes keeps and counts."""
-    objects = {key: obj for key, obj in dump(story.cluster).items() if not key.startswith("replicasets.apps ")}
-    for obj in objects.values():
-        if obj["kind"] == "Deployment":
-            obj["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
-    return objects
+    return story.state()
 
 
 def test_check_mode_says_what_would_be_done_and_writes_nothing(story: Story, before: dict[str, Object]) -> None:
@@ -216,7 +147,7 @@ def test_check_mode_says_what_would_be_done_and_writes_nothing(story: Story, bef
     changes = "\n".join(run.changes)
     assert "Node gpu-00: primary -> gpu" in changes
     assert "Node edge-00: primary -> edge" in changes
-    assert state(story) == before
+    assert story.state() == before
 
 
 def several(story: Story) -> Object:
@@ -250,7 +181,7 @@ def _write(story: Story, pools: list[Object] | None, gates: list[str] | None) ->
 
 
 def test_what_the_webhook_of_the_build_says_is_said_before_anything_is_written(story: Story) -> None:
-    only_on(story, ONE, "WorkerPool")  # additionalVirtHandlers has none
+    only_on(story, ONE, C)  # additionalVirtHandlers has none
     story.refusing("no pools on Mondays")
     try:
         marker = story.cluster.audit_marker()
@@ -276,6 +207,53 @@ def test_site_brings_the_pools_and_a_second_run_writes_nothing(story: Story) -> 
     assert images["virt-handler"] == "registry.example/virt-handler:v1.9.0-gpu"
     assert images["virt-launcher"] == (STOCK if story.build.forgotten else "registry.example/virt-launcher:v1.9.0-gpu")
     story.again(story.pools())
+
+
+def _label(story: Story, node: str, change: str) -> None:
+    """Label a node as its user does; ``accelerator-`` takes the label away."""
+    story.cluster.kubectl("label", "node", node, change)
+
+
+def test_each_wave_is_a_label_and_a_run_that_waits_and_writes_nothing_to_kubevirt(story: Story) -> None:
+    only_on(story, ONE)
+    generation = story.kubevirt()["metadata"]["generation"]
+    _label(story, "gpu-01", "accelerator-")
+    story.play("site", story.pools()).succeeded()
+    first_wave = story.handler_pods()
+    with Watcher(story.cluster) as watcher:
+        story.knob("gpu-01", "never-ready/virt-handler-gpu")
+        _label(story, "gpu-01", "accelerator=gpu")
+        story.cluster.wait(lambda: watcher.handlers["gpu-01"] == ["virt-handler-gpu"], 30, "the label to move the node")
+        plan = story.play("plan", story.pools()).succeeded().plan
+        (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
+        assert waits.endswith("1 node(s) do not have their one Ready handler yet: gpu-01. The run waits for it.")
+        running = story.start_site(story.pools(), __handler_pools_round=2)
+        lease = ("get", "lease", "-n", story.namespace, "virtpools", "--ignore-not-found", "-o", "name")
+        story.cluster.wait(lambda: story.cluster.kubectl(*lease), 60, "the run to begin")
+        time.sleep(10)  # some rounds of the wait
+        assert watcher.without_ready_handler == ["gpu-01"]
+        story.knob("gpu-01", None)
+        run = running.wait().succeeded()
+        watcher.stop()
+    assert (run.changed, watcher.without_ready_handler) == (0, [])
+    first, *_, last = [task.result for task in run.results_of("virtpools.kubevirt.native_pools")]
+    assert (first["done"], last["done"]) == (False, True)
+    assert first["text"][-1].startswith("Still waiting: ")
+    assert "gpu-01" in first["text"][-1]
+    assert [(start.node, start.daemonset) for start in watcher.starts] == [("gpu-01", "virt-handler-gpu")]
+    second_wave = story.handler_pods()
+    assert {node for node, uid in second_wave.items() if uid != first_wave[node]} == {"gpu-01"}
+    assert story.kubevirt()["metadata"]["generation"] == generation
+    story.again(story.pools())
+
+
+def test_waves_are_refused_with_this_way_instead(story: Story) -> None:
+    only_on(story, ONE)
+    waves = [{"name": "first", "match": {"accelerator": "gpu"}}]
+    with story.no_writes():
+        said = story.play("site", story.pools(), virtpools_waves=waves).refused()
+    assert "virtpools_waves cannot be kept in native mode" in said
+    assert "label the nodes wave by wave and run site after each" in said
 
 
 def test_vms_get_the_image_and_the_nodes_of_their_pool(story: Story) -> None:
@@ -320,9 +298,9 @@ def test_the_plan_and_check_mode_show_both_parts_of_a_move(story: Story) -> None
 def test_one_run_moves_to_composed_pools_even_if_one_before_was_killed_half_way(story: Story) -> None:
     """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
     vms, approved = machines(story), {"virtpools_mode": "composed"}
-    if story.build.name == ONE:
+    if story.build == ONE:
         approved["virtpools_expected_plan"] = story.play("plan", story.pools(), **approved).succeeded().plan["digest"]
-    watcher = story.moved(killed_first=story.build.name == ONE, **approved)
+    watcher = story.moved(killed_first=story.build == ONE, **approved)
     assert machines(story) == vms
     print(f"{story.build.name}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
     # Once all nodes are the primary's, each is handed over.
@@ -333,7 +311,7 @@ def test_one_run_moves_to_composed_pools_even_if_one_before_was_killed_half_way(
         "edge-00": ["primary", "in_transit", "edge"],
     }
     assert watcher.crowded_by_pools == set()
-    if story.build.name == ONE:
+    if story.build == ONE:
         story.again(story.pools(), virtpools_mode="composed")
 
 
@@ -353,8 +331,5 @@ def test_after_remove_the_cluster_is_as_it_was(story: Story, before: dict[str, O
     story.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     story.wait_until_settled()
     assert story.names() == ["virt-handler"]
-    for node in ("gpu-00", "gpu-01", "edge-00"):
-        # Some builds bring the primary back before the pool's handlers have gone, and the agent notes that.
-        story.cluster.set_node_annotation(node, "agent.virtpools.io/two-handlers", None)
-    assert differences(before, state(story)) == {}
+    assert differences(before, story.state()) == {}
     assert ours(story.cluster) == []

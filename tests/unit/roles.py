@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import types
 from pathlib import Path
 
@@ -104,6 +105,8 @@ class Play:
     def _once(self, task, scope, defaults):
         scope = dict(scope)
         for key, value in (task.get("vars") or {}).items():
+            # Ansible renders a variable when it is read. By then its own name means itself.
+            assert not re.search(rf"{{{{.*\b{key}\b", str(value)), f"{key} asks for itself: {value}"
             with contextlib.suppress(jinja2.UndefinedError):  # read by nobody when the task is skipped
                 scope[key] = self._rendered(value, scope)
         if not self._holds(task, scope):

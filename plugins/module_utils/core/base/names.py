@@ -131,6 +131,9 @@ HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"
 GENERATION_ANNOTATION = "kubevirt.io/generation"
 """On virt-operator's DaemonSets: the generation of the KubeVirt object for which it wrote them."""
 
+VERSION_ANNOTATION = "kubevirt.io/install-strategy-version"
+"""On virt-operator's DaemonSets and their pods: the version of KubeVirt for which it wrote them."""
+
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of a node affinity whose terms a node must meet."""
 

@@ -54,6 +54,8 @@ class Build:
     """What happens on nodes that change owners, until the operator is done."""
     upgrade: str = ""
     """What an upgrade of KubeVirt does to its pools, beyond leaving their images as they are."""
+    stalls_upgrades: bool = False
+    """Whether its way of upgrades leaves the pools' handlers at the former version, which virt-operator waits for all the same."""
 
     @property
     def dialect(self) -> Dialect:
@@ -135,7 +137,11 @@ _LIST = Build(
     rolls_out_all=False,
     restarts="virt-operator restarts every primary handler when the exclusion changes",
     window="The primary leaves all these nodes at once, and the pools' handlers come later, one pool after the other.",
-    upgrade="the primary loses its exclusion, and every pool node gets a second handler, until a run of site makes virt-operator look again",
+    upgrade=(
+        "an upgrade does not end while there are pools: virt-operator does not renew their handlers in it, and waits for them. The primary "
+        "loses its exclusion, and every pool node gets a second handler, until a run of site makes virt-operator look again"
+    ),
+    stalls_upgrades=True,
 )
 
 BUILDS: t.Mapping[str, Build] = {

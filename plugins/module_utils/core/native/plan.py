@@ -89,8 +89,8 @@ class NativePlan:
 
     @property
     def settling(self) -> bool:
-        """Whether virt-operator has not rolled out yet what was written."""
-        return bool(self.rollout.stale or self.rollout.unfinished)
+        """Whether what was written has not been rolled out yet, or a node that got another label has not its one handler."""
+        return self.rollout.problem is not None
 
     @property
     def pending(self) -> bool:
@@ -387,8 +387,45 @@ def _fitness(planned: NativePlan, *, begun: bool) -> t.Iterator[Finding]:
             yield warning(
                 "native_kubevirt_unsettled", f"{finding.message} The run goes on, since its pools may be the cause."
             )
+        elif finding.code == "kubevirt_upgrading":
+            yield replace(finding, message=" ".join((finding.message, *_what_ends_upgrade(planned.build, snapshot))))
         else:
             yield finding
+
+
+def _what_ends_upgrade(build: Build, snapshot: Snapshot) -> t.Iterator[str]:
+    """What its user must do about an upgrade of KubeVirt that does not end by itself. Nothing else than virt-operator could change
+    the pools meanwhile, and it does not look at them."""
+    status = snapshot.kubevirt.get("status") or {}
+    former, target = (str(status.get(f"{which}KubeVirtVersion")) for which in ("observed", "target"))
+    now, then = health.rank(former), health.rank(target)
+    # virt-operator takes its way of upgrades for every other version, unless it knows that it is older.
+    forward = former != target and (now is None or then is None or now < then)
+    left = [
+        name
+        for name, daemonset in snapshot.daemonsets.items()
+        if build.pool_of(daemonset) is not None
+        and (daemonset["metadata"].get("annotations") or {}).get(names.VERSION_ANNOTATION) != target
+    ]
+    if not (build.stalls_upgrades and forward and left):
+        return
+    pools = sorted(str(build.pool_of(snapshot.daemonsets[name])) for name in left)
+    yield (
+        f"With {build.name} it does not end by itself: virt-operator waits for the handlers of pool {listed(pools)} to be of {target}, and "
+        "renews them only after it."
+    )
+    lacking = [
+        node
+        for node, pods in sorted(snapshot.handlers.items())
+        if any(pod.daemonset in left for pod in pods)
+        and not any(pod.daemonset == names.HANDLER and pod.ready and not pod.terminating for pod in pods)
+    ]
+    lack = f", and {len(lacking)} node(s) lack one ({listed(lacking)})" if lacking else ", as it is now"
+    yield (
+        f"Once each of their nodes has a Ready handler of the primary, too{lack}, delete their DaemonSets: kubectl delete daemonset -n "
+        f"{snapshot.namespace} -l {build.pool_label}. VMs keep running, and virt-operator makes the DaemonSets again after the upgrade; then "
+        "run site."
+    )
 
 
 def _own_rollout(build: Build, snapshot: Snapshot) -> bool:
@@ -475,10 +512,12 @@ def _what_happens(planned: NativePlan) -> t.Iterator[Finding]:
     build, moves = planned.build, planned.moves()
     if planned.steps:
         yield note("native_restarts", f"{build.restarts}; VMs keep running. Native mode cannot keep its pace.")
-    if planned.steps and moves:
+    # A node that has its handler beside another only loses that one.
+    changing = [node for node, (now, then) in moves.items() if not {*then} <= {*now}]
+    if planned.steps and changing:
         yield warning(
             "native_window",
-            f"{len(moves)} node(s) change their handler, and virt-operator decides when ({listed(moves)}). {build.window}",
+            f"{len(changing)} node(s) change their handler, and virt-operator decides when ({listed(changing)}). {build.window}",
         )
     if planned.steps and planned.snapshot.migrations:
         yield warning(

@@ -44,5 +44,5 @@ def after_upgrade(build: Build, pools: t.Collection[Pool]) -> t.Iterator[Finding
     if build.upgrade:
         yield warning(
             "native_upgrade",
-            f"With {build.name}, an upgrade has an unsafe side: {build.upgrade}. Run site right after it.",
+            f"With {build.name}, {build.upgrade}. Take the pools down before the upgrade, with the playbook remove, and run site after it.",
         )

@@ -47,11 +47,19 @@ type Operator struct {
 	generations map[string]int64
 
 	mutex sync.Mutex
-	// passed is the generation of the KubeVirt object whose last pass came to its end.
-	passed int64
+	// passed is what the last pass that came to its end was for.
+	passed target
 	// held is the status that virt-operator wanted and must not have before pools are ready.
 	held *unstructured.Unstructured
 }
+
+// target is what virt-operator works towards: a KubeVirt object as it is now, and the deployment that it makes of it.
+type target struct {
+	generation int64
+	deployment string
+}
+
+func targetOf(kv *kubeVirt) target { return target{kv.Generation, kv.Status.TargetDeploymentID} }
 
 // NewOperator makes one.
 func NewOperator(log *slog.Logger, build Build, namespace string, client kubernetes.Interface, dynamic dynamic.Interface) *Operator {
@@ -110,7 +118,7 @@ func (o *Operator) sync(ctx context.Context, _ string) error {
 		return nil
 	}
 	o.mutex.Lock()
-	o.passed = now.kv.Generation
+	o.passed = targetOf(now.kv)
 	o.mutex.Unlock()
 	return o.release(ctx)
 }
@@ -194,12 +202,15 @@ func (o *Operator) effective(ctx context.Context) (*kubeVirt, []Pool, error) {
 		return nil, nil, err
 	}
 	kv, err := o.build.read(object)
-	if err != nil || !o.build.on(kv) || (o.build.upgradeForgets && upgrades(kv)) {
+	if err != nil || !o.build.on(kv) || o.build.forgets(kv) {
 		return kv, nil, err
 	}
 	pools, err := o.pools(ctx, kv)
 	return kv, pools, err
 }
+
+// forgets tells whether virt-operator is on a way that knows no pools.
+func (b Build) forgets(kv *kubeVirt) bool { return b.upgradeForgets && upgrades(kv) }
 
 // upgrades tells whether virt-operator takes its way of upgrades: that of a newer version, and of one that it cannot compare.
 func upgrades(kv *kubeVirt) bool {
@@ -221,7 +232,7 @@ func (o *Operator) pass(ctx context.Context, now *state) (bool, error) {
 	if now.primary == nil || !o.primaryFinished(now) {
 		return false, nil
 	}
-	if o.build.upgradeForgets && upgrades(now.kv) {
+	if o.build.forgets(now.kv) {
 		return true, nil
 	}
 	for _, pool := range now.pools {
@@ -239,7 +250,8 @@ func (o *Operator) pass(ctx context.Context, now *state) (bool, error) {
 // annotations that an edit of the object does not change, so it may be early - but for a build where the list changes them.
 func (o *Operator) primaryFinished(now *state) bool {
 	primary := now.primary
-	if primary.Annotations[generationAnnotation] != strconv.FormatInt(now.kv.Generation, 10) || maxUnavailable(primary) != 1 {
+	current := primary.Annotations[generationAnnotation] == strconv.FormatInt(now.kv.Generation, 10) && ofTarget(now, primary.Annotations)
+	if !current || maxUnavailable(primary) != 1 {
 		return false
 	}
 	if o.build.listIdentifies && !(rolledOut(primary) && now.deployed) {
@@ -342,11 +354,15 @@ func (o *Operator) updatedAndReady(now *state, set *appsv1.DaemonSet) int32 {
 }
 
 func (o *Operator) upToDate(now *state, pod *corev1.Pod) bool {
+	return ofTarget(now, pod.Annotations) && pod.Annotations[listAnnotation] == o.build.identity(now.pools)
+}
+
+// ofTarget tells whether virt-operator has made an object for the deployment that it works towards.
+func ofTarget(now *state, annotations map[string]string) bool {
 	status := now.kv.Status
-	return pod.Annotations["kubevirt.io/install-strategy-version"] == status.TargetVersion &&
-		pod.Annotations["kubevirt.io/install-strategy-registry"] == status.TargetRegistry &&
-		pod.Annotations["kubevirt.io/install-strategy-identifier"] == status.TargetDeploymentID &&
-		pod.Annotations[listAnnotation] == o.build.identity(now.pools)
+	return annotations["kubevirt.io/install-strategy-version"] == status.TargetVersion &&
+		annotations["kubevirt.io/install-strategy-registry"] == status.TargetRegistry &&
+		annotations["kubevirt.io/install-strategy-identifier"] == status.TargetDeploymentID
 }
 
 func podReady(pod *corev1.Pod) bool {
@@ -385,10 +401,7 @@ func (o *Operator) cleanUp(ctx context.Context, now *state) error {
 
 // ready tells whether all DaemonSets of pools, whoever still wants them, are as virt-operator wants its own to be.
 func (o *Operator) ready(now *state) bool {
-	o.mutex.Lock()
-	passed := o.passed
-	o.mutex.Unlock()
-	if passed != now.kv.Generation {
+	if !o.passedThrough(now) {
 		return false
 	}
 	for _, set := range now.sets {
@@ -401,6 +414,13 @@ func (o *Operator) ready(now *state) bool {
 		}
 	}
 	return true
+}
+
+// passedThrough tells whether a pass for the present target has come to its end.
+func (o *Operator) passedThrough(now *state) bool {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	return o.passed == targetOf(now.kv)
 }
 
 // release writes the status that was held back, once nothing stands against it.

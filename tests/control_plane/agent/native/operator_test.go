@@ -4,11 +4,14 @@
 package native
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +58,7 @@ func newWorld(t *testing.T, build Build, gates []any, pools ...object) *world {
 	})
 	w.operator = NewOperator(slog.New(slog.DiscardHandler), build, "kubevirt", w.client, w.dynamic)
 	set := primary()
+	maps.Copy(set.Annotations, versions)
 	set.Generation, set.Status = 5, appsv1.DaemonSetStatus{ObservedGeneration: 5, DesiredNumberScheduled: 2, UpdatedNumberScheduled: 2, NumberReady: 2}
 	w.must(w.client.Tracker().Add(set))
 	w.write(gates, pools...)
@@ -233,7 +237,7 @@ func TestEmptyPoolBlocksReadinessAndAfterAnEditTheNextPools(t *testing.T) {
 	w.run("virt-handler-gpu", 2, 2)
 	now, err := w.operator.observe(t.Context())
 	w.must(err)
-	w.operator.passed = 3
+	w.operator.passed = target{3, "id"}
 	equal(t, "ready", w.operator.ready(now), false)
 	w.edit([]any{b.Gate}, named("empty", "h:2"), named("gpu", "h:2"))
 	for range 3 {
@@ -258,4 +262,123 @@ func TestWhoIsDeletedWhenThePoolsGo(t *testing.T) {
 	w.must(w.dynamic.Tracker().Delete(PoolResource, "", "gpu"))
 	w.pass()
 	equal(t, "C, the object deleted", slices.Sorted(maps.Keys(w.sets())), []string{"virt-handler"})
+}
+
+// upgrade lets a newer virt-operator begin: it has written its target, and nothing else.
+func (w *world) upgrade() {
+	w.t.Helper()
+	w.setStatus("targetKubeVirtVersion", "v1.9.1")
+	w.setStatus("targetDeploymentID", "newer")
+}
+
+func (w *world) setStatus(field, value string) {
+	w.t.Helper()
+	object := w.kubeVirt()
+	w.must(unstructured.SetNestedField(object.Object, value, "status", field))
+	w.replace(kubevirt.Resource, object)
+}
+
+func (w *world) kubeVirt() *unstructured.Unstructured {
+	w.t.Helper()
+	object, err := w.operator.kubeVirt(w.t.Context())
+	w.must(err)
+	return object
+}
+
+// written is what becomes of the primary that virt-operator writes now.
+func (w *world) written() *corev1.Affinity {
+	w.t.Helper()
+	set := primary()
+	set.Spec.Template.Spec.Affinity = nil
+	raw, err := json.Marshal(set)
+	w.must(err)
+	operations, err := w.operator.changePrimary(w.t.Context(), &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}})
+	w.must(err)
+	if len(operations) == 0 {
+		return nil
+	}
+	return operations[0].Value.(appsv1.DaemonSetSpec).Template.Spec.Affinity
+}
+
+// renew lets virt-operator finish the primary of the newer version.
+func (w *world) renew() {
+	w.t.Helper()
+	set := w.set("virt-handler")
+	maps.Copy(set.Annotations, newer)
+	_, err := w.client.AppsV1().DaemonSets("kubevirt").Update(w.t.Context(), set, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+var newer = map[string]string{"kubevirt.io/install-strategy-version": "v1.9.1", "kubevirt.io/install-strategy-identifier": "newer"}
+
+func TestAnUpgradeForgetsThePoolsInBOnly(t *testing.T) {
+	for _, build := range []Build{a, b, c} {
+		w := newWorld(t, build, []any{build.Gate}, named("gpu", "h:1"))
+		w.pass()
+		excluding := required(term(notIn("hw", "gpu")))
+		equal(t, build.Name+": the primary before the upgrade", w.written(), excluding)
+		w.upgrade()
+		during := excluding
+		if build.upgradeForgets {
+			during = nil
+		}
+		equal(t, build.Name+": the primary that the upgrade writes", w.written(), during)
+		equal(t, build.Name+": the primary is not of the new version yet", w.pass(), false)
+		w.renew()
+		equal(t, build.Name+": the pass of the upgrade ends", w.pass() || !build.upgradeForgets, true)
+		old := w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"]
+		equal(t, build.Name+": the pool's version in the upgrade", old == "v1.9.0", build.upgradeForgets)
+		w.setStatus("observedKubeVirtVersion", "v1.9.1")
+		w.pass()
+		equal(t, build.Name+": the pool's version after it", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
+		equal(t, build.Name+": the primary that the next change writes", w.written(), excluding)
+	}
+}
+
+// status is what becomes of a status that virt-operator writes.
+func (w *world) status(change func(object)) object {
+	w.t.Helper()
+	before := w.kubeVirt()
+	after := before.DeepCopy()
+	change(after.Object["status"].(object))
+	raw, err1 := json.Marshal(after.Object)
+	old, err2 := json.Marshal(before.Object)
+	operations, err3 := w.operator.holdStatus(w.t.Context(), &admissionv1.AdmissionRequest{
+		Object: runtime.RawExtension{Raw: raw}, OldObject: runtime.RawExtension{Raw: old},
+	})
+	w.must(errors.Join(err1, err2, err3))
+	if len(operations) == 0 {
+		return after.Object["status"].(object)
+	}
+	return operations[0].Value.(object)
+}
+
+func conditions(available, progressing string) []any {
+	return []any{object{"type": "Available", "status": available}, object{"type": "Progressing", "status": progressing}}
+}
+
+func (w *world) finished(status object) {
+	status["conditions"], status["observedKubeVirtVersion"] = conditions("True", "False"), "v1.9.1"
+}
+
+func TestAnUpgradeIsNotOverWhileAPoolHasHandlersOfTheFormerVersion(t *testing.T) {
+	w := newWorld(t, b, []any{b.Gate}, named("gpu", "h:1"))
+	w.pass()
+	w.run("virt-handler-gpu", 1, 1)
+	w.must(w.operator.sync(t.Context(), ""))
+	w.upgrade()
+	during := w.status(func(status object) { status["conditions"] = conditions("True", "True") })
+	equal(t, "conditions in the upgrade are virt-operator's own", during["conditions"], any(conditions("True", "True")))
+	w.renew()
+	w.must(w.operator.sync(t.Context(), ""))
+	held := w.status(w.finished)
+	equal(t, "version", held["observedKubeVirtVersion"], "v1.9.0")
+	equal(t, "available", conditionStatus(&unstructured.Unstructured{Object: object{"status": held}}, "Available"), "False")
+	w.must(w.client.AppsV1().DaemonSets("kubevirt").Delete(t.Context(), "virt-handler-gpu", metav1.DeleteOptions{}))
+	w.must(w.operator.sync(t.Context(), ""))
+	equal(t, "nothing makes it again in the upgrade", len(w.sets()), 1)
+	equal(t, "version once it is deleted", w.status(w.finished)["observedKubeVirtVersion"], "v1.9.1")
+	w.setStatus("observedKubeVirtVersion", "v1.9.1")
+	w.pass()
+	equal(t, "it is made again after the upgrade", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
 }

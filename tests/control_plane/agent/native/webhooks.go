@@ -159,7 +159,7 @@ func (o *Operator) mapped(ctx context.Context) ([]Pool, error) {
 	return o.pools(ctx, kv)
 }
 
-// holdStatus keeps KubeVirt from being available while a DaemonSet of a pool is not, since virt-operator does not see these.
+// holdStatus keeps KubeVirt from being ready while a DaemonSet of a pool is not, since virt-operator does not see these.
 func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.AdmissionRequest) ([]webhook.Operation, error) {
 	object, before := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	if err := json.Unmarshal(request.Object.Raw, &object.Object); err != nil {
@@ -168,7 +168,7 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	if err := json.Unmarshal(request.OldObject.Raw, &before.Object); err != nil {
 		return nil, err
 	}
-	if !available(object) {
+	if !saysReady(object) {
 		o.keep(nil)
 		return nil, nil
 	}
@@ -179,7 +179,7 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	}
 	o.keep(object.DeepCopy())
 	o.queue.Add(o.namespace)
-	if err := unavailable(object, before); err != nil {
+	if err := unready(object, before); err != nil {
 		return nil, err
 	}
 	return []webhook.Operation{{Op: "replace", Path: "/status", Value: object.Object["status"]}}, nil
@@ -191,14 +191,20 @@ func (o *Operator) keep(status *unstructured.Unstructured) {
 	o.held = status
 }
 
-func available(object *unstructured.Unstructured) bool {
+// saysReady tells whether a status says that all components are ready. During an upgrade KubeVirt is available, too, but progresses.
+func saysReady(object *unstructured.Unstructured) bool {
+	return conditionStatus(object, "Available") == "True" && conditionStatus(object, "Progressing") == "False"
+}
+
+func conditionStatus(object *unstructured.Unstructured, kind string) string {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, item := range conditions {
-		if condition, ok := item.(map[string]any); ok && condition["type"] == "Available" {
-			return condition["status"] == "True"
+		if condition, ok := item.(map[string]any); ok && condition["type"] == kind {
+			status, _ := condition["status"].(string)
+			return status
 		}
 	}
-	return false
+	return ""
 }
 
 // observed are the parts of the status that virt-operator writes only once everything is ready.
@@ -206,8 +212,8 @@ var observed = []string{
 	"observedGeneration", "observedKubeVirtVersion", "observedKubeVirtRegistry", "observedDeploymentID", "observedDeploymentConfig", "phase",
 }
 
-// unavailable makes of a status what virt-operator writes while something is not ready.
-func unavailable(object, before *unstructured.Unstructured) error {
+// unready makes of a status what virt-operator writes while something is not ready.
+func unready(object, before *unstructured.Unstructured) error {
 	for _, field := range observed {
 		value, found, err := unstructured.NestedFieldCopy(before.Object, "status", field)
 		if err != nil {

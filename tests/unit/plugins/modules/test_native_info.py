@@ -128,6 +128,10 @@ class TestPlan:
         assert text.startswith(f"virtpools_{option}")
         assert "cannot be kept in native mode" in text
 
+    def test_the_refusal_of_waves_says_what_to_do_instead(self, run, build):
+        (text,) = run("plan_info", mode="native", pools=[pool(build)], waves=[{"match": {"hw": "gpu"}}])["errors"]
+        assert "label the nodes wave by wave and run site after each" in text
+
     def test_of_a_removal_names_the_vms(self, run, pooled, build):
         vm(pooled, build)
         found = run("plan_info", remove_pools="all", vms=True)
@@ -205,6 +209,9 @@ class TestVerify:
         found = run("launcher_images_info", fail_on="none")
         assert {"native_nodes_wrong", "two_handlers"} <= set(found["problems"])
         assert not run("pool_info")["healthy"]
+        planned = run("plan_info", pools=[pool(build)])
+        assert planned["changes"][1:] == [f"Node n{number}: gpu and primary -> gpu" for number in (1, 2)]
+        assert "native_window" not in codes(planned), "these nodes have their handler all the time"
         before = copy.deepcopy(kubevirt(pooled)["spec"])
         native(run, build)
         assert [len(pooled.pods(f"n{number}")) for number in range(1, 6)] == [1] * 5
@@ -242,7 +249,52 @@ class TestUpgrade:
     def test_tells_what_the_build_loses(self, run, pooled, build):
         found = run("upgrade_info", version="v1.9.1")
         assert ("native_upgrade" in codes(found)) == (build == "B")
+        assert found["verdict"] == ("prepare" if build == "B" else found["verdict"])
         assert {each["pool"] for each in found["images"]} == {"gpu"}
+
+    @pytest.fixture
+    def upgrading(self, pooled):
+        """The cluster once an upgrade has begun: the primary has lost its exclusion, where the build's way of upgrades does that."""
+        kubevirt(pooled)["status"].update(targetKubeVirtVersion="v1.9.1", targetDeploymentID="d2")
+        for daemonset in pooled.all(kinds.DAEMON_SET):
+            daemonset["metadata"].setdefault("annotations", {})[names.VERSION_ANNOTATION] = "v1.9.0"
+        return pooled
+
+    def _second_handlers(self, world):
+        del world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)["spec"]["template"]["spec"]["affinity"]
+        world.sleep(20)
+
+    def refusal(self, run, build):
+        (text,) = run("plan_info", pools=[pool(build)], allow_skew=True)["errors"]
+        assert "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again." in text
+        return text
+
+    def test_that_does_not_end_says_what_ends_it(self, run, upgrading, build):
+        self._second_handlers(upgrading)
+        text = self.refusal(run, build)
+        assert ("kubectl delete daemonset -n kubevirt -l kubevirt.io/handler-pool" in text) == (build == "B")
+        assert ("waits for the handlers of pool gpu" in text) == (build == "B")
+        assert "lack" not in text
+
+    def test_names_the_nodes_that_would_be_left_without_a_handler(self, run, upgrading, build):
+        text = self.refusal(run, build)
+        assert ("2 node(s) lack one (n1, n2)" in text) == (build == "B")
+
+    @pytest.mark.parametrize(
+        "ends",
+        [
+            lambda world: world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE),
+            lambda world: kubevirt(world)["status"].update(observedKubeVirtVersion="v1.9.2"),
+            lambda world: kubevirt(world)["status"].update(observedKubeVirtVersion="v1.9.1"),
+        ],
+        ids=["without DaemonSets of pools", "a way back", "the same version"],
+    )
+    def test_that_ends_by_itself_says_nothing_more(self, run, upgrading, build, ends):
+        ends(upgrading)
+        (text,) = [
+            each for each in run("plan_info", pools=[pool(build)], allow_skew=True)["errors"] if "upgraded" in each
+        ]
+        assert text.endswith("wait until that is done, then run again.")
 
 
 def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):

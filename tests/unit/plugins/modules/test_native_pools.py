@@ -162,6 +162,41 @@ class TestMirror:
         assert "daemonset_drift" in run("launcher_images_info", fail_on="none")["problems"]
 
 
+class TestLabels:
+    """Once the list is there, nodes change owners by their labels: Kubernetes ends one handler and starts the other at once."""
+
+    def test_let_one_node_join_and_the_run_waits_for_it(self, run, world, build):
+        native(run, build)
+        world.writes.clear()
+        world.find(kinds.NODE, "n4")["metadata"]["labels"]["hw"] = "gpu"
+        found = run("plan_info", mode="auto", pools=[pool(build)])
+        assert (found["pending"], found["changes"]) == (True, ["Node n4: primary -> gpu"])
+        (waits,) = [line for line in found["text"] if "have their one Ready handler" in line]
+        assert waits.startswith(
+            "virt-operator has not finished: 1 node(s) do not have their one Ready handler yet: n4."
+        )
+        before = kubevirt(world)["metadata"]["generation"]
+        found = native(run, build)
+        assert (found["changed"], found["done"], found["changes"]) == (False, True, [])
+        assert [world.handlers(f"n{number}") for number in (1, 4, 5)] == [
+            *[["virt-handler-gpu"]] * 2,
+            ["virt-handler"],
+        ]
+        assert kubevirt(world)["metadata"]["generation"] == before
+
+    def test_a_former_handler_that_still_ends_is_waited_for(self, run, world, build):
+        """Both DaemonSets are rolled out by then: neither counts a pod that ends on a node that is not its own."""
+        native(run, build)
+        world.find(kinds.NODE, "n4")["metadata"]["labels"]["hw"] = "gpu"
+        world.behave["virt-handler", "n4"] = Behaviour(stop=60.0)
+        world.sleep(30)
+        assert sorted(world.handlers("n4")) == ["virt-handler", "virt-handler-gpu"]
+        found = run("plan_info", mode="auto", pools=[pool(build)])
+        assert (found["pending"], found["changes"]) == (True, ["Node n4: gpu and primary -> gpu"])
+        native(run, build)
+        assert world.handlers("n4") == ["virt-handler-gpu"]
+
+
 class TestTakesAway:
     @pytest.mark.parametrize("gates", [None, [], ["LiveMigration"]])
     def test_everything_that_it_brought(self, run, world, build, gates):

@@ -22,6 +22,7 @@ from cost import Cost, exponent, in_turns, measured, median_seconds
 from goals import Figure, show
 
 import playbooks
+from endpoint import PODS
 from local_cluster import LocalCluster, paths
 from multiplied_api import MultipliedApi
 from playbooks import ANSIBLE_PLAYBOOK, Account
@@ -140,10 +141,12 @@ def _compare_with_parsing(cluster: LocalCluster, api: MultipliedApi, folder: Pat
     size = api.multiply(DUMPED)
     dump = folder / "dump"
     dump.mkdir()
-    for number, (head, items) in enumerate(api.lists.values()):
+    for number, (path, (head, items)) in enumerate(api.lists.items()):
         with (dump / f"list-{number}.json").open("wb") as file:
             file.write(json.dumps(head)[:-1].encode() + b', "items": [')
-            file.writelines(b"," * (index > 0) + item for index, item in enumerate(items))
+            # Lists leave the kind of pods out, and kubectl puts it in.
+            kind = b'"apiVersion":"v1","kind":"Pod",' if path == PODS else b""
+            file.writelines(b"," * (index > 0) + b"{" + kind + item[1:] for index, item in enumerate(items))
             file.write(b"]}")
     for name, what in DUMPED_KINDS.items():
         (dump / f"{name}.json").write_text(cluster.kubectl("get", *what, "-A", "-o", "json"), "utf-8")

@@ -270,7 +270,7 @@ BENCH := $(CONTROL_PLANE) python
 NODES ?= 1000
 
 .PHONY: bench
-bench: bench-planning bench-runs bench-site bench-admission bench-verify ## What benchmarks/README.md reports: half an hour, 24 GB of memory
+bench: bench-planning bench-runs bench-site bench-admission bench-verify ## What benchmarks/README.md reports, but rollouts: all of these need a local Kubernetes but bench-planning
 
 .PHONY: bench-planning
 bench-planning: $(VENV) ## How a plan grows with nodes and pools, and matching with VMs: half a minute, no cluster

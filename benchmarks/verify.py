@@ -35,8 +35,8 @@ EXAMPLES = HERE.parent / "examples"
 MODULE = "virtpools.kubevirt.launcher_images_info"
 
 COUNTS = (1_000, 10_000, 100_000)
-"""Numbers of VMs, each with how often a play verifies them: a short time is the mean of several."""
 REPEATED = {1_000: 4}
+"""How often a play verifies so few VMs: their time is the mean."""
 TURNS = 3
 FEWER_TURNS = {100_000: 1}
 GOALS = {1_000: 1.3, 10_000: 1.15}

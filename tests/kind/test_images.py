@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kind_cluster.registry import Registry, pull_secret
+from kind_cluster.registry import Registry, pull_secret, variant
 from room import GPU, OWNER, Room, Watcher, l4
 
 Report = Callable[..., None]
@@ -44,10 +44,15 @@ def secrets(room: Room) -> None:
 
 
 def test_private_images(room: Room, private: Registry, secrets: None, report: Report) -> None:
-    """The handler's pull secret brings both images; launcher pods need one of their own, as docs/launcher-images.md says."""
+    """The handler's pull secret brings both images; launcher pods need one of their own, as docs/launcher-images.md says.
+
+    They are no copies of KubeVirt's own: the kubelet knows images by their content, and asks for the credentials again
+    when a pod without them names the same content otherwise.
+    """
     node = room.l4_node
     handler, launcher = (
-        private.push(room.stock[what], f"{what}:private") for what in ("virt-handler", "virt-launcher")
+        private.push(variant(room.stock[what], f"registry.example/{what}:private"), f"{what}:private")
+        for what in ("virt-handler", "virt-launcher")
     )
     pool = l4(handler, launcher, imagePullSecrets=[{"name": "handlers"}])
     refused = room.site([GPU, pool]).refused()

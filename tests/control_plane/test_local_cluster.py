@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_cluster import ClusterError, Fleet, LocalCluster, Nodes
+from local_cluster import ClusterError, Fleet, LocalCluster, Nodes, audit
 from local_cluster import instance as instances
 from local_cluster.fleet import CAPACITY
 
@@ -263,3 +263,18 @@ def test_a_bad_fleet_file_is_refused(tmp_path: Path, text: str, message: str) ->
 def test_a_bad_name_is_refused(name: str) -> None:
     with pytest.raises(ClusterError, match="cannot name a cluster"):
         LocalCluster.attach(name)
+
+
+@pytest.mark.parametrize(
+    ("offset", "entries"),
+    [
+        pytest.param(0, [1, 22], id="the beginning"),
+        pytest.param(3, [22], id="within a line that was being written"),
+        pytest.param(8, [22], id="between two lines"),
+        pytest.param(17, [], id="the end"),
+    ],
+)
+def test_the_audit_log_is_read_from_the_next_whole_line_on(tmp_path: Path, offset: int, entries: list[int]) -> None:
+    log = tmp_path / "audit.log"
+    log.write_text('{"n":1}\n{"n":22}\n{"n":', "utf-8")
+    assert [entry["n"] for entry in audit.read(log, offset)] == entries

@@ -57,9 +57,11 @@ class Write:
 
 
 def read(log: Path, offset: int) -> list[Entry]:
-    """Return the audit entries from a byte offset on, leaving out a line that is still being written."""
+    """Return the audit entries that begin at a byte offset or after it, leaving out a line that is still being written."""
     with log.open("rb") as file:
-        file.seek(offset)
+        file.seek(max(0, offset - 1))
+        if offset:
+            file.readline()  # The log may have had a part of a long line when somebody took its size for the offset.
         return [json.loads(line) for line in file if line.endswith(b"\n")]
 
 

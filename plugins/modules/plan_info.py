@@ -267,6 +267,13 @@ owners:
     - Nodes where the primary runs no handler, such as most of a control plane, are not the primary's.
   returned: success
   type: dict
+state:
+  description:
+    - What the pools are like now, as lines for people, as RV(virtpools.kubevirt.pool_info#module:text) has it.
+    - Empty when a run has anything to do. What it leaves is to be read after it.
+  returned: success
+  type: list
+  elements: str
 published:
   description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
   returned: success
@@ -292,11 +299,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import moving, view
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import plan as native_plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state as native_state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.builds import Build
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.moving import Departure
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.plan import NativePlan
@@ -374,6 +382,7 @@ def body(task: _module.Task) -> dict:
         "findings": [finding.to_dict() for finding in planned.findings],
         "errors": [finding.message for finding in planned.errors],
         "owners": terminal.owners(planned),
+        "state": [] if scope.pending else terminal.state_lines(state.examine(planned.snapshot)),
         "published": approval.publish(task.params["cluster_name"], run, planned, scope, cluster),
         "text": [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.plan_lines(planned, scope)],
     }
@@ -398,6 +407,7 @@ def _with_departure(task: _module.Task, run: approval.Run, departure: Departure 
         "leaving": departure.mode,
         "pending": True,
         "recorded": False,
+        "state": [],
         "changes": [*first.changes(), *result["changes"]],
         "owners": owners,
         "published": {name: {run: entry}},
@@ -514,6 +524,7 @@ def _native(
         "findings": [finding.to_dict() for finding in planned.findings],
         "errors": [finding.message for finding in planned.errors],
         "owners": planned.owners(),
+        "state": [] if planned.pending else terminal.state_lines(native_state.examine(build, planned.snapshot)),
         "published": planned.publish(name, run, {"server": server, "uid": uid or ""}),
         "text": [
             *([terminal.cluster_line(server, uid)] if server else ()),

@@ -123,6 +123,15 @@ def test_a_run_does_what_plan_and_check_mode_said_and_the_next_one_writes_nothin
     assert (second.changed, second.plan["changes"], second.plan["pending"]) == (0, [], False)
     assert (checked_again.changed, checked_again.plan["changes"]) == (0, [])
     assert second.plan["digest"] == done.plan["digest"]
+    assert done.results_of("virtpools.kubevirt.pool_info")
+    assert second.results_of("virtpools.kubevirt.pool_info") == [], "its plan has read the state already"
+    assert _shown_state(second) == _shown_state(done)
+
+
+def _shown_state(run: Run) -> list[str]:
+    """Return the lines of the table at the end of a run."""
+    (shown,) = [task.result["msg"] for task in run.tasks if task.name.endswith("Show the state of the pools")]
+    return list(shown)
 
 
 def _what_happened(before: EndState, after: EndState, watcher: Watcher) -> list[str]:

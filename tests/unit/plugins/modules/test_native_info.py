@@ -84,6 +84,7 @@ class TestPlan:
         found = run("plan_info", pools=[pool(build)])
         assert (found["mode"], found["pending"], found["recorded"], found["changes"]) == ("native", False, True, [])
         assert "No change: everything is as the pools ask for." in found["text"]
+        assert found["state"] == run("pool_info")["text"]
 
     def test_is_approved_by_its_digest(self, run, pooled, build):
         asked = {"pools": [pool(build), pool(build, "fpga")]}

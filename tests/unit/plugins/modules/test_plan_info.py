@@ -36,6 +36,13 @@ def test_needs_no_more_than_a_reader(run, world):
     assert run("plan_info", pools=[RAW])["pending"]
 
 
+def test_has_the_state_when_a_run_has_nothing_to_do(run, world):
+    found = run("plan_info", remove_pools="all")
+    assert (found["pending"], found["state"]) == (False, run("pool_info")["text"])
+    assert found["state"][0].startswith("OWNER")
+    assert run("plan_info", pools=[RAW])["state"] == []
+
+
 def test_errors_are_part_of_the_result(run, world):
     found = run("plan_info", pools=[{**RAW, "nodeSelector": {"kubernetes.io/os": "linux"}}])
     assert not found.get("failed")

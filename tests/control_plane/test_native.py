@@ -297,10 +297,22 @@ def test_the_plan_and_check_mode_show_both_parts_of_a_move(story: Story) -> None
 
 def test_one_run_moves_to_composed_pools_even_if_one_before_was_killed_half_way(story: Story) -> None:
     """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
-    vms, approved = machines(story), {"virtpools_mode": "composed"}
-    if story.build == ONE:
-        approved["virtpools_expected_plan"] = story.play("plan", story.pools(), **approved).succeeded().plan["digest"]
-    watcher = story.moved(killed_first=story.build == ONE, **approved)
+    only_on(story, ONE)
+    approved = {"virtpools_mode": "composed"}
+    approved["virtpools_expected_plan"] = story.play("plan", story.pools(), **approved).succeeded().plan["digest"]
+    _moves_to_composed_pools(story, killed_first=True, **approved)
+    story.again(story.pools(), virtpools_mode="composed")
+
+
+@pytest.mark.thorough  # unit tests move from each build
+def test_one_run_moves_to_composed_pools_from_the_other_builds(story: Story) -> None:
+    only_on(story, A, C)
+    _moves_to_composed_pools(story, virtpools_mode="composed")
+
+
+def _moves_to_composed_pools(story: Story, **variables: Any) -> None:
+    vms = machines(story)
+    watcher = story.moved(**variables)
     assert machines(story) == vms
     print(f"{story.build.name}: to composed pools, seconds without a Ready handler by node: {watcher.gaps()}")
     # Once all nodes are the primary's, each is handed over.
@@ -311,8 +323,6 @@ def test_one_run_moves_to_composed_pools_even_if_one_before_was_killed_half_way(
         "edge-00": ["primary", "in_transit", "edge"],
     }
     assert watcher.crowded_by_pools == set()
-    if story.build == ONE:
-        story.again(story.pools(), virtpools_mode="composed")
 
 
 def test_one_run_moves_back(story: Story) -> None:

@@ -116,11 +116,16 @@ def test_a_handler_that_is_evicted_under_pressure(room: Room, report: Report) ->
 
 
 def test_a_second_handler_started_by_hand(room: Room, report: Report) -> None:
-    """It has a controller. Without one the DaemonSet virt-handler adopts it by its label, and ends it: the node is not its own."""
+    """When it ends, devices of the node may be lost with it. A restart of the node's own handler brings them back.
+
+    It has a controller. Without one the DaemonSet virt-handler adopts it by its label, and ends it: the node is not its own.
+    """
     node = room.l4_node
     uid = room.get("node", node)["metadata"]["uid"]
     owner_of_pod = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     room.site([GPU, l4()]).succeeded()
+    room.kind.wait(lambda: room.is_well(node), 300, "the pool's handler to be well")
+    before = room.devices(node)
     template = room.get("daemonset", "virt-handler-l4")["spec"]["template"]
     pod: Object = {
         "apiVersion": "v1",
@@ -141,6 +146,13 @@ def test_a_second_handler_started_by_hand(room: Room, report: Report) -> None:
     finally:
         room.kind.kubectl("delete", "pod", "-n", "kubevirt", "by-hand", "--ignore-not-found", "--timeout=400s")
     room.kind.wait(lambda: len(room.running(node, "virt-handler")) == 1, 300, "one handler to be left")
-    devices = room.devices(node)
-    report(findings=findings, run=run.rc, said=run.error, devices_after=devices)
+    ended = time.monotonic()
+    left = [room.devices(node)]
+    while left[-1] != before and time.monotonic() - ended < 90:
+        time.sleep(1)
+        left += [devices] if (devices := room.devices(node)) != left[-1] else []
+    seconds = round(time.monotonic() - ended)
+    report(findings=findings, run=run.rc, said=run.error, before=before, left=left, for_seconds=seconds)
     assert node in findings["two_handlers"], findings
+    room.restart_seconds(node)
+    room.kind.wait(lambda: room.devices(node) == before, 120, "the node's devices to be back")

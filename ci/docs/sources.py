@@ -35,6 +35,12 @@ Run one with `ansible-playbook virtpools.kubevirt.<name>`. The argument specific
 """
 
 
+def documented(repository: Path, role: str, entry_point: str) -> bool:
+    """Say whether a role of this collection has an argument specification of an entry point: tasks without one are private."""
+    specifications = repository / "roles" / role.rpartition(".")[2] / "meta/argument_specs.yml"
+    return entry_point in yaml.safe_load(specifications.read_text("utf-8"))["argument_specs"]
+
+
 def roles_of(tasks: list[dict[str, t.Any]]) -> t.Iterator[tuple[str, str]]:
     """Yield the roles that tasks use, each with its entry point."""
     for task in tasks:
@@ -51,15 +57,16 @@ def role_link(role: str, entry_point: str) -> str:
     return f"[{shown}](#ansible_collections.{role}_role__entrypoint-{entry_point})"
 
 
-def playbooks_page(folder: Path) -> str:
+def playbooks_page(repository: Path) -> str:
     """Return the page of all playbooks, without those that only others import."""
-    playbooks = {file.name: yaml.safe_load(file.read_text("utf-8")) for file in sorted(folder.glob("*.yml"))}
+    files = sorted((repository / "playbooks").glob("*.yml"))
+    playbooks = {file.name: yaml.safe_load(file.read_text("utf-8")) for file in files}
     imported = {play.get("ansible.builtin.import_playbook") for plays in playbooks.values() for play in plays}
     rows = []
     for name in playbooks.keys() - imported:
         plays = [play for play in playbooks[name] if "hosts" in play]
         roles = dict.fromkeys(role for play in plays for role in roles_of(play.get("tasks", [])))
-        links = "<br>".join(role_link(*role) for role in roles)
+        links = "<br>".join(role_link(*role) for role in roles if documented(repository, *role))
         rows.append(f"| `{name.removesuffix('.yml')}` | {plays[0]['name']} | {links} |\n")
     return PLAYBOOKS_INTRODUCTION + "".join(sorted(rows))
 
@@ -80,7 +87,7 @@ def main() -> None:
     # antsibull-docs adds its pages, and refuses a folder that others may write to.
     page = destination / PLAYBOOKS_PAGE
     page.parent.mkdir(mode=0o755)
-    page.write_text(playbooks_page(repository / "playbooks"), "utf-8")
+    page.write_text(playbooks_page(repository), "utf-8")
 
 
 if __name__ == "__main__":

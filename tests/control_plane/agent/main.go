@@ -48,7 +48,7 @@ type options struct {
 	namespace, programs, egress     string
 	network, native                 string
 	hco                             bool
-	start, stop                     float64
+	start, stop, ready              float64
 	heartbeatDelay, migration       time.Duration
 }
 
@@ -87,7 +87,9 @@ func parse() options {
 	flag.BoolVar(&o.hco, "hco", false, "play HCO")
 	flag.Float64Var(&o.start, "start-seconds", 0.3, "how long a pod takes to start")
 	flag.Float64Var(&o.stop, "stop-seconds", 0.3, "how long a pod takes to stop")
-	flag.DurationVar(&o.heartbeatDelay, "heartbeat-delay", time.Second, "from a handler's Ready to its first heartbeat (really about 10s)")
+	flag.Float64Var(&o.ready, "ready-seconds", 0, "how long a handler runs before it is Ready (really 15 to 20)")
+	flag.DurationVar(&o.heartbeatDelay, "heartbeat-delay", time.Second,
+		"from a handler's Ready, or with --ready-seconds from its start, to its first heartbeat (really 1s from its start)")
 	flag.DurationVar(&o.migration, "migration-duration", time.Second, "how long a migration runs once its target is there")
 	flag.Parse()
 	return o
@@ -169,9 +171,12 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	processes := a.processes(own)
 	k, err1 := kubelet.New(a.log.With("program", "kubelet"), a.client,
-		kubelet.Delays{Start: seconds(a.options.start), Stop: seconds(a.options.stop)}, processes, pods, nodes)
+		kubelet.Delays{Start: seconds(a.options.start), Stop: seconds(a.options.stop), HandlerReady: seconds(a.options.ready)},
+		processes, pods, nodes)
 	h, err2 := handler.New(a.log.With("program", "virt-handler"), a.client, a.recorder("virt-handler"),
-		handler.Options{Namespace: a.options.namespace, HeartbeatDelay: a.options.heartbeatDelay}, pods, nodes)
+		handler.Options{
+			Namespace: a.options.namespace, HeartbeatDelay: a.options.heartbeatDelay, BeforeReady: a.options.ready > 0,
+		}, pods, nodes)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}

@@ -34,10 +34,12 @@ const (
 	beatJitter   = 70 * time.Second
 )
 
-// Options say where handlers run and how long one takes from Ready to its first heartbeat.
+// Options say where handlers run, and how long one takes to its first heartbeat: from Ready, or with BeforeReady from the
+// start of its container, as a real one.
 type Options struct {
 	Namespace      string
 	HeartbeatDelay time.Duration
+	BeforeReady    bool
 }
 
 // Handler plays every node's virt-handler.
@@ -62,7 +64,6 @@ type memory struct {
 // process is the virt-handler in one pod.
 type process struct {
 	stopped  bool
-	ready    bool
 	nextBeat time.Time
 }
 
@@ -165,7 +166,7 @@ func (h *Handler) reportCrowd(ctx context.Context, node *corev1.Node, known *mem
 	return err
 }
 
-// act plays the processes: a process that starts or stops makes the node unschedulable; a ready one makes it schedulable
+// act plays the processes: a process that starts or stops makes the node unschedulable; one that beats makes it schedulable
 // with each heartbeat, whether or not another handler is there.
 func (h *Handler) act(ctx context.Context, node *corev1.Node, known *memory, pods []*corev1.Pod) error {
 	present := map[types.UID]bool{}
@@ -204,7 +205,7 @@ func (h *Handler) actPod(ctx context.Context, node *corev1.Node, known *memory, 
 		mine.stopped = true
 		return h.unschedulable(ctx, node)
 	}
-	if mine.ready = ready(pod); !mine.ready {
+	if !h.options.BeforeReady && !ready(pod) {
 		return nil
 	}
 	now := time.Now()

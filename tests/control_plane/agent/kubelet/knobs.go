@@ -14,8 +14,8 @@ import (
 	"virtpools.io/controlplane/agent/kubevirt"
 )
 
-// Delays are how long a node takes to start and to stop a pod.
-type Delays struct{ Start, Stop time.Duration }
+// Delays are how long a node takes to start and to stop a pod, and how long a handler runs before it is Ready.
+type Delays struct{ Start, Stop, HandlerReady time.Duration }
 
 // Down tells whether a node's kubelet is switched off.
 func Down(node *corev1.Node) bool { return node.Annotations[kubevirt.KubeletKnob] == "down" }
@@ -35,6 +35,8 @@ func delaysOf(node *corev1.Node, otherwise Delays) Delays {
 	return Delays{
 		Start: seconds(node.Annotations[kubevirt.StartSecondsKnob], otherwise.Start),
 		Stop:  seconds(node.Annotations[kubevirt.StopSecondsKnob], otherwise.Stop),
+
+		HandlerReady: otherwise.HandlerReady,
 	}
 }
 
@@ -49,10 +51,14 @@ func seconds(text string, otherwise time.Duration) time.Duration {
 // trusted tells whether the node has credentials of its own for the private registry.
 func trusted(node *corev1.Node) bool { return node.Annotations[kubevirt.RegistryKnob] == "trusted" }
 
+func isHandler(pod *corev1.Pod) bool {
+	return pod.Labels[kubevirt.ComponentLabel] == kubevirt.HandlerComponent
+}
+
 // handlerBroken tells whether the node keeps this pod, a handler, from getting ready.
 func handlerBroken(node *corev1.Node, pod *corev1.Pod) bool {
 	value, daemonSet, one := strings.Cut(node.Annotations[kubevirt.HandlerKnob], "/")
-	if value != "never-ready" || pod.Labels[kubevirt.ComponentLabel] != kubevirt.HandlerComponent {
+	if value != "never-ready" || !isHandler(pod) {
 		return false
 	}
 	owner := metav1.GetControllerOf(pod)

@@ -174,7 +174,7 @@ func (k *Kubelet) sync(ctx context.Context, key string) error {
 	if Finished(pod) {
 		return nil
 	}
-	return k.advance(ctx, key, pod, node, mine, delays.Start)
+	return k.advance(ctx, key, pod, node, mine, delays)
 }
 
 // neglect leaves the pod alone until the node returns. It only does what the node lifecycle controller does to the pods
@@ -242,12 +242,16 @@ func (k *Kubelet) stop(ctx context.Context, key string, pod *corev1.Pod, mine *l
 	return err
 }
 
-func (k *Kubelet) advance(ctx context.Context, key string, pod *corev1.Pod, node *corev1.Node, mine *life, start time.Duration) error {
+func (k *Kubelet) advance(ctx context.Context, key string, pod *corev1.Pod, node *corev1.Node, mine *life, delays Delays) error {
 	if mine.podIP == "" {
 		mine.podIP = k.newAddress(pod, node)
 	}
+	probe := time.Duration(0)
+	if isHandler(pod) {
+		probe = delays.HandlerReady
+	}
 	next := situation{
-		pod: pod, since: mine.since, restarted: mine.restarted, now: time.Now(), start: start,
+		pod: pod, since: mine.since, restarted: mine.restarted, now: time.Now(), start: delays.Start, probe: probe,
 		podIP: mine.podIP, nodeIP: internalIP(node), broken: handlerBroken(node, pod),
 		onNode:     func(image string) bool { return k.images.has(node, image) },
 		authorized: func() bool { return trusted(node) || k.hasPullSecret(ctx, pod) },

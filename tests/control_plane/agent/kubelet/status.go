@@ -30,10 +30,12 @@ type situation struct {
 	since, restarted time.Time
 	now              time.Time
 	start            time.Duration
-	podIP            string
-	nodeIP           string
-	broken           bool
-	onNode           func(image string) bool
+	// probe is how long the containers run before their readiness probe succeeds.
+	probe  time.Duration
+	podIP  string
+	nodeIP string
+	broken bool
+	onNode func(image string) bool
 	// authorized tells whether the pod, or its node, has credentials for the private registry.
 	authorized func() bool
 	// process starts the pod's process, if it has one, and says how it is.
@@ -103,7 +105,9 @@ func (s situation) decide() verdict {
 			return verdict{status: s.exited(exitOf(process)), pulled: pulled}
 		}
 	}
-	return verdict{status: s.running(), pulled: pulled}
+	left := s.start + s.probe - s.now.Sub(s.since)
+	s.broken = s.broken || left > 0
+	return verdict{status: s.running(), again: max(left, 0), pulled: pulled}
 }
 
 func exitOf(process Process) string {

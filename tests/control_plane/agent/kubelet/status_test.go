@@ -63,6 +63,19 @@ func TestStart(t *testing.T) {
 	}
 }
 
+func TestProbe(t *testing.T) {
+	now := after(3*time.Second, testPod("", "h/m:1"))
+	now.probe = 5 * time.Second
+	early := now.decide()
+	if early.status.Phase != corev1.PodRunning || isReady(early.status) || early.again != 3*time.Second {
+		t.Errorf("early: %s, ready %t, again in %s", early.status.Phase, isReady(early.status), early.again)
+	}
+	now.now = epoch.Add(6 * time.Second)
+	if late := now.decide(); !isReady(late.status) || late.again != 0 {
+		t.Errorf("late: ready %t, again in %s", isReady(late.status), late.again)
+	}
+}
+
 func TestPrivateImage(t *testing.T) {
 	now := after(4*time.Second, testPod("", "private.example/m:1"))
 	now.onNode = func(string) bool { return true }

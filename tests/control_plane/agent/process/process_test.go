@@ -120,6 +120,7 @@ func TestPodsOfADeploymentShareAProcessThatTheNextOneTakesOver(t *testing.T) {
 func TestAReplicaServesOnWhileAnotherEnds(t *testing.T) {
 	r := newRuntime(t, `echo "$WHO" >> "$HOME/said"; exec sleep 60`)
 	first, second := operatorPod("first", corev1.RestartPolicyAlways), operatorPod("second", corev1.RestartPolicyAlways)
+	said := func() string { text, _ := os.ReadFile(filepath.Join(r.options.Dir, "said")); return string(text) }
 	r.Sync(first)
 	listener, err := net.Listen("tcp", r.Address(first)+":8443")
 	if err != nil {
@@ -127,6 +128,7 @@ func TestAReplicaServesOnWhileAnotherEnds(t *testing.T) {
 	}
 	defer listener.Close()
 	until(t, "readiness", func() bool { process, _ := r.Sync(second); return process.Ready })
+	until(t, "its program", func() bool { return said() == "first\n" }) // we listen in its place, so readiness tells nothing
 	if !r.Stop(first) {
 		t.Error("it does not end at once")
 	}
@@ -134,8 +136,8 @@ func TestAReplicaServesOnWhileAnotherEnds(t *testing.T) {
 		t.Error("the other replica does not serve")
 	}
 	until(t, "its end", func() bool { return r.Stop(second) })
-	if text, _ := os.ReadFile(filepath.Join(r.options.Dir, "said")); string(text) != "first\n" {
-		t.Errorf("%s", text)
+	if said() != "first\n" {
+		t.Error(said())
 	}
 }
 

@@ -229,14 +229,25 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
 def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
     """Wait until a deleted DaemonSet and its pods are gone.
 
-    :raises ClusterError: after ``timeout`` seconds.
+    :raises ClusterError: after ``timeout`` seconds; it names the pods that are left.
     """
 
     def pending() -> str | None:
         return "there" if cluster.get(kinds.DAEMON_SET, name, namespace) else None
 
     if clock.wait(pending, timeout) is not None:
+        left = _pods_left(cluster, namespace, name)
         raise ClusterError(
-            f"DaemonSet {namespace}/{name} was deleted but still exists after {timeout:.0f} s, because some of its pods have "
-            "not ended; see which, then run again."
+            f"DaemonSet {namespace}/{name} was deleted but still exists after {timeout:.0f} s; its pods that have not ended: "
+            f"{left or 'none'}. See what holds it, then run again."
         )
+
+
+def _pods_left(cluster: Cluster, namespace: str, daemonset: str) -> str:
+    """Name the pods of a DaemonSet. Kubernetes' pod garbage collector deletes those of a node 40 to 60 s after the node."""
+    pods = [pod for pod in map(HandlerPod.of, live.handler_pods(cluster, namespace)) if pod.daemonset == daemonset]
+    there = {node["metadata"]["name"] for node in live.nodes_named(cluster, {pod.node for pod in pods})}
+    return listed(
+        f"{pod.name} (on node {pod.node}{'' if pod.node in there else ', which is gone: Kubernetes will delete it'})"
+        for pod in pods
+    )

@@ -194,6 +194,13 @@ class TestDaemonSet:
         assert 1005 <= world.now < 1010
 
     def test_is_not_gone_while_its_pods_do_not_end(self, world):
-        world.put(builders.pool_daemonset(builders.pool("gpu")))
-        with pytest.raises(ClusterError, match="still exists after 60 s, because some of its pods have not ended"):
-            settle.await_daemonset_gone(world.client(), NS, "virt-handler-gpu", 60, world.clock())
+        of = "virt-handler-gpu"
+        pods = (builders.handler_pod(node, of=of, terminating=True, name=f"h-{node}") for node in ("n1", "left"))
+        for obj in (builders.pool_daemonset(builders.pool("gpu")), builders.node("n1"), *pods, builders.handler_pod("n1")):
+            world.put(obj)
+        with pytest.raises(ClusterError) as raised:
+            settle.await_daemonset_gone(world.client(), NS, of, 60, world.clock())
+        assert str(raised.value) == (
+            f"DaemonSet {NS}/{of} was deleted but still exists after 60 s; its pods that have not ended: h-left (on node left, "
+            "which is gone: Kubernetes will delete it), h-n1 (on node n1). See what holds it, then run again."
+        )

@@ -15,6 +15,8 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 kind=$1
 venv=$PWD/.venv
+# The tools need 3.11; of what the collection supports, ansible-core 2.16 and 2.17 also run with 3.10.
+oldest="3, 11"
 # Where the tools are installed already, they are updated together.
 if [[ $kind == run && -e .venv/.stamp ]]; then kind=dev; fi
 
@@ -31,6 +33,7 @@ core)
     # Without constraints.txt: its versions fit the ansible-core of run.txt, and another one needs others.
     core=${2:?which ansible-core, as in 2.18}
     venv=$PWD/.build/core-$core
+    oldest="3, 10"
     mkdir -p .build
     grep -hv '^ansible-core==' requirements.txt requirements/run.txt requirements/test.txt > .build/core.txt
     requirements=("ansible-core==$core.*" -r .build/core.txt)
@@ -44,13 +47,14 @@ ee)
 esac
 
 command -v "$python" >/dev/null || die "$python not found: install Python, or name one: make PYTHON=python3.12 ..."
-"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' ||
-    die "Python 3.11 to 3.13 is needed, $python is $("$python" --version): make PYTHON=python3.12 ..."
+"$python" -c "import sys; sys.exit(not ($oldest) <= sys.version_info < (3, 14))" ||
+    die "Python ${oldest/, /.} to 3.13 is needed, $python is $("$python" --version): make PYTHON=python3.12 ..."
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)."
 
-# A venv whose interpreter went away (an upgraded system, a moved checkout) is made anew.
-if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || ! "$venv/bin/pip" --version >/dev/null 2>&1; then
+# A venv whose interpreter went away (an upgraded system, a moved checkout) is made anew, and one of another Python than PYTHON.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || ! "$venv/bin/pip" --version >/dev/null 2>&1 ||
+    [[ $("$venv/bin/python" --version) != $("$python" --version) ]]; then
     echo "Creating ${venv#"$PWD/"} with $("$python" --version)"
     "$python" -m venv --clear "$venv"
 fi

@@ -198,6 +198,7 @@ class TestDaemonSet:
         pods = (builders.handler_pod(node, of=of, terminating=True, name=f"h-{node}") for node in ("n1", "left"))
         for obj in (builders.pool_daemonset(builders.pool("gpu")), builders.node("n1"), *pods, builders.handler_pod("n1")):
             world.put(obj)
+        world._tick = lambda: None
         with pytest.raises(ClusterError) as raised:
             settle.await_daemonset_gone(world.client(), NS, of, 60, world.clock())
         assert str(raised.value) == (

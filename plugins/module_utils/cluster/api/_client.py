@@ -268,8 +268,12 @@ class Cluster:
                     raise
                 token = ""
                 continue
-            yield from answer.get("items") or ()
             token = answer.get("metadata", {}).get("continue", "")
+            items = answer.get("items") or []
+            del answer  # A page is large: it is gone when the next one comes.
+            items.reverse()
+            while items:
+                yield items.pop()
             if not token:
                 return
 

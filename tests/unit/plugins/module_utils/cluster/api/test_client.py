@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import typing
 
@@ -114,6 +115,18 @@ class TestList:
         assert [item["metadata"]["name"] for item in found] == ["a", "b", "c"]
         selected = (("limit", "2"), ("labelSelector", "gpu"), ("fieldSelector", "x=y"))
         assert [request.query for request in script.requests] == [selected, (*selected, ("continue", "t1"))]
+
+    def test_a_page_is_gone_when_the_next_one_comes(self, monkeypatch):
+        cluster, script = cluster_of(page(*map(str, range(20)), token="t1"), page("last"))
+        answer, alive = script.send, []
+
+        def send(request):
+            alive.append(sum(isinstance(each, dict) and "resourceVersion" in each for each in gc.get_objects()))
+            return answer(request)
+
+        monkeypatch.setattr(script, "send", send)
+        assert len([item["metadata"]["name"] for item in cluster.list(NODE)]) == 21
+        assert alive[1] - alive[0] <= 1, "but for the item that was given last"
 
     def test_items_say_what_they_are(self):
         cluster, _ = cluster_of(page("a"))

@@ -34,21 +34,37 @@ _running: list[LocalCluster] = []
 _numbers = itertools.count(1)
 
 
+class _TestCluster(LocalCluster):
+    """A cluster whose logs outlive it when a test has failed, also where a test or a fixture ends it by ``with``."""
+
+    session: pytest.Session
+
+    def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        self._end(failed=error is not None)
+
+    def stop(self) -> None:
+        self._end(failed=False)
+
+    def _end(self, *, failed: bool) -> None:
+        if (failed or self.session.testsfailed) and self.logs.exists():
+            print(f"Logs of cluster {self.name} are kept in {keep_logs(self)}")
+        super().stop()
+
+
 def _starting(session: pytest.Session) -> Iterator[StartCluster]:
     """Yield a function that starts a cluster like LocalCluster.start; stop all clusters that it started afterwards."""
     started = []
 
     def start(fleet: Fleet | Path | None = None, **options: Any) -> LocalCluster:
         name = f"test-{os.getpid()}-{next(_numbers)}"
-        cluster = LocalCluster.start(name, fleet, **options)
+        cluster = _TestCluster.start(name, fleet, **options)
+        cluster.session = session
         started.append(cluster)
         _running.append(cluster)
         return cluster
 
     yield start
     for cluster in started:
-        if session.testsfailed and cluster.logs.exists():
-            print(f"Logs of cluster {cluster.name} are kept in {keep_logs(cluster)}")
         cluster.stop()
         _running.remove(cluster)
 

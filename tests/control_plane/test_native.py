@@ -9,6 +9,7 @@ One cluster for each build; the tests run in order. What builds do is played by 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -128,10 +129,12 @@ def machines(story: Story) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda build: build.name)
-def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
-    story = Story(request.param, start_cluster(FLEET, native=request.param.name))
-    story.wait_until_settled()
-    return story
+def story(request: pytest.FixtureRequest, start_cluster: Any) -> Iterator[Story]:
+    # It ends with its stories: what an idle cluster costs, those of the other builds lack.
+    with start_cluster(FLEET, native=request.param.name) as cluster:
+        story = Story(request.param, cluster)
+        story.wait_until_settled()
+        yield story
 
 
 @pytest.fixture(scope="module", autouse=True)

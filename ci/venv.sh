@@ -30,12 +30,12 @@ run | dev)
     requirements=(-r requirements.txt -r "requirements/$kind.txt" -c requirements/constraints.txt)
     ;;
 core)
-    # Without constraints.txt: its versions fit the ansible-core of run.txt, and another one needs others.
+    # Without constraints.txt and run.txt: their versions fit the ansible-core and the Python of .venv, and others need others.
     core=${2:?which ansible-core, as in 2.18}
     venv=$PWD/.build/core-$core
     oldest="3, 10"
     mkdir -p .build
-    grep -hv '^ansible-core==' requirements.txt requirements/run.txt requirements/test.txt > .build/core.txt
+    cat requirements.txt requirements/test.txt > .build/core.txt
     requirements=("ansible-core==$core.*" -r .build/core.txt)
     ;;
 ee)
@@ -65,11 +65,12 @@ echo "Installing requirements into ${venv#"$PWD/"} ($kind)"
     sed -Eu '/^(Requirement already satisfied|Looking in|Collecting|  Downloading|  Using cached|Installing collected)/d'
 collections=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections
 
-# The ansible package is half a gigabyte of collections, and we need one of them.
+# The ansible package is half a gigabyte of collections, and we need one of them. Its kubernetes.core works with Pythons that its
+# ansible-core does not.
 if [[ $kind != dev ]]; then
     wheel=$(mktemp -d)
     trap 'rm -rf "$wheel"' EXIT
-    "${pip[@]}" download --quiet --no-deps --dest "$wheel" "$(sed -n 's/^\(ansible==[0-9.]*\).*/\1/p' requirements/dev.txt)"
+    "${pip[@]}" download --quiet --no-deps --ignore-requires-python --dest "$wheel" "$(sed -n 's/^\(ansible==[0-9.]*\).*/\1/p' requirements/dev.txt)"
     "$venv/bin/python" - "$wheel"/ansible-*.whl "${collections%/*}" <<'EOF'
 import sys
 import zipfile

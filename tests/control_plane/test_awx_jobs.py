@@ -247,13 +247,15 @@ def test_two_clusters_have_a_digest_each(tmp_path: Path, east: LocalCluster, wes
 def test_a_job_that_is_cancelled_is_continued_by_the_next(awx: Awx, east: LocalCluster) -> None:
     """Cancel is SIGKILL of all of the job's processes."""
     awx.run("remove", virtpools_remove="all").succeeded()
+    for node in ("gpu-00", "gpu-01"):
+        east.set_node_annotation(node, "agent.virtpools.io/stop-seconds", "5")  # time to cancel the job half-way
     job = awx.start("site")
 
     def in_transit() -> bool:
         assert job.process.poll() is None, job.output
         return bool(east.kubectl("get", "nodes", "-l", "virtpools.io/pool=in_transit", "-o", "name"))
 
-    east.wait(in_transit, 120, "a node in transit", interval=0.05)
+    east.wait(in_transit, 120, "a node in transit")
     for process in _family(job.process.pid):
         os.kill(process, signal.SIGKILL)
     awx.run("site").succeeded()

@@ -31,6 +31,7 @@ UNAPPLIABLE = {
     "patch": '[{"op": "remove", "path": "/spec/template/spec/nothing"}]',
 }
 START_SECONDS = "agent.virtpools.io/start-seconds"
+STOP_SECONDS = "agent.virtpools.io/stop-seconds"
 
 
 def with_image(tag: str) -> dict[str, Any]:
@@ -212,15 +213,20 @@ def test_an_outage_of_a_webhook_half_way_delays_the_handover(story: Story) -> No
             }
         ],
     }
+    # The webhook must be there before the handler is gone.
+    story.cluster.set_node_annotation(NODE, STOP_SECONDS, "20")
     with Watcher(story.cluster) as watcher:
         running = story.start([pool("fresh", "gpu")], virtpools_prune=True, virtpools_node_timeout=300)
-        story.cluster.wait(lambda: "in_transit" in story.owners().values(), 60, "a node in transit", interval=0.02)
+        story.cluster.wait(lambda: story.owners().get(NODE) == "in_transit", 60, "the node to be in transit")
         story.apply(webhook)
+        story.cluster.wait(lambda: NODE not in story.handlers(), 60, "the handler to be gone")
         time.sleep(75)
+        assert story.owners()[NODE] == "in_transit"
         assert not running.ended(), running.wait()
         story.cluster.kubectl("delete", "validatingwebhookconfiguration", "somebodys")
         running.wait().succeeded()
         watcher.stop()
+    story.cluster.set_node_annotation(NODE, STOP_SECONDS, None)
     assert story.owners() == {NODE: "fresh", OTHER: "fresh"}
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
 

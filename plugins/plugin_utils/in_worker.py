@@ -21,7 +21,6 @@ import typing as t
 from ansible import constants
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase, normal
-from ansible.vars.clean import remove_internal_keys
 
 from . import awx
 
@@ -29,6 +28,14 @@ try:
     from ansible.module_utils.common.json import Direction, get_module_encoder
 except ImportError:  # ansible-core before 2.19
     get_module_encoder = None
+try:
+    from ansible.vars.clean import remove_internal_keys
+except ImportError:  # ansible-core from 2.21 on, where results of tasks are objects with a method of that name
+    remove_internal_keys = None
+try:
+    from ansible._internal._task import UnifiedTaskResult
+except ImportError:  # ansible-core before 2.21
+    UnifiedTaskResult = None
 
 PROFILE = "legacy"
 WITHOUT_RUN = ("cluster_info",)
@@ -50,8 +57,7 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         self._update_module_args(self._task.action, arguments, variables)
         output = _run(self._module, arguments)
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
-        remove_internal_keys(outcome)
-        return {**result, **outcome}
+        return {**result, **_cleaned(outcome)}
 
     @property
     def _module(self) -> str:
@@ -69,12 +75,22 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         elsewhere = task.async_val or task.delegate_to or self._connection.become or self._compute_environment_string()
         return (
             get_module_encoder is not None
+            and (remove_internal_keys is not None or hasattr(UnifiedTaskResult, "as_result_dict"))
             and "profile" in inspect.signature(ActionBase._parse_returned_data).parameters  # noqa: SLF001
             and self._connection.transport == "local"
             and not elsewhere
             and not constants.DEFAULT_KEEP_REMOTE_FILES  # it keeps the archive, for debugging
             and self._templar.template(interpreter) == sys.executable
         )
+
+
+def _cleaned(outcome: t.Any) -> dict[str, t.Any]:
+    """What a module returned, without what only Ansible itself may say, as Ansible's own action cleans it."""
+    if remove_internal_keys is None:
+        outcome.remove_internal_keys()
+        return t.cast("dict[str, t.Any]", outcome.as_result_dict(for_round_trip=True))
+    remove_internal_keys(outcome)
+    return t.cast("dict[str, t.Any]", outcome)
 
 
 def _run(name: str, arguments: dict[str, t.Any]) -> str:

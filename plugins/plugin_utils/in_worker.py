@@ -32,10 +32,6 @@ try:
     from ansible.vars.clean import remove_internal_keys
 except ImportError:  # ansible-core from 2.21 on, where results of tasks are objects with a method of that name
     remove_internal_keys = None
-try:
-    from ansible._internal._task import UnifiedTaskResult
-except ImportError:  # ansible-core before 2.21
-    UnifiedTaskResult = None
 
 PROFILE = "legacy"
 WITHOUT_RUN = ("cluster_info",)
@@ -73,10 +69,11 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         """Whether the module would run as this user, in this environment, with this Python, on this machine."""
         task, interpreter = self._task, variables.get("ansible_python_interpreter")
         elsewhere = task.async_val or task.delegate_to or self._connection.become or self._compute_environment_string()
+        parsing = inspect.signature(ActionBase._parse_returned_data)  # noqa: SLF001
         return (
             get_module_encoder is not None
-            and (remove_internal_keys is not None or hasattr(UnifiedTaskResult, "as_result_dict"))
-            and "profile" in inspect.signature(ActionBase._parse_returned_data).parameters  # noqa: SLF001
+            and "profile" in parsing.parameters
+            and (remove_internal_keys is not None or "UnifiedTaskResult" in str(parsing.return_annotation))
             and self._connection.transport == "local"
             and not elsewhere
             and not constants.DEFAULT_KEEP_REMOTE_FILES  # it keeps the archive, for debugging

@@ -196,7 +196,12 @@ class TestDaemonSet:
     def test_is_not_gone_while_its_pods_do_not_end(self, world):
         of = "virt-handler-gpu"
         pods = (builders.handler_pod(node, of=of, terminating=True, name=f"h-{node}") for node in ("n1", "left"))
-        for obj in (builders.pool_daemonset(builders.pool("gpu")), builders.node("n1"), *pods, builders.handler_pod("n1")):
+        for obj in (
+            builders.pool_daemonset(builders.pool("gpu")),
+            builders.node("n1"),
+            *pods,
+            builders.handler_pod("n1"),
+        ):
             world.put(obj)
         world._tick = lambda: None
         with pytest.raises(ClusterError) as raised:

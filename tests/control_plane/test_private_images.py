@@ -85,7 +85,7 @@ def test_vms_start_with_the_pull_secret_of_their_namespace(story: Story) -> None
     assert {each["image"] for each in pod["spec"]["containers"]} == {IMAGE}
     assert pod["metadata"]["annotations"][OWNER] == "gpu"
     # A pull secret that is not there does no harm, and no good.
-    story.cluster.wait(lambda: "ErrImagePull" in json.dumps(story.launcher("without")), 60, "the other VM to wait")
+    story.cluster.wait(lambda: "ImagePullBackOff" in json.dumps(story.launcher("without")), 60, "the other VM to wait")
     story.settled([WITH_SECRET])
 
 

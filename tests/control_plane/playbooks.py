@@ -261,6 +261,7 @@ def _environment() -> dict[str, str]:
     return {
         **ours,
         **callback,
+        "ANSIBLE_CONFIG": str(Path(__file__).with_name("ansible.cfg")),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
         "ANSIBLE_NOCOLOR": "1",
         # A proxy that the environment names cannot reach this machine's loopback.

@@ -150,18 +150,16 @@ class Site:
 
     def run_until(self, point: Point, **variables: Any) -> RunningPlaybook:
         """Start a run, and return as soon as the audit log has the write of this point."""
-        marker = self.cluster.audit_marker()
+        # LocalCluster.writes would wait until the log is complete, and we would miss the point.
+        log = audit.Tail(self.cluster.dir / "audit.log", self.cluster.audit_marker())
         running = self.start(**variables)
-        while not point.is_reached(self._writes(marker)):
+        writes: list[Write] = []
+        while not point.is_reached(writes):
             if running.ended():
                 raise AssertionError(f"The run ended without a write {point}.\n{running.wait()}")
             time.sleep(0.005)
+            writes += [write for write in audit.writes(log.entries()) if write.user == self.account.user]
         return running
-
-    def _writes(self, marker: int) -> list[Write]:
-        # LocalCluster.writes would wait until the log is complete, and we would miss the point.
-        written = audit.writes(audit.read(self.cluster.dir / "audit.log", marker))
-        return [write for write in written if write.user == self.account.user]
 
     def state(self) -> EndState:
         return EndState.of(self.cluster).with_text(self.tag, "TAG")

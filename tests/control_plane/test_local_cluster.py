@@ -277,4 +277,9 @@ def test_a_bad_name_is_refused(name: str) -> None:
 def test_the_audit_log_is_read_from_the_next_whole_line_on(tmp_path: Path, offset: int, entries: list[int]) -> None:
     log = tmp_path / "audit.log"
     log.write_text('{"n":1}\n{"n":22}\n{"n":', "utf-8")
-    assert [entry["n"] for entry in audit.read(log, offset)] == entries
+    tail = audit.Tail(log, offset)
+    assert [entry["n"] for entry in audit.read(log, offset)] == [entry["n"] for entry in tail.entries()] == entries
+    with log.open("a", encoding="utf-8") as file:
+        file.write('333}\n{"n":4444}\n')
+    assert [entry["n"] for entry in tail.entries()] == [333, 4444]
+    assert tail.entries() == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
@@ -45,6 +46,29 @@ class Refused(Exception):
         self.response = Response(status, json.dumps(body).encode())
 
 
+class _Objects(dict):
+    """Objects by API version, plural, namespace and name; those of one kind are found without a look at all others."""
+
+    def __init__(self):
+        super().__init__()
+        self._of = defaultdict(dict)
+
+    def __setitem__(self, key, obj):
+        super().__setitem__(key, obj)
+        self._of[key[:2]][key] = obj
+
+    def __delitem__(self, key):
+        super().__delitem__(key)
+        del self._of[key[:2]][key]
+
+    def pop(self, key, *default):
+        self._of[key[:2]].pop(key, None)
+        return super().pop(key, *default)
+
+    def of(self, kind):
+        return list(self._of[kind.api_version, kind.plural].values())
+
+
 class ApiServer:
     """A transport that stores objects. ``writes`` lists verb and path of each stored write, ``requests`` every request.
 
@@ -55,7 +79,7 @@ class ApiServer:
     server = "https://api.example:6443"
 
     def __init__(self, *objects, unserved=(), denied=()):
-        self.objects = {}
+        self.objects = _Objects()
         self.unserved = set(unserved)
         self.denied = set(denied)
         self.writes = []
@@ -82,7 +106,7 @@ class ApiServer:
         return stored
 
     def all(self, kind):
-        return [obj for key, obj in list(self.objects.items()) if key[:2] == (kind.api_version, kind.plural)]
+        return self.objects.of(kind)
 
     def find(self, kind, name, namespace=None):
         return self.objects.get((kind.api_version, kind.plural, namespace, name))
@@ -357,8 +381,9 @@ class World(ApiServer):
         self._control()
         for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
             self._run(pod)
+        count = Counter(pod["spec"].get("nodeName") for pod in self.all(kinds.POD) if _is_handler(pod))
         for node in self.all(kinds.NODE):
-            if len(self.pods(node["metadata"]["name"])) > 1:
+            if count[node["metadata"]["name"]] > 1:
                 self.doubled.append((self.now, node["metadata"]["name"]))
 
     def _lasts(self, key, seconds):
@@ -368,11 +393,14 @@ class World(ApiServer):
     def _control(self):
         """The DaemonSet controller. A terminating pod still counts, but only for its own DaemonSet."""
         nodes = self.all_nodes()
+        pods = defaultdict(list)
+        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
+            pods[pod["metadata"]["ownerReferences"][0]["name"], pod["spec"].get("nodeName")].append(pod)
         for daemonset in self.all(kinds.DAEMON_SET):
             name = daemonset["metadata"]["name"]
             daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
             for node in nodes:
-                self._control_node(daemonset, name, node)
+                self._control_node(daemonset, name, node, pods[name, node.name])
         for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
             if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
@@ -392,9 +420,8 @@ class World(ApiServer):
         remaining = tuple(taint for taint in node.taints if taint["effect"] != "NoSchedule")
         return self.wants(daemonset, replace(node, taints=remaining))
 
-    def _control_node(self, daemonset, name, node):
+    def _control_node(self, daemonset, name, node, there):
         wanted = self.wants(daemonset, node)
-        there = [p for p in self.pods(node.name) if p["metadata"]["ownerReferences"][0]["name"] == name]
         key = ("control", name, node.name)
         if wanted == bool(there) or (there and self.keeps(daemonset, node)):
             self._since.pop(key, None)

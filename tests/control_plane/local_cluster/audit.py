@@ -56,6 +56,29 @@ class Write:
         return f"{self.user}: {self.verb} {self.resource} {self.namespace}/{self.name}".replace(" /", " ")
 
 
+class Tail:
+    """Reads an audit log as it grows, each entry once."""
+
+    def __init__(self, log: Path, offset: int) -> None:
+        """Begin with the first entry that begins at a byte offset or after it."""
+        self._log = log
+        self._offset = max(0, offset - 1)
+        self._rest = b""
+        self._begun = not offset
+
+    def entries(self) -> list[Entry]:
+        """Return the entries that were completed since the last call."""
+        with self._log.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        if lines and not self._begun:
+            del lines[0]
+            self._begun = True
+        return [json.loads(line) for line in lines]
+
+
 def read(log: Path, offset: int) -> list[Entry]:
     """Return the audit entries that begin at a byte offset or after it, leaving out a line that is still being written."""
     with log.open("rb") as file:

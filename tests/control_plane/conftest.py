@@ -37,7 +37,8 @@ _numbers = itertools.count(1)
 class _TestCluster(LocalCluster):
     """A cluster whose logs outlive it when a test has failed, also where a test or a fixture ends it by ``with``."""
 
-    session: pytest.Session
+    session: pytest.Session | None = None
+    """None while it is a seed, from which others will start."""
 
     def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
         self._end(failed=error is not None)
@@ -46,7 +47,8 @@ class _TestCluster(LocalCluster):
         self._end(failed=False)
 
     def _end(self, *, failed: bool) -> None:
-        if (failed or self.session.testsfailed) and self.logs.exists():
+        failed = failed or bool(self.session and self.session.testsfailed)
+        if failed and self.logs.exists():
             print(f"Logs of cluster {self.name} are kept in {keep_logs(self)}")
         super().stop()
 

@@ -22,8 +22,6 @@ LONGEST_FIRST = (
     "test_nasty_kubevirt.py",
     "test_workload_update.py",
     "test_on_failure.py",
-    "test_native_upgrade.py",
-    "test_native_hco.py",
     "test_alerts.py",
     "test_inventory.py",
     "test_awx.py",

@@ -3,7 +3,7 @@
 
 """Native mode on each build of KubeVirt with pools of its own: the whole way of a user, and what is refused before it begins.
 
-One cluster for each build; the tests run in order, those of A in make test-thorough. What builds do is played by the agent.
+One cluster for each build; the tests run in order, those of A and C in make test-thorough. What builds do is played by the agent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FLEET = Fleet.of(
     Nodes(name="plain-00", labels={"tier": "gold"}),
 )
 STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
-# What differs between A and B is in the unit tests of all three.
-BUILDS = (pytest.param(A, marks=pytest.mark.thorough), B, C)
+# What differs between them is in the unit tests of all three.
+BUILDS = (pytest.param(A, marks=pytest.mark.thorough), B, pytest.param(C, marks=pytest.mark.thorough))
 
 # The pool of each VM by its device, its label, and its nodeSelector; none for KubeVirt's own launcher image.
 POOL_OF = {

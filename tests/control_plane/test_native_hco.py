@@ -19,6 +19,9 @@ from native_scene import B, C, NativeScene
 from scene import Object
 from watcher import Watcher
 
+# make test goes through native mode without HCO, and through HCO without native mode.
+pytestmark = pytest.mark.thorough
+
 HCO = "hyperconverged/kubevirt-hyperconverged"
 KUBEVIRT = "kubevirt-kubevirt-hyperconverged"
 ANNOTATION = "kubevirt.kubevirt.io/jsonpatch"
@@ -62,9 +65,7 @@ class Story(NativeScene):
         return counts[0], counts[1]
 
 
-@pytest.fixture(
-    scope="module", params=[B, pytest.param(C, marks=pytest.mark.thorough)], ids=lambda build: str(build.name)
-)
+@pytest.fixture(scope="module", params=[B, C], ids=lambda build: str(build.name))
 def story(request: pytest.FixtureRequest, start_cluster: Any) -> Story:
     story = Story(request.param, start_cluster(FLEET, native=request.param.name, hco=True), KUBEVIRT)
     story.annotate()

@@ -20,6 +20,9 @@ from native_scene import B, NativeScene
 from scene import NAMESPACE, Object
 from watcher import Watcher
 
+# make test upgrades composed pools, with KubeVirt's own programs alone.
+pytestmark = pytest.mark.thorough
+
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 FLEET = Fleet.of(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
 OPERATED = "app.kubernetes.io/managed-by"

@@ -89,17 +89,38 @@ def test_a_module_that_our_own_builds_has_our_libraries_and_the_checksums_that_t
     assert sums == (paths.CONTROL_PLANE / "go.sum").read_text("utf-8") + module.sums.read_text("utf-8")
 
 
-def test_a_file_is_replaced_in_a_copy_of_its_module(tmp_path: Path) -> None:
+@pytest.fixture
+def copied(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the folder of a module, which Go keeps from being written, and the folder that it is built in."""
     source, folder = tmp_path / "source", tmp_path / "module"
     (source / "pkg").mkdir(parents=True)
     (source / "pkg" / "c.go").write_text('import "C"\n', "utf-8")
     folder.mkdir()
     (folder / "go.mod").write_text("module x\n", "utf-8")
     (source / "pkg").chmod(0o555)
+    return source, folder
+
+
+def test_a_file_is_replaced_in_a_copy_of_its_module(copied: tuple[Path, Path]) -> None:
+    source, folder = copied
     modules._replace(Module("X", "example.org/x", "v1", (), replaced={"pkg/c.go": "package x\n"}), source, folder)
     assert (folder / "source" / "pkg" / "c.go").read_text("utf-8") == "package x\n"
     assert (source / "pkg" / "c.go").read_text("utf-8") == 'import "C"\n'
     assert (folder / "go.mod").read_text("utf-8").endswith("replace example.org/x => ./source\n")
+
+
+def test_a_passage_is_edited_in_a_copy_of_its_module(copied: tuple[Path, Path]) -> None:
+    source, folder = copied
+    edited = Module("X", "example.org/x", "v1", (), edited={"pkg/c.go": (('"C"', '"fmt"'),)})
+    modules._replace(edited, source, folder)
+    assert (folder / "source" / "pkg" / "c.go").read_text("utf-8") == 'import "fmt"\n'
+    assert (source / "pkg" / "c.go").read_text("utf-8") == 'import "C"\n'
+
+
+def test_a_version_that_lacks_an_edited_passage_is_not_built(copied: tuple[Path, Path]) -> None:
+    edited = Module("X", "example.org/x", "v1", (), edited={"pkg/c.go": (("gone", "new"),)})
+    with pytest.raises(ClusterError, match=r"pkg/c\.go of X v1 has no longer what we edit in it: gone"):
+        modules._replace(edited, *copied)
 
 
 def test_versions_are_in_their_order() -> None:

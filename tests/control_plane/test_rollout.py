@@ -200,6 +200,7 @@ def fail_vms(scene: Scene, node: str, *names: str) -> None:
         list(pool.map(fail, names))
 
 
+@pytest.mark.thorough  # a unit test kills at every write
 def test_the_gate_of_a_killed_wave_is_asked_again_however_much_was_wrong_before(scene: Scene) -> None:
     again = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-again"}
     scene.cluster.kubectl("create", "namespace", TENANT)

@@ -21,15 +21,21 @@ POOL = {
 }
 
 
-def test_a_label_flipped_in_one_step_gives_a_node_two_handlers_and_the_witness_sees_it(
-    start_cluster: Callable[..., LocalCluster],
-) -> None:
-    with start_cluster(Fleet.plain(3)) as cluster:
-        run("site", Account.make(cluster, "writer").kubeconfig, [POOL]).succeeded()
-        with Watcher(cluster) as watcher:
-            cluster.kubectl("label", "node", "node-01", f"{OWNER}=pool")
-            cluster.wait(lambda: watcher.handlers["node-01"] == ["virt-handler-pool"], 30, "the other handler")
-            watcher.stop()
+@pytest.fixture(scope="module")
+def pooled(start_cluster: Callable[..., LocalCluster]) -> LocalCluster:
+    """Return a cluster that has a pool."""
+    cluster = start_cluster(Fleet.plain(3))
+    run("site", Account.make(cluster, "writer").kubeconfig, [POOL]).succeeded()
+    return cluster
+
+
+def test_a_label_flipped_in_one_step_gives_a_node_two_handlers_and_the_witness_sees_it(pooled: LocalCluster) -> None:
+    with Watcher(pooled) as watcher:
+        pooled.kubectl("label", "node", "node-01", f"{OWNER}=pool")
+        pooled.wait(lambda: watcher.handlers["node-01"] == ["virt-handler-pool"], 30, "the other handler")
+        watcher.stop()
+    pooled.kubectl("label", "node", "node-01", f"{OWNER}-")
+    pooled.wait(lambda: handlers_on(pooled, "node-01") == ["virt-handler"], 30, "its own handler again")
     assert watcher.crowded == ["node-01"]
     assert watcher.restarted == {"node-01": 1}
     assert watcher.nodes["node-01"].owners == ["primary", "pool"]
@@ -50,24 +56,22 @@ def test_the_witness_measures_how_long_a_node_had_no_handler(start_cluster: Call
 
 
 def test_the_witness_misses_nothing_while_the_api_server_restarts(
-    start_cluster: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
+    pooled: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handlers come and go before it is back; no list of the present shows that."""
-    with start_cluster(Fleet.plain(3)) as cluster:
-        run("site", Account.make(cluster, "writer").kubeconfig, [POOL]).succeeded()
-        with Watcher(cluster) as watcher:
-            back = threading.Event()
-            monkeypatch.setattr(watcher, "_rest", back.wait)
-            # A write of which no watch tells: the API server keeps no event from before its start.
-            cluster.kubectl("create", "configmap", "-n", "kubevirt", "any")
-            cluster.restart("kube-apiserver", kill=True)
-            for change in (f"{OWNER}=pool", f"{OWNER}-"):
-                wanted = "virt-handler-pool" if change.endswith("pool") else "virt-handler"
-                cluster.kubectl("label", "node", "node-01", change)
-                cluster.wait(lambda wanted=wanted: handlers_on(cluster, "node-01") == [wanted], 10, wanted)
-            assert watcher.starts == [], "all this must happen before the witness is back"
-            back.set()
-            watcher.stop()
+    with Watcher(pooled) as watcher:
+        back = threading.Event()
+        monkeypatch.setattr(watcher, "_rest", back.wait)
+        # A write of which no watch tells: the API server keeps no event from before its start.
+        pooled.kubectl("create", "configmap", "-n", "kubevirt", "any")
+        pooled.restart("kube-apiserver", kill=True)
+        for change in (f"{OWNER}=pool", f"{OWNER}-"):
+            wanted = "virt-handler-pool" if change.endswith("pool") else "virt-handler"
+            pooled.kubectl("label", "node", "node-01", change)
+            pooled.wait(lambda wanted=wanted: handlers_on(pooled, "node-01") == [wanted], 10, wanted)
+        assert watcher.starts == [], "all this must happen before the witness is back"
+        back.set()
+        watcher.stop()
     assert watcher.recovered > 0
     assert watcher.crowded == ["node-01"]
     assert watcher.restarted["node-01"] == 2

@@ -43,6 +43,8 @@ class Module:
     """Whether our own go.mod says which libraries it gets, not the module's."""
     replaced: dict[str, str] = field(default_factory=dict, repr=False)
     """Files of it that are compiled with another content."""
+    edited: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, repr=False)
+    """Passages of its files, each there once, that are compiled as something else."""
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ def prepare(program: str, module: Module, folder: Path) -> Path:
     (folder / "go.sum").write_text((source / "go.sum").read_text("utf-8") + sums, "utf-8")
     for path, ours in local.items():
         shutil.copytree(ours, folder / path.rsplit("/", 1)[-1])
-    if module.replaced:
+    if module.replaced or module.edited:
         _replace(module, source, folder)
     return source
 
@@ -109,6 +111,13 @@ def _replace(module: Module, source: Path, folder: Path) -> None:
         Path(directory).chmod(0o755)
     for name, content in module.replaced.items():
         (copy / name).write_text(content, "utf-8")
+    for name, edits in module.edited.items():
+        text = (copy / name).read_text("utf-8")
+        for old, new in edits:
+            if text.count(old) != 1:
+                raise ClusterError(f"{name} of {module.title} {module.version} has no longer what we edit in it: {old}")
+            text = text.replace(old, new)
+        (copy / name).write_text(text, "utf-8")
     with (folder / "go.mod").open("a", encoding="utf-8") as file:
         file.write(f"\nreplace {module.path} => ./source\n")
 

@@ -115,7 +115,7 @@ _EXPAND_ALL = """\
 		os.Exit(2)
 	}}
 """
-EXPANSION = {
+EXPANSION: dict[str, tuple[tuple[str, str], ...]] = {
     "pkg/util/openapi/openapi.go": (
         (_EXPAND_ALL.format("specSchema"), ""),
         (_EXPAND_ALL.format("statusSchema"), ""),

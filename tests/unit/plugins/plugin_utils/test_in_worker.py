@@ -6,9 +6,20 @@
 
 from __future__ import annotations
 
-import pytest
+import importlib
+import sys
 
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import in_worker
+import pytest
+from ansible.module_utils import basic  # noqa: F401  # loads what the fixture restores
+
+
+@pytest.fixture
+def in_worker(monkeypatch):
+    """The plugin. Its import makes this process a controller, where modules that run in it print their warnings."""
+    internal = sys.modules.get("ansible.module_utils._internal")  # ansible-core from 2.19 on
+    if internal:
+        monkeypatch.setattr(internal, "is_controller", internal.is_controller)
+    return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker")
 
 
 class Result:
@@ -25,11 +36,12 @@ class Result:
         return self.keys
 
 
-def test_objects(monkeypatch):
+def test_objects(in_worker, monkeypatch):
     monkeypatch.setattr(in_worker, "remove_internal_keys", None)
     assert in_worker._cleaned(Result()) == {"changed": True}
 
 
-@pytest.mark.skipif(in_worker.remove_internal_keys is None, reason="ansible-core from 2.21 on has no such results")
-def test_dictionaries():
+def test_dictionaries(in_worker):
+    if in_worker.remove_internal_keys is None:
+        pytest.skip("ansible-core from 2.21 on has no such results")
     assert in_worker._cleaned({"changed": True, "_ansible_secret": 1}) == {"changed": True}

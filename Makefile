@@ -176,7 +176,7 @@ gates-end:
 
 .PHONY: programs
 programs: $(VENV)
-	@# Minutes of compiling, while the gates leave a core idle; who needs the programs waits for them, and says what is wrong.
+	@# Minutes of compiling, beside the unit tests; who needs the programs waits for them, and says what is wrong.
 	@mkdir -p .build
 	@$(CONTROL_PLANE) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
 

@@ -37,8 +37,8 @@ _numbers = itertools.count(1)
 class _TestCluster(LocalCluster):
     """A cluster whose logs outlive it when a test has failed, also where a test or a fixture ends it by ``with``."""
 
-    session: pytest.Session | None = None
-    """None while it is a seed, from which others will start."""
+    session: pytest.Session
+    """Of all clusters, also of those that a start makes to copy them."""
 
     def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
         self._end(failed=error is not None)
@@ -47,8 +47,7 @@ class _TestCluster(LocalCluster):
         self._end(failed=False)
 
     def _end(self, *, failed: bool) -> None:
-        failed = failed or bool(self.session and self.session.testsfailed)
-        if failed and self.logs.exists():
+        if (failed or self.session.testsfailed) and self.logs.exists():
             print(f"Logs of cluster {self.name} are kept in {keep_logs(self)}")
         super().stop()
 
@@ -56,11 +55,11 @@ class _TestCluster(LocalCluster):
 def _starting(session: pytest.Session) -> Iterator[StartCluster]:
     """Yield a function that starts a cluster like LocalCluster.start; stop all clusters that it started afterwards."""
     started = []
+    _TestCluster.session = session
 
     def start(fleet: Fleet | Path | None = None, **options: Any) -> LocalCluster:
         name = f"test-{os.getpid()}-{next(_numbers)}"
         cluster = _TestCluster.start(name, fleet, **options)
-        cluster.session = session
         started.append(cluster)
         _running.append(cluster)
         return cluster

@@ -274,6 +274,7 @@ class Story:
 
 @pytest.fixture(scope="module", params=[False, True] if ALL else [False], ids=lambda hco: "HCO" if hco else "KubeVirt")
 def story(request: pytest.FixtureRequest, start_cluster: Callable[..., LocalCluster]) -> Iterator[Story]:
+    """Yield a story whose cluster has seen an undisturbed run of each kind."""
     fleet = Fleet.of(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}),
         Nodes(name="rt", labels={"accelerator": "rt"}),
@@ -284,7 +285,13 @@ def story(request: pytest.FixtureRequest, start_cluster: Callable[..., LocalClus
     scene.wait_until_settled()
     prometheus_operator.install(cluster)
     with proxy.in_front_of(cluster, scene.writer.kubeconfig, Disturbance()) as way, Starts(cluster) as starts:
-        yield Story(cluster, way, scene, starts)
+        story = Story(cluster, way, scene, starts)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            by = InProcess(monkeypatch)
+            for kind in KINDS:
+                with naming(f"{kind}: undisturbed"):
+                    story.learn(by, kind)
+        yield story
 
 
 def faults(number: int, writes: int) -> tuple[int, str]:
@@ -294,21 +301,10 @@ def faults(number: int, writes: int) -> tuple[int, str]:
     return (number - 1) % writes + 1, [*FAULTS, "slow"][number % (len(FAULTS) + 1)]
 
 
-@pytest.fixture(scope="module")
-def learnt(story: Story) -> Story:
-    """Return the story of a cluster that has seen an undisturbed run of each kind."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        by = InProcess(monkeypatch)
-        for kind in KINDS:
-            with naming(f"{kind}: undisturbed"):
-                story.learn(by, kind)
-    return story
-
-
 @pytest.mark.thorough
 @pytest.mark.timeout(12 * 3600 if ALL else 600)
-def test_runs_in_this_process(learnt: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    story, by = learnt, InProcess(monkeypatch)
+def test_runs_in_this_process(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    by = InProcess(monkeypatch)
     longest = max(each.writes for each in story.undisturbed.values())
     for number in ROUNDS or (range(1, longest + 1) if ALL else [7]):
         for kind in KINDS:
@@ -317,11 +313,11 @@ def test_runs_in_this_process(learnt: Story, monkeypatch: pytest.MonkeyPatch) ->
                 story.disturb(by, kind, at, fault)
 
 
-def test_runs_through_ansible_playbook(learnt: Story) -> None:
+def test_runs_through_ansible_playbook(story: Story) -> None:
     by = Playbooks()
     for kind, write, fault in SAMPLE:
         with naming(f"{kind}: {fault} at {write}"):
-            learnt.disturb(by, kind, 1, fault, write)
+            story.disturb(by, kind, 1, fault, write)
 
 
 @contextmanager

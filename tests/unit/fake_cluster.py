@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, UserDict, defaultdict
 from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
@@ -46,12 +46,12 @@ class Refused(Exception):
         self.response = Response(status, json.dumps(body).encode())
 
 
-class _Objects(dict):
+class _Objects(UserDict):
     """Objects by API version, plural, namespace and name; those of one kind are found without a look at all others."""
 
     def __init__(self):
-        super().__init__()
         self._of = defaultdict(dict)
+        super().__init__()
 
     def __setitem__(self, key, obj):
         super().__setitem__(key, obj)
@@ -60,10 +60,6 @@ class _Objects(dict):
     def __delitem__(self, key):
         super().__delitem__(key)
         del self._of[key[:2]][key]
-
-    def pop(self, key, *default):
-        self._of[key[:2]].pop(key, None)
-        return super().pop(key, *default)
 
     def of(self, kind):
         return list(self._of[kind.api_version, kind.plural].values())
@@ -360,8 +356,11 @@ class World(ApiServer):
     def node(self, name="n1"):
         return Node.of(self.find(kinds.NODE, name))
 
+    def handler_pods(self):
+        return [pod for pod in self.all(kinds.POD) if _is_handler(pod)]
+
     def pods(self, node="n1"):
-        return [pod for pod in self.all(kinds.POD) if pod["spec"].get("nodeName") == node and _is_handler(pod)]
+        return [pod for pod in self.handler_pods() if pod["spec"].get("nodeName") == node]
 
     def handlers(self, node="n1"):
         """The DaemonSets of the Ready handler pods on a node."""
@@ -379,9 +378,9 @@ class World(ApiServer):
 
     def _tick(self):
         self._control()
-        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
+        for pod in self.handler_pods():
             self._run(pod)
-        count = Counter(pod["spec"].get("nodeName") for pod in self.all(kinds.POD) if _is_handler(pod))
+        count = Counter(pod["spec"].get("nodeName") for pod in self.handler_pods())
         for node in self.all(kinds.NODE):
             if count[node["metadata"]["name"]] > 1:
                 self.doubled.append((self.now, node["metadata"]["name"]))
@@ -394,14 +393,14 @@ class World(ApiServer):
         """The DaemonSet controller. A terminating pod still counts, but only for its own DaemonSet."""
         nodes = self.all_nodes()
         pods = defaultdict(list)
-        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
+        for pod in self.handler_pods():
             pods[pod["metadata"]["ownerReferences"][0]["name"], pod["spec"].get("nodeName")].append(pod)
         for daemonset in self.all(kinds.DAEMON_SET):
             name = daemonset["metadata"]["name"]
             daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
             for node in nodes:
                 self._control_node(daemonset, name, node, pods[name, node.name])
-        for pod in [pod for pod in self.all(kinds.POD) if _is_handler(pod)]:
+        for pod in self.handler_pods():
             if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
@@ -485,8 +484,7 @@ class _Following:
         self._known = self._now()
 
     def _now(self):
-        pods = [pod for pod in self._world.all(kinds.POD) if _is_handler(pod)]
-        return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in pods}
+        return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in self._world.handler_pods()}
 
     def _events(self):
         before, self._known = self._known, self._now()

@@ -74,18 +74,14 @@ class Tail:
         self._offset += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         if lines and not self._begun:
-            del lines[0]
+            del lines[0]  # The log may have had a part of a long line when somebody took its size for the offset.
             self._begun = True
         return [json.loads(line) for line in lines]
 
 
 def read(log: Path, offset: int) -> list[Entry]:
     """Return the audit entries that begin at a byte offset or after it, leaving out a line that is still being written."""
-    with log.open("rb") as file:
-        file.seek(max(0, offset - 1))
-        if offset:
-            file.readline()  # The log may have had a part of a long line when somebody took its size for the offset.
-        return [json.loads(line) for line in file if line.endswith(b"\n")]
+    return Tail(log, offset).entries()
 
 
 def writes(entries: list[Entry]) -> list[Write]:

@@ -42,7 +42,7 @@ class Module:
     ours: bool = field(default=False, repr=False)
     """Whether our own go.mod says which libraries it gets, not the module's."""
     replaced: dict[str, str] = field(default_factory=dict, repr=False)
-    """Files of it that are compiled with another content."""
+    """Files that are compiled with this content, in place of its own or beside them."""
     edited: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, repr=False)
     """Passages of its files, each there once, that are compiled as something else."""
 

@@ -85,24 +85,26 @@ import (
 	"github.com/go-openapi/spec"
 )
 
+type place struct {
+	root *spec.Schema
+	name string
+}
+
 var (
 	expanding sync.Mutex
-	known     = map[*spec.Schema]map[string]spec.Schema{}
+	known     = map[place]spec.Schema{}
 )
 
 func expanded(root *spec.Schema, name string) spec.Schema {
 	expanding.Lock()
 	defer expanding.Unlock()
-	definition, found := known[root][name]
+	definition, found := known[place{root, name}]
 	if !found {
 		definition = root.Definitions[name]
 		if err := spec.ExpandSchema(&definition, root, nil); err != nil {
 			panic(err)
 		}
-		if known[root] == nil {
-			known[root] = map[string]spec.Schema{}
-		}
-		known[root][name] = definition
+		known[place{root, name}] = definition
 	}
 	return definition
 }
@@ -288,8 +290,8 @@ def _product(title: str, name: str, steps: tuple[Step, ...], sources: Iterable[P
         if step.module:
             digest.update(step.module.tags.encode())
             digest.update("".join(step.module.replaced.values()).encode())
-            if step.module.edited:
-                digest.update(repr(step.module.edited).encode())
+            edits = [edit for edits in step.module.edited.values() for edit in edits]
+            digest.update("".join(old + new for old, new in edits).encode())
     derived = [step.module.sums for step in steps if step.module]
     local = sorted(path for path in paths.MODULES.glob("*/**/*") if path.is_file()) if derived else []
     for file in [*sources, *derived, *local]:

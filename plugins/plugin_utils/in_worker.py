@@ -10,6 +10,7 @@ every task. That costs more than what the module does. ansible.netcommon runs it
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import inspect
@@ -96,6 +97,21 @@ def _run(name: str, arguments: dict[str, t.Any]) -> str:
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}, cls=encoder).encode()  # noqa: SLF001
     basic._ANSIBLE_PROFILE = PROFILE  # noqa: SLF001
     output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+    with _left_for_the_end(), contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         importlib.import_module(f"{PLUGINS}.modules.{name}").main()
     return output.getvalue()
+
+
+@contextlib.contextmanager
+def _left_for_the_end() -> t.Iterator[None]:
+    """Do at a module's end what was left for the end of its process: a worker ends without it, and may run a module again.
+
+    That is how the Kubernetes client removes the files to which it writes a kubeconfig's certificates and private keys.
+    """
+    register = atexit.register
+    with contextlib.ExitStack() as end:
+        atexit.register = end.callback  # type: ignore[assignment]  # takes and returns the same
+        try:
+            yield
+        finally:
+            atexit.register = register

@@ -66,6 +66,8 @@ class Run:
     stdout: str = field(repr=False)
     stderr: str = field(repr=False)
     seconds: float
+    left_behind: list[str] = field(repr=False)
+    """Names of its temporary files that are still there."""
 
     @cached_property
     def tasks(self) -> list[TaskResult]:
@@ -103,8 +105,9 @@ class Run:
         return [task for task in self.tasks if task.action == action and task.status != "skipped"]
 
     def succeeded(self) -> Run:
-        """Return the run itself, or fail with what went wrong."""
+        """Return the run itself, or fail with what went wrong. Certificates and keys must not stay in files."""
         assert self.rc == 0, str(self)
+        assert not self.left_behind
         return self
 
     def refused(self) -> str:
@@ -208,7 +211,8 @@ class RunningPlaybook:
         folder = Path(self._folder.name)
         stdout, stderr = ((folder / name).read_text("utf-8", "replace") for name in ("stdout", "stderr"))
         returncode = self.process.poll()
-        return Run(-1 if returncode is None else returncode, stdout, stderr, time.monotonic() - self._started)
+        left_behind = [file.name for file in (folder / "temporary").iterdir()]
+        return Run(-1 if returncode is None else returncode, stdout, stderr, time.monotonic() - self._started, left_behind)
 
 
 def start(
@@ -223,12 +227,14 @@ def start(
     here, mark = Path(folder.name), uuid.uuid4().hex
     given = {**({} if pools is None else {"virtpools_pools": pools}), **variables}
     (here / "variables.json").write_text(json.dumps(given), "utf-8")
+    temporary = here / "temporary"
+    temporary.mkdir()
     command = [str(ANSIBLE_PLAYBOOK), f"virtpools.kubevirt.{playbook}", "-e", "@variables.json", *arguments]
     with (here / "stdout").open("wb") as stdout, (here / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             command,
             cwd=here,
-            env={**_environment(), "KUBECONFIG": str(kubeconfig), MARKER: mark},
+            env={**_environment(), "KUBECONFIG": str(kubeconfig), "TMPDIR": str(temporary), MARKER: mark},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

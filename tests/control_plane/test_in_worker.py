@@ -43,13 +43,15 @@ def said(run: Run) -> list[Any]:
 
 @pytest.mark.parametrize("image", ["registry.example/virt-handler:v1.9.0", "registry.example/virt-handler:v1.8.0", ""])
 def test_both_ways_say_the_same(reader: Account, tmp_path: Path, image: str) -> None:
-    """Plans with and without errors, and a module that fails."""
+    """Plans with and without errors, and a module that fails. No file with a certificate or a key stays."""
     here, own_process = plan(reader, image, tmp_path)
     assert not own_process
     there, own_process = plan(reader, image, tmp_path, ansible_python_interpreter=str(OTHER_PYTHON))
     assert own_process
     assert here.rc == there.rc
     assert said(here) == said(there)
+    assert not here.left_behind
+    assert not there.left_behind
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,11 @@ class Instance:
         return self.dir / "egress"
 
     @property
+    def temporary(self) -> Path:
+        """Return the folder of the components' temporary files."""
+        return self.dir / "temporary"
+
+    @property
     def kubevirt_programs(self) -> Path:
         """Return the folder that has a link to the folder of programs of each version of KubeVirt."""
         return self.dir / "kubevirt"

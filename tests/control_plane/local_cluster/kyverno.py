@@ -64,7 +64,7 @@ class Kyverno:
     def start(self) -> None:
         """Run the admission controller and wait until it works."""
         started = datetime.now(timezone.utc).replace(microsecond=0)
-        process = processes.spawn(self._command(), self.log)
+        process = processes.spawn(self._command(), self.log, self._instance.temporary)
         processes.remember(process, self._instance.pid_file(NAME))
         self.cluster.wait(lambda: self._works(process, started), 60, "Kyverno to work", interval=0.5)
 

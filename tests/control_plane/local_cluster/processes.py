@@ -57,14 +57,18 @@ class Process:
             os.waitpid(self.pid, os.WNOHANG)
 
 
-def spawn(command: Sequence[str], log: Path) -> Process:
-    """Start a program in a session of its own, so that it survives this process and its terminal."""
+def spawn(command: Sequence[str], log: Path, temporary: Path) -> Process:
+    """Start a program in a session of its own, so that it survives this process and its terminal.
+
+    Its temporary files go into the folder ``temporary``: KubeVirt's programs leave certificates behind.
+    """
+    temporary.mkdir(exist_ok=True)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     # Not subprocess: it warns about, and waits for, children that are meant to stay.
     pid = os.posix_spawn(
         command[0],
         list(command),
-        {**os.environ, **_ENVIRONMENT},
+        {**os.environ, **_ENVIRONMENT, "TMPDIR": str(temporary)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),

@@ -316,7 +316,10 @@ func (r *Runtime) execute(ctx context.Context, pod *corev1.Pod, name, path strin
 	}
 	defer log.Close()
 	command := r.inPod(ctx, pod, path, arguments)
-	command.Env = append(environment(pod), "HOME="+r.options.Dir, "PATH="+os.Getenv("PATH"), "GOGC="+os.Getenv("GOGC"))
+	command.Env = append(environment(pod), "HOME="+r.options.Dir)
+	for _, ours := range []string{"PATH", "GOGC", "TMPDIR"} {
+		command.Env = append(command.Env, ours+"="+os.Getenv(ours))
+	}
 	command.Stdout, command.Stderr = log, log
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = patience

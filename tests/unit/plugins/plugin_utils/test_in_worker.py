@@ -2,10 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a module returned is cleaned as the ansible-core at hand cleans it. tests/control_plane/test_in_worker.py has the rest."""
+"""What a module left for the end of its process is done at its own end; what it returned is cleaned as the ansible-core at hand does.
+
+tests/control_plane/test_in_worker.py has the rest.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib
 import sys
 
@@ -45,3 +50,23 @@ def test_dictionaries(in_worker):
     if in_worker.remove_internal_keys is None:
         pytest.skip("ansible-core from 2.21 on has no such results")
     assert in_worker._cleaned({"changed": True, "_ansible_secret": 1}) == {"changed": True}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_end_of_a_module(in_worker, fails):
+    register = atexit.register
+
+    def module(done):
+        with in_worker._left_for_the_end():
+            atexit.register(done.append, "first")
+            assert atexit.register(done.append, "second") == done.append
+            assert not done
+            if fails:
+                raise SystemExit
+
+    for _ in range(2):  # in a loop, one worker runs a module for each item
+        done = []
+        with contextlib.suppress(SystemExit):
+            module(done)
+        assert done == ["second", "first"]
+        assert atexit.register is register

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import inspect
 import io
@@ -41,6 +42,8 @@ PLUGINS = "ansible_collections.virtpools.kubevirt.plugins"
 
 # Once, before workers are forked.
 importlib.import_module(f"{PLUGINS}.module_utils._module")
+# A worker then collects no garbage among what it inherited: looking through that would copy it page by page.
+gc.freeze()
 
 
 class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no types
@@ -110,7 +113,7 @@ def _left_for_the_end() -> t.Iterator[None]:
     """
     register = atexit.register
     with contextlib.ExitStack() as end:
-        atexit.register = end.callback  # type: ignore[assignment]  # takes and returns the same
+        atexit.register = end.callback  # takes and returns the same
         try:
             yield
         finally:

@@ -212,7 +212,9 @@ class RunningPlaybook:
         stdout, stderr = ((folder / name).read_text("utf-8", "replace") for name in ("stdout", "stderr"))
         returncode = self.process.poll()
         left_behind = [file.name for file in (folder / "temporary").iterdir()]
-        return Run(-1 if returncode is None else returncode, stdout, stderr, time.monotonic() - self._started, left_behind)
+        return Run(
+            -1 if returncode is None else returncode, stdout, stderr, time.monotonic() - self._started, left_behind
+        )
 
 
 def start(

@@ -355,7 +355,9 @@ class LocalCluster:
     def _spawn(self, component: str) -> None:
         if component == AGENT:
             self._instance.ready_file.unlink(missing_ok=True)
-        process = processes.spawn(self._instance.command(component), self._instance.log(component), self._instance.temporary)
+        process = processes.spawn(
+            self._instance.command(component), self._instance.log(component), self._instance.temporary
+        )
         processes.remember(process, self._instance.pid_file(component))
 
     def _wait_for_component(self, component: str) -> None:

@@ -159,20 +159,22 @@ test-kind: $(VENV) ## Real kubelets and virt-handlers: the molecule scenario kin
 
 .PHONY: test
 # The unit tests once, by units: that is the stricter of both ways.
-test: programs test-agent units test-unit-crash gates-begin test-control-plane gates-end ## Everything above and all gates, from nothing, as CI does
+test: programs test-agent units beside-begin test-control-plane beside-end ## Everything above and all gates, from nothing, as CI does
 	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
 
-# Molecule mostly waits; lint and sanity take what the control-plane tests leave of two cores. These never wait for them.
-.PHONY: gates-begin gates-end
-gates-begin: $(VENV)
-	@rm -f .build/gates.ended
-	@echo "molecule, lint and sanity run beside the control-plane tests; what they say comes at the end, or now in .build/gates.log"
-	@{ code=0; nohup $(MAKE) molecule || code=$$?; nohup nice -n 19 $(MAKE) --keep-going lint sanity || code=$$?; \
-	    echo $$code > .build/gates.ended; } > .build/gates.log 2>&1 < /dev/null &
+# Beside the control-plane tests, which never wait for it: molecule mostly waits, and all else takes what they leave of two cores.
+.PHONY: beside-begin beside-end
+beside-begin: $(VENV)
+	@rm -f .build/beside.ended
+	@echo "molecule, test-unit-crash, lint and sanity run beside the control-plane tests; what they say comes at the end," \
+	    "or now in .build/beside.log"
+	@{ code=0; nohup $(MAKE) molecule || code=$$?; \
+	    nohup nice -n 19 $(MAKE) --keep-going test-unit-crash lint sanity || code=$$?; \
+	    echo $$code > .build/beside.ended; } > .build/beside.log 2>&1 < /dev/null &
 
-gates-end:
-	@until [[ -f .build/gates.ended ]]; do sleep 1; done
-	@cat .build/gates.log; exit $$(< .build/gates.ended)
+beside-end:
+	@until [[ -f .build/beside.ended ]]; do sleep 1; done
+	@cat .build/beside.log; exit $$(< .build/beside.ended)
 
 .PHONY: programs
 programs: $(VENV)

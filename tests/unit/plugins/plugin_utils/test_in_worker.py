@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import sys
 
@@ -25,6 +26,11 @@ def in_worker(monkeypatch):
     if internal:
         monkeypatch.setattr(internal, "is_controller", internal.is_controller)
     return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker")
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_workers_do_not_look_through_what_they_inherit():
+    assert gc.get_freeze_count()
 
 
 class Result:

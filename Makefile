@@ -159,17 +159,17 @@ test-kind: $(VENV) ## Real kubelets and virt-handlers: the molecule scenario kin
 
 .PHONY: test
 # The unit tests once, by units: that is the stricter of both ways.
-test: programs test-agent units beside-begin test-control-plane beside-end ## Everything above and all gates, from nothing, as CI does
+test: programs test-agent beside-begin test-control-plane beside-end ## Everything above and all gates, from nothing, as CI does
 	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
 
 # Beside the control-plane tests, which never wait for it: molecule mostly waits, and all else takes what they leave of two cores.
 .PHONY: beside-begin beside-end
 beside-begin: $(VENV)
 	@rm -f .build/beside.ended
-	@echo "molecule, test-unit-crash, lint and sanity run beside the control-plane tests; what they say comes at the end," \
-	    "or now in .build/beside.log"
+	@echo "molecule, units, test-unit-crash, lint and sanity run beside the control-plane tests;" \
+	    "what they say comes at the end, or now in .build/beside.log"
 	@{ code=0; nohup $(MAKE) molecule || code=$$?; \
-	    nohup nice -n 19 $(MAKE) --keep-going test-unit-crash lint sanity || code=$$?; \
+	    nohup nice -n 19 $(MAKE) --keep-going units test-unit-crash lint sanity || code=$$?; \
 	    echo $$code > .build/beside.ended; } > .build/beside.log 2>&1 < /dev/null &
 
 beside-end:
@@ -178,7 +178,7 @@ beside-end:
 
 .PHONY: programs
 programs: $(VENV)
-	@# Minutes of compiling, beside the unit tests; who needs the programs waits for them, and says what is wrong.
+	@# Minutes of compiling, beside other tests; who needs the programs waits for them, and says what is wrong.
 	@mkdir -p .build
 	@$(CONTROL_PLANE) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
 

@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
 
 INPUTS = int(os.environ.get("VIRTPOOLS_TEST_INPUTS", "60"))
-pytestmark = pytest.mark.timeout(120 + INPUTS)
+pytestmark = pytest.mark.timeout(600 + INPUTS)
 HOSTILE = (
     *(
         None,

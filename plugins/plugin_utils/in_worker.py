@@ -18,6 +18,7 @@ import inspect
 import io
 import json
 import sys
+import tempfile
 import typing as t
 
 from ansible import constants
@@ -110,11 +111,13 @@ def _left_for_the_end() -> t.Iterator[None]:
     """Do at a module's end what was left for the end of its process: a worker ends without it, and may run a module again.
 
     That is how the Kubernetes client removes the files to which it writes a kubeconfig's certificates and private keys.
+    Those of a worker that Ctrl-C or a time-out kills go with Ansible's local temporary folder, when ansible-playbook ends.
     """
-    register = atexit.register
+    register, folder = atexit.register, tempfile.tempdir
     with contextlib.ExitStack() as end:
         atexit.register = end.callback  # takes and returns the same
+        tempfile.tempdir = constants.DEFAULT_LOCAL_TMP
         try:
             yield
         finally:
-            atexit.register = register
+            atexit.register, tempfile.tempdir = register, folder

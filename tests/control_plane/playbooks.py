@@ -168,6 +168,10 @@ class RunningPlaybook:
         self._folder.cleanup()
         return run
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C: the terminal does not tell Ansible's workers, which are in sessions of their own."""
+        self.process.send_signal(signal.SIGINT)
+
     def kill(self) -> None:
         """Kill ansible-playbook alone, as the kernel does when memory runs out; the processes that it started go on."""
         self.process.kill()

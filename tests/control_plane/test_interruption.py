@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A run that is killed at any write and repeated ends like an undisturbed one; no node ever has two handlers.
+"""A run that is stopped at any write and repeated ends like an undisturbed one; no node ever has two handlers.
 
 The next run waits until the dead one's Lease has run out, as a user's would. With VIRTPOOLS_TEST_ALL_KILLS=1 runs are
-killed at every kind of write in both ways.
+stopped at every kind of write in every way.
 """
 
 from __future__ import annotations
@@ -76,22 +76,23 @@ POINTS = {
     "DaemonSet deleted": Point("delete", "daemonsets.apps"),
     "lease given back": Point("delete", LEASE),
 }
-# At these points ansible-playbook is killed alone, and its current task goes on; at the others all processes die.
-ALONE = {"first DaemonSet", "pull pod deleted", "all nodes in transit"}
-# The points at which make test kills: one of each kind. At a binding, test_crash.py kills.
-OFTEN = {
-    "lease taken",
-    "policy written",
-    "history written",
-    "all nodes in transit",
-    "handler replaced",
+# How a run is stopped. Killed alone, its current task goes on; by a power failure all processes die at once.
+STOPS = {
+    "power failure": RunningPlaybook.kill_all,
+    "alone": RunningPlaybook.kill,
+    "Ctrl-C": RunningPlaybook.interrupt,
 }
-KILLS = [
-    (point, alone)
-    for point in POINTS
-    for alone in (False, True)
-    if ALL or (alone == (point in ALONE) and point in OFTEN)
-]
+# The points at which make test stops a run, and how: one of each kind. At a binding, test_crash.py kills.
+OFTEN = {
+    "lease taken": "power failure",
+    "policy written": "power failure",
+    "history written": "power failure",
+    "all nodes in transit": "alone",
+    "handler replaced": "Ctrl-C",
+}
+CASES = [(point, stop) for point in POINTS for stop in STOPS if ALL or OFTEN.get(point) == stop]
+INTERRUPTED = 99
+"""The exit code of ansible-playbook after Ctrl-C."""
 
 
 @pytest.fixture(scope="module")
@@ -180,21 +181,23 @@ def undisturbed(site: Site) -> dict[int, EndState]:
     return states
 
 
-@pytest.mark.parametrize(
-    ("point", "alone"), [pytest.param(POINTS[name], alone, id=f"{name}{' alone' * alone}") for name, alone in KILLS]
-)
-def test_a_killed_run_that_is_run_again_ends_like_an_undisturbed_one(
-    site: Site, undisturbed: dict[int, EndState], point: Point, alone: bool
+@pytest.mark.parametrize(("point", "stop"), CASES, ids=[f"{point} {stop}" for point, stop in CASES])
+def test_a_stopped_run_that_is_run_again_ends_like_an_undisturbed_one(
+    site: Site, undisturbed: dict[int, EndState], point: str, stop: str
 ) -> None:
     site.turn += 1
     approved = site.plan()["digest"]
     with Watcher(site.cluster) as watcher:
-        running = site.run_until(point)
-        (running.kill if alone else running.kill_all)()
+        running = site.run_until(POINTS[point])
+        STOPS[stop](running)
         site.cluster.wait(lambda: not running.pids(), 60, "the orphaned task to end")
+        stopped = running.wait()
         foretold = site.plan()
         again = site.run(virtpools_expected_plan=approved).succeeded()
         watcher.stop()
+    if stop == "Ctrl-C":
+        assert stopped.rc == INTERRUPTED
+        assert not stopped.left_behind, "files with certificates and keys"
     assert foretold["digest"] == approved, "an approved plan must hold after an interruption"
     assert again.changes == foretold["changes"], "the plan did not foretell the rest of the run"
     _assert_like(site, undisturbed)

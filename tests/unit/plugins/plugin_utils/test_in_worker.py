@@ -14,6 +14,7 @@ import contextlib
 import gc
 import importlib
 import sys
+import tempfile
 
 import pytest
 from ansible.module_utils import basic  # noqa: F401  # loads what the fixture restores
@@ -60,10 +61,11 @@ def test_dictionaries(in_worker):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_end_of_a_module(in_worker, fails):
-    register = atexit.register
+    register, folder = atexit.register, tempfile.tempdir
 
     def module(done):
         with in_worker._left_for_the_end():
+            assert tempfile.gettempdir() == in_worker.constants.DEFAULT_LOCAL_TMP
             atexit.register(done.append, "first")
             assert atexit.register(done.append, "second") == done.append
             assert not done
@@ -75,4 +77,4 @@ def test_end_of_a_module(in_worker, fails):
         with contextlib.suppress(SystemExit):
             module(done)
         assert done == ["second", "first"]
-        assert atexit.register is register
+        assert (atexit.register, tempfile.tempdir) == (register, folder)

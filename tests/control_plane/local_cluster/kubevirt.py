@@ -50,12 +50,19 @@ def _permitted(devices: Iterable[str]) -> dict[str, Any]:
     }
 
 
-# As in a new KubeVirt object of KubeVirt's release, but for the gate. KubeVirt 1.9 turns it on, and its API server cannot be
-# built; while that is missing, Kubernetes deletes no namespace.
+# KubeVirt 1.9 turns the gate on, and its API server cannot be built; while that is missing, Kubernetes deletes no namespace.
 GATES: dict[str, list[str]] = {"featureGates": [], "disabledFeatureGates": ["Template"]}
+# virt-operator would write all of KubeVirt's 119 instance types and preferences again with each change of its object.
+INSTANCETYPES = {"commonInstancetypesDeployment": {"enabled": False}}
+# Else as in a new KubeVirt object of KubeVirt's release.
 SPEC = {
     "certificateRotateStrategy": {},
-    "configuration": {"developerConfiguration": GATES, "imagePullPolicy": "IfNotPresent", **_permitted(DEVICES)},
+    "configuration": {
+        "developerConfiguration": GATES,
+        "imagePullPolicy": "IfNotPresent",
+        **INSTANCETYPES,
+        **_permitted(DEVICES),
+    },
     "customizeComponents": {},
     "imagePullPolicy": "IfNotPresent",
     "workloadUpdateStrategy": {},

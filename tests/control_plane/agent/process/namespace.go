@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
 
@@ -38,7 +39,14 @@ func inNamespace(command *exec.Cmd, namespace string) {
 	}
 }
 
-// Become mounts the file with the namespace's name and then runs the program in place of this one.
+// A thread asks for its own end with its parent's: whichever thread becomes the program must be the one that was started.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == InNamespace {
+		runtime.LockOSThread()
+	}
+}
+
+// Become mounts the file with the namespace's name and then runs the program in place of this one. Only main may call it.
 func Become(namespace, program string, arguments []string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts made private: %w", err)

@@ -50,17 +50,16 @@ def _permitted(devices: Iterable[str]) -> dict[str, Any]:
     }
 
 
-# KubeVirt 1.9 turns the gate on, and its API server cannot be built; while that is missing, Kubernetes deletes no namespace.
-GATES: dict[str, list[str]] = {"featureGates": [], "disabledFeatureGates": ["Template"]}
-# virt-operator would write all of KubeVirt's 119 instance types and preferences again with each change of its object.
-INSTANCETYPES = {"commonInstancetypesDeployment": {"enabled": False}}
-# Else as in a new KubeVirt object of KubeVirt's release.
-SPEC = {
+# As in a new KubeVirt object of KubeVirt's release, but for what has a comment.
+SPEC: dict[str, Any] = {
     "certificateRotateStrategy": {},
     "configuration": {
-        "developerConfiguration": GATES,
+        # KubeVirt 1.9 turns the gate on, and its API server cannot be built; while that is missing, Kubernetes deletes no
+        # namespace.
+        "developerConfiguration": {"featureGates": [], "disabledFeatureGates": ["Template"]},
         "imagePullPolicy": "IfNotPresent",
-        **INSTANCETYPES,
+        # virt-operator would write all of KubeVirt's 119 instance types and preferences again with each change of its object.
+        "commonInstancetypesDeployment": {"enabled": False},
         **_permitted(DEVICES),
     },
     "customizeComponents": {},

@@ -132,9 +132,9 @@ test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=p
 	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
 	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
 
-# Three files at a time, each with clusters of its own, in the order of tests/control_plane/order.py: by default the long
+# Three files at a time, each with clusters of its own, in the order of tests/control_plane/schedule_plugin.py: by default the long
 # ones, which have few tests, would come last.
-ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p order --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
+ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p schedule_plugin --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
     tests/control_plane
 
 .PHONY: test-control-plane

@@ -138,7 +138,7 @@ def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
 
 
 def _table(pools: int) -> Table:
-    return Table.of(read_dialect(OWN, _pools(pools)))
+    return Table.for_pools(read_dialect(OWN, _pools(pools)))
 
 
 def _pools(count: int) -> list[dict[str, Any]]:

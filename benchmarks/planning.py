@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cost import exponent
 from goals import Figure, show
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
@@ -90,14 +90,14 @@ def _plan(nodes: int, pools: int) -> tuple[float, float]:
     listed = [_pool(number) for number in range(pools)]
     found = snapshot.from_objects(objects)
     turns = [
-        (_timed(lambda: snapshot.from_objects(objects)), _timed(lambda: plan.make(found, listed, Options())))
+        (_timed(lambda: snapshot.from_objects(objects)), _timed(lambda: plan.make_plan(found, listed, Options())))
         for _turn in range(TURNS)
     ]
     return min(passed for passed, _planned in turns), min(planned for _passed, planned in turns)
 
 
 def _match(pools: int) -> float:
-    table = Table.of(_pool(number) for number in range(pools))
+    table = Table.for_pools(_pool(number) for number in range(pools))
     vms = [
         PodAttributes(
             "team",

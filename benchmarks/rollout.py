@@ -29,7 +29,7 @@ from goals import Figure, show
 import playbooks
 from local_cluster import Fleet, LocalCluster, paths
 from playbooks import ANSIBLE_PLAYBOOK
-from scene import Scene
+from scenario import Scenario
 from watcher import Watcher
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -45,25 +45,27 @@ def main() -> int:
     fleet = _scaled(Fleet.load(paths.FLEETS / "rollout.yaml"), nodes)
     LocalCluster.patience = max(1, nodes / 200)  # its time limits are those of small clusters
     with LocalCluster.start("bench-rollout", fleet, agent=AGENT, log=_note) as cluster:
-        scene = Scene(cluster)
+        scenario = Scenario(cluster)
         plain = fleet.groups[-1].names()[:3]  # no pool takes them
-        singles = [scene.restart_seconds(node) for node in plain]
+        singles = [scenario.restart_seconds(node) for node in plain]
         _note("Keeping the primary off pool nodes ...")
-        scene.exclude_primary()
+        scenario.exclude_primary()
         with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
             options = Path(folder) / "options.yml"
             options.write_text(yaml.safe_dump(_options()), "utf-8")
             _note("Planning ...")
-            plan = playbooks.run("plan", scene.writer.kubeconfig, None, "-e", f"@{options}").succeeded().plan
+            plan = playbooks.run("plan", scenario.writer.kubeconfig, None, "-e", f"@{options}").succeeded().plan
             _note(f"Rolling out {len(plan['waves'])} waves in {len(plan['batches'])} batches ...")
             marker = cluster.audit_marker()
             with Watcher(cluster) as watcher:
                 started = time.monotonic()
-                cost = _rollout(scene, options)
+                cost = _rollout(scenario, options)
                 seconds = time.monotonic() - started
                 watcher.stop()
-        singles += [scene.restart_seconds(node) for node in plain]
-        _report(plan, watcher, statistics.median(singles), seconds, cost, cluster.requests(marker, scene.writer.user))
+        singles += [scenario.restart_seconds(node) for node in plain]
+        _report(
+            plan, watcher, statistics.median(singles), seconds, cost, cluster.requests(marker, scenario.writer.user)
+        )
     return 0
 
 
@@ -81,9 +83,9 @@ def _options() -> dict[str, Any]:
     return {**given[0], **given[1], "virtpools_max_unavailable": "10%", "virtpools_soak_seconds": 0}
 
 
-def _rollout(scene: Scene, options: Path) -> Cost:
+def _rollout(scenario: Scenario, options: Path) -> Cost:
     command = [str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.rollout", "-e", f"@{options}"]
-    return measured(command, {"KUBECONFIG": str(scene.writer.kubeconfig)})
+    return measured(command, {"KUBECONFIG": str(scenario.writer.kubeconfig)})
 
 
 def _report(

@@ -22,7 +22,7 @@ from goals import Figure, show
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK, Account
-from scene import pool
+from scenario import pool
 
 POOLS = 10
 TURNS = 3

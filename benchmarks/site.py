@@ -23,7 +23,7 @@ from goals import Figure, show
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 NODES, BATCHES = 9, 3
 FLEET = Fleet.of(Nodes(prefix="gpu-", count=NODES, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=3))
@@ -36,12 +36,12 @@ GOAL = 1.3
 def main() -> int:
     """Measure, and print a table for the README."""
     with LocalCluster.start("bench-site", FLEET, agent=AGENT, log=_note) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_settled()
-        single = statistics.median(scene.restart_seconds(node) for node in PLAIN)
-        roll = _rolled(scene, [exclusion.PATCH])
-        _rolled(scene, None)
-        site = _site(scene)
+        scenario = Scenario(cluster)
+        scenario.wait_until_settled()
+        single = statistics.median(scenario.restart_seconds(node) for node in PLAIN)
+        roll = _rolled(scenario, [exclusion.PATCH])
+        _rolled(scenario, None)
+        site = _site(scenario)
     floor = roll + BATCHES * single
     print(f"| {NODES} nodes in {BATCHES} batches | seconds |\n|---|---:|")
     print(f"| virt-operator's roll of the primary | {roll:.1f} |\n| a single restart | {single:.1f} |")
@@ -50,25 +50,25 @@ def main() -> int:
     return 0
 
 
-def _rolled(scene: Scene, patches: list[Any] | None) -> float:
+def _rolled(scenario: Scenario, patches: list[Any] | None) -> float:
     """Change the primary as the exclusion does, and return how long virt-operator takes to roll it out."""
     started = time.monotonic()
-    scene.patch("kubevirt/kubevirt", merge={"spec": {"customizeComponents": {"patches": patches}}})
-    scene.wait_until_settled()
+    scenario.patch("kubevirt/kubevirt", merge={"spec": {"customizeComponents": {"patches": patches}}})
+    scenario.wait_until_settled()
     return time.monotonic() - started
 
 
-def _site(scene: Scene) -> float:
+def _site(scenario: Scenario) -> float:
     options = {"virtpools_pools": [pool("gpu", "gpu")], "virtpools_max_unavailable": NODES // BATCHES}
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         Path(file.name).write_text(yaml.safe_dump(options), "utf-8")
         started = time.monotonic()
         cost = measured(
             [str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.site", "-e", f"@{file.name}"],
-            {"KUBECONFIG": str(scene.writer.kubeconfig)},
+            {"KUBECONFIG": str(scenario.writer.kubeconfig)},
         )
         seconds = time.monotonic() - started
-    assert sorted(scene.owners().values()) == ["gpu"] * NODES, cost.output[-2000:]
+    assert sorted(scenario.owners().values()) == ["gpu"] * NODES, cost.output[-2000:]
     return seconds
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-MODULE = "virtpools.kubevirt.launcher_images_info"
+MODULE = "virtpools.kubevirt.verification_info"
 
 COUNTS = (1_000, 10_000, 100_000)
 REPEATED = {1_000: 4}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what follows from the table of options, plugins/module_utils/_options.py. Usage: options.py
+"""Write what follows from the table of options, plugins/module_utils/option_table.py. Usage: options.py
 
 These are the roles' defaults and argument specs, the options in the documentation of modules, the surveys of the role
 awx, and the reference in docs/variables.md. A unit test says which of them are out of date.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import yaml
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils._options import Option, Question
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table import Option, Question
 
 ROOT = Path(__file__).parents[1]
 VARIABLES = "docs/variables.md"
@@ -65,7 +65,7 @@ def _entry(paragraphs: t.Sequence[str], argument: t.Mapping[str, t.Any]) -> dict
 
 def _of_module(name: str) -> dict[str, t.Any]:
     """What the table says in the documentation of a module or fragment."""
-    options = [option.of_module(name) for option in _options.TABLE if name in option.modules]
+    options = [option.of_module(name) for option in option_table.TABLE if name in option.modules]
     return {option.name: _entry(option.paragraphs, option.argument) for option in options}
 
 
@@ -74,8 +74,8 @@ def _of_role(role: str) -> dict[str, t.Any]:
 
     So ``raw`` stands for types that an empty string is not of. The role's first task, role_options, checks these.
     """
-    options = _options.of_role(role)
-    variables = {option.name: option.variable for option in _options.TABLE if option.roles}
+    options = option_table.of_role(role)
+    variables = {option.name: option.variable for option in option_table.TABLE if option.roles}
     here = {option.name for option in options}
 
     def reference(found: re.Match[str]) -> str:
@@ -132,7 +132,7 @@ def _module(name: str, text: str) -> str:
 def _defaults(role: str) -> str:
     values = {
         option.variable: "" if option.default is None else option.default
-        for option in _options.of_role(role)
+        for option in option_table.of_role(role)
         if not option.required
     }
     # Double quotes for what is empty, as elsewhere.
@@ -145,9 +145,9 @@ def _specs(role: str, text: str) -> str:
 
 def _asked(survey: str) -> t.Iterator[tuple[Option, Question]]:
     """What a survey asks: first what it must know, then all else in the order of the table."""
-    roles = _options.PLAYBOOKS.get(survey, _options.PLAYBOOKS["rollout"])
+    roles = option_table.PLAYBOOKS.get(survey, option_table.PLAYBOOKS["rollout"])
     found = []
-    for option in _options.TABLE:
+    for option in option_table.TABLE:
         if option.question and survey in option.question.surveys:
             role = next(role for role in reversed(roles) if role in option.roles)
             found.append((option.of_role(role), option.question))
@@ -184,14 +184,14 @@ def _surveys() -> str:
             "description": f"Questions of {survey}. docs/variables.md describes all variables.",
             "spec": [_question(option, question) for option, question in _asked(survey)],
         }
-        for survey in (*_options.PLAYBOOKS, _options.WORKFLOW)
+        for survey in (*option_table.PLAYBOOKS, option_table.WORKFLOW)
     }
     return _SURVEYS + _yaml({"__awx_surveys": surveys}, 0).replace("''\n", '""\n')
 
 
 def _plain(text: str) -> str:
     """Ansible's markup as plain words."""
-    variables = {option.name: option.variable for option in _options.TABLE if option.roles}
+    variables = {option.name: option.variable for option in option_table.TABLE if option.roles}
     text = re.sub(r"O\((\w+)([^)]*)\)", lambda found: f"{variables.get(found[1], found[1])}{found[2]}", text)
     return re.sub(_MARKUP, r"\1", text)
 
@@ -200,7 +200,7 @@ def _markdown(text: str) -> str:
     """Ansible's markup as Markdown."""
 
     def variable(found: re.Match[str]) -> str:
-        option = next((option for option in _options.TABLE if option.name == found[1] and option.roles), None)
+        option = next((option for option in option_table.TABLE if option.name == found[1] and option.roles), None)
         return f"`{option.variable if option else found[1]}{found[2]}`"
 
     text = re.sub(r"O\((\w+)([^)]*)\)", variable, text)
@@ -226,7 +226,7 @@ def _entry_of_page(option: Option) -> str:
 
 
 def _page() -> str:
-    return "\n" + "\n".join(_entry_of_page(option) for option in _options.TABLE if option.roles) + "\n"
+    return "\n" + "\n".join(_entry_of_page(option) for option in option_table.TABLE if option.roles) + "\n"
 
 
 def _reference(text: str) -> str:
@@ -242,11 +242,11 @@ def files() -> dict[str, str]:
     def add(path: str, change: t.Callable[[str], str]) -> None:
         texts[path] = change((ROOT / path).read_text("utf-8"))
 
-    for fragment in _options.FRAGMENTS:
+    for fragment in option_table.FRAGMENTS:
         add(f"plugins/doc_fragments/{fragment}.py", lambda text, name=fragment: _fragment(name, text))  # type: ignore[misc]
-    for name in sorted({name for option in _options.TABLE for name in option.modules} - {*_options.FRAGMENTS}):
+    for name in sorted({name for option in option_table.TABLE for name in option.modules} - {*option_table.FRAGMENTS}):
         add(f"plugins/modules/{name}.py", lambda text, name=name: _module(name, text))  # type: ignore[misc]
-    for role in sorted({role for option in _options.TABLE for role in option.roles}):
+    for role in sorted({role for option in option_table.TABLE for role in option.roles}):
         texts[f"roles/{role}/defaults/main.yml"] = _defaults(role)
         add(f"roles/{role}/meta/argument_specs.yml", lambda text, role=role: _specs(role, text))  # type: ignore[misc]
     texts[SURVEYS] = _surveys()

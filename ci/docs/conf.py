@@ -23,7 +23,7 @@ GALAXY = yaml.safe_load((REPOSITORY / "galaxy.yml").read_text("utf-8"))
 # The side bar. A page that no list names, or that is not there, is an error.
 CONTENTS = {
     "Use it": [
-        "docs/pools", "docs/pool-images", "docs/launcher-images", "docs/rollout", "docs/verify", "docs/operations", "docs/native", "docs/alerts",
+        "docs/pools", "docs/pool-images", "docs/launcher-images", "docs/rollout", "docs/verify", "docs/operations", "docs/operator", "docs/alerts",
         "docs/awx", "docs/security",
     ],
     "Look it up": [

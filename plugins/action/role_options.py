@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
 
@@ -24,14 +24,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
     def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         role, override = self._task.args["role"], self._task.args.get("override") or {}
-        names = {option.variable for option in _options.of_role(role)}
+        names = {option.variable for option in option_table.of_role(role)}
         variables = {name: value for name, value in (task_vars or {}).items() if name in names}
         try:
             _need(self._task.args.get("collections") or [])
-            options = _options.resolve(role, self._templar.template(variables), override)
+            options = option_table.resolve(role, self._templar.template(variables), override)
         except InputErrors as error:
             return {**result, "failed": True, "msg": "\n".join(error.messages)}
-        secrets = {option.name for option in _options.of_role(role) if option.secret}
+        secrets = {option.name for option in option_table.of_role(role) if option.secret}
         shown = {name: value for name, value in options.items() if name not in secrets}
         return {**result, "changed": False, "options": shown}
 

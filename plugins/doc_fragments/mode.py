@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The option of modules that work with composed and with native pools."""
+"""The option of modules that work with collection and with operator pools."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class ModuleDocFragment:
 options:
   mode:
     description:
-      - 'Who makes the pools'' DaemonSets. V(composed): this collection, on any KubeVirt. V(native): virt-operator, where KubeVirt is
-        a build with pools of its own; C(docs/native.md) says which these are and what they cannot do.'
-      - V(auto) is V(native) where the cluster has such pools already, else V(composed). A run with the other mode than the cluster's
+      - 'Who makes the pools'' DaemonSets. V(collection): this collection, on any KubeVirt. V(operator): virt-operator, where KubeVirt
+        is a build with pools of its own; C(docs/operator-mode.md) says which these are and what they cannot do.'
+      - V(auto) is V(operator) where the cluster has such pools already, else V(collection). A run with the other mode than the cluster's
         moves all its pools over. A list of the history comes back in the mode that it had.
     type: str
     choices:
       - auto
-      - native
-      - composed
+      - operator
+      - collection
     default: auto
 """

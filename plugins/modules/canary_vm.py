@@ -101,14 +101,14 @@ text:
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.canary import Draft, LeftOut, parse
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "nodes": {"type": "list", "elements": "str", "required": True},
     "of_pools": {"type": "list", "elements": "str"},
     "canary_vm": {"type": "raw", "default": True},
@@ -116,15 +116,15 @@ ARGUMENTS = {
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     wanted = parse(task.params["canary_vm"])
     if task.params["timeout"] < 0:
         raise InputErrors(["timeout is in seconds; give a number from 0."])
     if wanted is None:
         return {"changed": False, "vms": [], "text": []}
     plan = task.plan()
-    task.refuse_inside(plan)
-    judge = Judge.of(plan)
+    task.refuse_in_run(plan)
+    judge = Judge.for_plan(plan)
     nodes = [node for name, node in plan.snapshot.nodes.items() if name in task.params["nodes"]]
     if task.params["of_pools"] is not None:
         nodes = [node for node in nodes if node.owner in task.params["of_pools"]]
@@ -141,10 +141,10 @@ def body(task: _module.Task) -> dict:
     return {"changed": False, "vms": [each.to_dict() for each in passed], "text": [*map(str, passed), *left_out]}
 
 
-def _passed(task: _module.Task, draft: Draft, judge: Judge) -> canary.Outcome:
+def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.CanaryOutcome:
     outcome = canary.try_out(task.cluster, draft, judge, task.params["timeout"], task.clock)
     if outcome.problem is not None:
-        raise _module.TaskFailed(
+        raise module_base.TaskFailed(
             f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Put this right, then "
             "run again.",
             {},
@@ -153,7 +153,7 @@ def _passed(task: _module.Task, draft: Draft, judge: Judge) -> canary.Outcome:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -55,12 +55,12 @@ text:
   sample: "Cluster https://east.example:6443, UID 0c2f2e6e-6f43-4d2c-9b1c-0d5b6f1b8a52"
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     server, uid = task.cluster.server, live.uid(task.cluster)
     return {
         "changed": False,
@@ -72,7 +72,7 @@ def body(task: _module.Task) -> dict:
 
 
 def main() -> None:
-    _module.run(body, {}, of_kubevirt=False)
+    module_base.run(body, {}, of_kubevirt=False)
 
 
 if __name__ == "__main__":

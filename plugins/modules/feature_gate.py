@@ -57,7 +57,7 @@ findings:
   returned: success
   type: list
   elements: dict
-native_pool_fields:
+operator_pool_fields:
   description:
     - The fields for pools that this build of KubeVirt itself has. Empty for stock KubeVirt, whatever gates are on.
   returned: success
@@ -65,7 +65,7 @@ native_pool_fields:
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
@@ -73,13 +73,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 
 ARGUMENTS = {
-    **_options.arguments("run"),
+    **option_table.arguments("run"),
     "present": {"type": "list", "elements": "str", "default": []},
     "absent": {"type": "list", "elements": "str", "default": []},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     present, absent = task.params["present"], task.params["absent"]
     problems = feature_gates.gate_problems([*present, *absent])
     if problems:
@@ -87,12 +87,12 @@ def body(task: _module.Task) -> dict:
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     hyperconverged = live.find_hyperconverged(task.cluster, kubevirt)
     edit = feature_gates.set_gates(kubevirt, hyperconverged, present, absent)
-    native = live.native_api(task.cluster, kubevirt, schema=True)
+    operator = live.read_operator_api(task.cluster, kubevirt, schema=True)
     unknown = feature_gates.unknown_gates(
         [*present, *absent],
         health.version_of(kubevirt),
-        native.fields,
-        worker_pools=native.worker_pools_served,
+        operator.fields,
+        worker_pools=operator.worker_pools_served,
     )
     for finding in unknown:
         task.module.warn(finding.message)
@@ -100,7 +100,7 @@ def body(task: _module.Task) -> dict:
         "changed": edit.changed,
         "object": title(edit.after),
         "findings": [finding.to_dict() for finding in unknown],
-        "native_pool_fields": list(native.fields),
+        "operator_pool_fields": list(operator.fields),
     }
     if not edit.changed:
         return result
@@ -115,11 +115,11 @@ def body(task: _module.Task) -> dict:
     else:
         with task.writing(kubevirt["metadata"]["namespace"]):
             before, after = writes.edit_object(task.cluster, edit, again, dry_run=False)
-    return {**result, "diff": [_module.object_diff(before, after)]}
+    return {**result, "diff": [module_base.object_diff(before, after)]}
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -53,21 +53,21 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import guard, policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.guard import Guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "timeout": {"type": "int", "default": 60},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     plan = task.plan()
-    task.refuse_inside(plan)
+    task.refuse_in_run(plan)
     target = t.cast(Guard, plan.guard)  # the snapshot is complete
     changes, done = target.changes, []
     if changes and task.check_mode:
@@ -83,12 +83,12 @@ def body(task: _module.Task) -> dict:
     return {
         "changed": bool(changes),
         "changes": list(changes),
-        "diff": [_module.object_diff(change.before, change.after) for change in done],
+        "diff": [module_base.object_diff(change.before, change.after) for change in done],
     }
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ digest:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_rollout, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_rollout import (
@@ -89,20 +89,20 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "stage": {"type": "int", "default": 0},
     "timeout": {"type": "int", "default": 60},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     return _absent(task) if task.params["state"] == "absent" else _present(task)
 
 
-def _present(task: _module.Task) -> dict:
+def _present(task: module_base.Task) -> dict:
     plan = task.plan()
-    task.refuse_inside(plan)
+    task.refuse_in_run(plan)
     rollout = t.cast(LauncherPolicyRollout, plan.launcher_rollout)  # the snapshot is complete
     stage = _stage(task, rollout)
     policy, changes, done = rollout.policy(stage), rollout.changes(stage) if stage in rollout.steps else (), []
@@ -121,7 +121,7 @@ def _present(task: _module.Task) -> dict:
     }
 
 
-def _stage(task: _module.Task, rollout: LauncherPolicyRollout) -> int:
+def _stage(task: module_base.Task, rollout: LauncherPolicyRollout) -> int:
     """What is due: a run has moved its nodes by then, in check mode they are where they were."""
     stage = task.params["stage"] if task.check_mode else 0
     if not 0 <= stage < len(rollout.stages):
@@ -129,7 +129,7 @@ def _stage(task: _module.Task, rollout: LauncherPolicyRollout) -> int:
     return stage
 
 
-def _put(task: _module.Task, rollout: LauncherPolicyRollout, policy: policies.Desired) -> list[policies.Change]:
+def _put(task: module_base.Task, rollout: LauncherPolicyRollout, policy: policies.Desired) -> list[policies.Change]:
     timeout, where = task.params["timeout"], policies.probe_site(task.cluster, rollout.snapshot)
     done = policies.put(task.cluster, rollout.correction(0), None, timeout, task.clock)
     done += policies.put(task.cluster, policy, policies.trial_of(rollout, 0, where), timeout, task.clock)
@@ -139,7 +139,7 @@ def _put(task: _module.Task, rollout: LauncherPolicyRollout, policy: policies.De
     return [*done, *policies.remove(task.cluster, deletions, probe, timeout, task.clock)]
 
 
-def _absent(task: _module.Task) -> dict:
+def _absent(task: module_base.Task) -> dict:
     snapshot = task.snapshot()
     deletions = policies.removal_changes(launcher_rollout.live_objects(snapshot.admission))
     lines = [str(change) for change in deletions]
@@ -151,7 +151,7 @@ def _absent(task: _module.Task) -> dict:
 
 
 def _diffs(changes: list[policies.Change]) -> list[dict]:
-    return [_module.object_diff(_readable(change.before), _readable(change.after)) for change in changes]
+    return [module_base.object_diff(_readable(change.before), _readable(change.after)) for change in changes]
 
 
 def _readable(value: t.Any) -> t.Any:
@@ -166,7 +166,7 @@ def _readable(value: t.Any) -> t.Any:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ text:
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import leftovers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
@@ -78,13 +78,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
 
 ARGUMENTS = {
-    **_options.arguments("run", "leftovers"),
+    **option_table.arguments("run", "leftovers"),
     "only_without_kubevirt": {"type": "bool", "default": False},
     "timeout": {"type": "int", "default": 300},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     removed = removal.parse(task.params["remove_pools"])
     if leftovers.has_kubevirt(task.cluster):
         result = _unneeded(task)
@@ -94,7 +94,7 @@ def body(task: _module.Task) -> dict:
     return {"kubevirt": False, **result, "text": [told, *result["changes"]]}
 
 
-def _unneeded(task: _module.Task) -> dict:
+def _unneeded(task: module_base.Task) -> dict:
     if task.params["only_without_kubevirt"]:
         return {"changed": False, "changes": [], "diff": []}
     snapshot = task.snapshot()
@@ -108,11 +108,11 @@ def _unneeded(task: _module.Task) -> dict:
     return {
         "changed": bool(objects),
         "changes": [policy_objects.change_line(obj, "delete") for obj in objects],
-        "diff": [_module.object_diff(obj, None) for obj in objects],
+        "diff": [module_base.object_diff(obj, None) for obj in objects],
     }
 
 
-def _abandoned(task: _module.Task, removed: removal.Removed | None) -> dict:
+def _abandoned(task: module_base.Task, removed: removal.Removed | None) -> dict:
     if not task.check_mode:
         task.require(permissions.LEFTOVERS)
     left = leftovers.find(task.cluster, task.params["kubevirt_namespace"])
@@ -126,7 +126,7 @@ def _abandoned(task: _module.Task, removed: removal.Removed | None) -> dict:
         else:
             leftovers.delete(task.cluster, left, task.params["timeout"], task.clock)
     gone = [*(change.before for change in left.policies), *(obj for _kind, obj in left.objects)]
-    diff = [_module.object_diff(obj, None) for obj in gone]
+    diff = [module_base.object_diff(obj, None) for obj in gone]
     if left.nodes:
         owners = {node["metadata"]["name"]: removal.owner_noted(node) for node in left.nodes}
         diff.append(
@@ -136,7 +136,7 @@ def _abandoned(task: _module.Task, removed: removal.Removed | None) -> dict:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.node_policy import NodePolicy
@@ -60,14 +60,14 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import Kind
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "timeout": {"type": "int", "default": 60},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     plan = task.plan()
-    task.refuse_inside(plan)
+    task.refuse_in_run(plan)
     policy = t.cast(NodePolicy, plan.node_policy)  # the snapshot is complete
     changes, done = policy.changes, []
     if changes and task.check_mode:
@@ -78,11 +78,11 @@ def body(task: _module.Task) -> dict:
     return {
         "changed": bool(changes),
         "changes": list(changes),
-        "diff": [_module.object_diff(change.before, change.after) for change in done],
+        "diff": [module_base.object_diff(change.before, change.after) for change in done],
     }
 
 
-def _put(task: _module.Task, policy: NodePolicy) -> list[policies.Change]:
+def _put(task: module_base.Task, policy: NodePolicy) -> list[policies.Change]:
     timeout, done = task.params["timeout"], []
     probe = None if policy.desired else node_policy.plain()
     if policy.desired:
@@ -98,7 +98,7 @@ def _put(task: _module.Task, policy: NodePolicy) -> list[policies.Change]:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -112,16 +112,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mode:
-  description: V(composed) or V(native). In a native plan, what only composed pools have is empty.
+  description: V(collection) or V(operator). In an operator-mode plan, what only collection pools have is empty.
   returned: success
   type: str
 build:
-  description: The build of KubeVirt by whose pools a native run works, as in O(pools_dialect). Empty for composed pools.
+  description: The build of KubeVirt by whose pools an operator-mode run works, as in O(pools_dialect). Empty for collection pools.
   returned: success
   type: str
 leaving:
   description:
-    - Whose pools a run takes down first, V(native) or V(composed), because it brings pools of the other mode. Empty for an ordinary run.
+    - Whose pools a run takes down first, V(operator) or V(collection), because it brings pools of the other mode. Empty for an ordinary run.
     - RV(changes), RV(text) and RV(owners) are then about both parts, and all else is about the second, on the cluster as the first will leave it.
   returned: success
   type: str
@@ -291,8 +291,8 @@ import time
 import typing as t
 from dataclasses import replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary as canary_vms
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
@@ -300,14 +300,15 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight, snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import moving, view
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import plan as native_plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state as native_state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.builds import Build
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.moving import Departure
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native.plan import NativePlan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import moving, view
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import plan as operator_plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state as operator_state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import Build
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.moving import Departure
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import (
     approval,
     goals,
@@ -323,7 +324,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 
 ARGUMENTS = {
-    **_options.arguments("mode", "pools", "plan_info"),
+    **option_table.arguments("mode", "pools", "plan_info"),
     "for_run": {"type": "bool", "default": False},
     "canary_vm": {"type": "raw"},
     "cluster_name": {"type": "str", "default": "localhost"},
@@ -333,7 +334,7 @@ ARGUMENTS = {
 _TRANSIENT_SECONDS = 60
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     options, pools = task.options(), task.pools()
     run = _run(task)
     expected = _expected(task, run)
@@ -345,20 +346,20 @@ def body(task: _module.Task) -> dict:
     if departure is not None:
         _require_both(task, departure, cluster_state, build)
     if build is not None:
-        return _native(task, build, cluster_state, objects, expected, departure)
+        return _operator(task, build, cluster_state, objects, expected, departure)
     planned, more = _plan(task, cluster_state, objects, pools, options, departure)
     _refuse_mismatch(planned.digest, expected)
-    planned = planned.noting(more)
+    planned = planned.with_findings(more)
     if departure is not None:
         more = _of_departing_vms(task, departure, objects)
         planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
     # Where a plan has errors they are what counts, and it may have no waves at all.
-    scope = progress.RolloutScope.of(planned, None if planned.errors else task.params["stop_after_wave"])
+    scope = progress.RolloutScope.for_plan(planned, None if planned.errors else task.params["stop_after_wave"])
     server, uid = _cluster_of(task)
     cluster = {"server": server, "uid": uid or ""}
     result = {
         "changed": False,
-        "mode": "composed",
+        "mode": "collection",
         "build": "",
         "leaving": "",
         "pending": scope.pending,
@@ -389,7 +390,7 @@ def body(task: _module.Task) -> dict:
     return _with_departure(task, run, departure, result)
 
 
-def _with_departure(task: _module.Task, run: approval.Run, departure: Departure | None, result: dict) -> dict:
+def _with_departure(task: module_base.Task, run: approval.Run, departure: Departure | None, result: dict) -> dict:
     """The result with the first part of a move, if the run is one."""
     if departure is None:
         return result
@@ -415,13 +416,13 @@ def _with_departure(task: _module.Task, run: approval.Run, departure: Departure 
     }
 
 
-def _read(task: _module.Task, objects: list[dict] | None) -> Snapshot:
+def _read(task: module_base.Task, objects: list[dict] | None) -> Snapshot:
     if objects is None:
         return task.snapshot()
     return snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
 
 
-def _cluster_of(task: _module.Task) -> tuple[str, str | None]:
+def _cluster_of(task: module_base.Task) -> tuple[str, str | None]:
     return (task.cluster.server, live.uid(task.cluster)) if not task.params["dump"] else ("", "")
 
 
@@ -433,13 +434,13 @@ def _refuse_mismatch(digest: plan.Digest, expected: str | None) -> None:
         )
 
 
-def _run(task: _module.Task) -> approval.Run:
+def _run(task: module_base.Task) -> approval.Run:
     if task.params["remove_pools"] is not None:
         return "remove"
     return "rollback" if task.params["pools_from_history"] else "site"
 
 
-def _expected(task: _module.Task, run: approval.Run) -> str | None:
+def _expected(task: module_base.Task, run: approval.Run) -> str | None:
     """The digest of the approved plan, if there is one."""
     name = task.params["cluster_name"]
     expected = task.params["expected_plan"] or approval.digest_of(task.params["published_plan"] or {}, name, run)
@@ -448,25 +449,25 @@ def _expected(task: _module.Task, run: approval.Run) -> str | None:
     return expected
 
 
-def _require_both(task: _module.Task, departure: Departure, cluster_state: Snapshot, build: Build | None) -> None:
+def _require_both(task: module_base.Task, departure: Departure, cluster_state: Snapshot, build: Build | None) -> None:
     """Ask for the rights of both parts of a move, before anything was changed."""
     if not task.params["for_run"]:
         return
-    used = build or (departure.plan.build if isinstance(departure.plan, NativePlan) else None)
+    used = build or (departure.plan.build if isinstance(departure.plan, OperatorPlan) else None)
     hco = cluster_state.hyperconverged is not None
-    composed = departure.plan if isinstance(departure.plan, plan.Plan) else None
-    native = permissions.for_native_run(hco=hco, objects=used is not None and used.kind is not None)
-    task.require({*native, *(_rights(task, composed, task.options()) if composed else ())})
+    collection = departure.plan if isinstance(departure.plan, plan.Plan) else None
+    operator = permissions.for_operator_run(hco=hco, objects=used is not None and used.kind is not None)
+    task.require({*operator, *(_rights(task, collection, task.options()) if collection else ())})
 
 
-def _of_departing_vms(task: _module.Task, departure: Departure, objects: list[dict] | None) -> tuple[Finding, ...]:
+def _of_departing_vms(task: module_base.Task, departure: Departure, objects: list[dict] | None) -> tuple[Finding, ...]:
     """What the first part of a move means for VMs."""
     if not task.params["vms"]:
         return ()
     pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
-    if isinstance(departure.plan, NativePlan):
+    if isinstance(departure.plan, OperatorPlan):
         before, nodes = departure.plan.before, departure.plan.snapshot.nodes
-        noted = (replace(pod, pool_env=pod.native_pool) for pod in pods)
+        noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
         return tuple(removal.vm_findings(noted, nodes, before, {pool.name for pool in before}, "leave"))
     found = departure.plan.snapshot
     leaving = removal.leaving(removal.ALL, found)
@@ -481,8 +482,8 @@ def _recorded(planned: plan.Plan, pools: t.Sequence[Pool], options: Options) -> 
     return known.is_current(history.entry_of(pools, goals.recorded(planned.snapshot), options, "", ""))
 
 
-def _native(
-    task: _module.Task,
+def _operator(
+    task: module_base.Task,
     build: Build,
     cluster_state: Snapshot,
     objects: list[dict] | None,
@@ -490,18 +491,18 @@ def _native(
     departure: Departure | None,
 ) -> dict:
     """The result where KubeVirt's own operator makes the pools."""
-    planned = task.native_plan(build, departure.after if departure else cluster_state)
+    planned = task.operator_plan(build, departure.after if departure else cluster_state)
     if task.params["for_run"] and departure is None:
         task.require(
-            permissions.for_native_run(hco=cluster_state.hyperconverged is not None, objects=build.kind is not None)
+            permissions.for_operator_run(hco=cluster_state.hyperconverged is not None, objects=build.kind is not None)
         )
         if preflight.TRANSIENT & {finding.code for finding in planned.errors}:
             with contextlib.suppress(ClusterError):
                 task.settle(_TRANSIENT_SECONDS)
-            planned = task.native_plan(build, task.snapshot())
+            planned = task.operator_plan(build, task.snapshot())
     _refuse_mismatch(planned.digest, expected)
     pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
-    planned = planned.noting((*_of_native_vms(task, planned, pods), *_refused(task)))
+    planned = planned.with_findings((*_of_operator_vms(task, planned, pods), *_refused(task)))
     if departure is not None:
         more = _of_departing_vms(task, departure, objects)
         planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
@@ -509,7 +510,7 @@ def _native(
     run, name = _run(task), task.params["cluster_name"]
     result = {
         "changed": False,
-        "mode": "native",
+        "mode": "operator",
         "build": build.name,
         "leaving": "",
         "pending": planned.pending,
@@ -524,41 +525,43 @@ def _native(
         "findings": [finding.to_dict() for finding in planned.findings],
         "errors": [finding.message for finding in planned.errors],
         "owners": planned.owners(),
-        "state": [] if planned.pending else terminal.state_lines(native_state.examine(build, planned.snapshot)),
+        "state": [] if planned.pending else terminal.state_lines(operator_state.examine(build, planned.snapshot)),
         "published": planned.publish(name, run, {"server": server, "uid": uid or ""}),
         "text": [
             *([terminal.cluster_line(server, uid)] if server else ()),
-            *terminal.native_plan_lines(planned),
+            *terminal.operator_plan_lines(planned),
         ],
     }
     return _with_departure(task, run, departure, result)
 
 
-def _refused(task: _module.Task) -> t.Iterator[Finding]:
-    """Options of this module that native mode cannot keep."""
+def _refused(task: module_base.Task) -> t.Iterator[Finding]:
+    """Options of this module that operator mode cannot keep."""
     if canary.parse(task.params["canary_vm"]) is not None:
-        yield native_plan.refused("virtpools_canary_vm", "there are no waves after which to start one")
+        yield operator_plan.refused("virtpools_canary_vm", "there are no waves after which to start one")
     if task.params["stop_after_wave"]:
-        yield native_plan.refused("virtpools_stop_after_wave", "there are no waves")
+        yield operator_plan.refused("virtpools_stop_after_wave", "there are no waves")
     if task.params["remove_vms"] not in ("refuse", "leave"):
-        yield native_plan.refused(
+        yield operator_plan.refused(
             f"virtpools_remove_vms: {task.params['remove_vms']}",
             "virt-operator does not wait for VMs, and KubeVirt's own updates know the pools' images",
         )
 
 
-def _of_native_vms(task: _module.Task, planned: NativePlan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+def _of_operator_vms(
+    task: module_base.Task, planned: OperatorPlan, pods: t.Iterable[LauncherPod]
+) -> tuple[Finding, ...]:
     """What the removal of pools means for VMs."""
     if not (task.params["vms"] and planned.removing and planned.before):
         return ()
     leaving = {pool.name for pool in planned.before} - {pool.name for pool in planned.pools}
-    seen = view.of(planned.build, planned.snapshot, None, task.options())
-    noted = (replace(pod, pool_env=pod.native_pool) for pod in pods)
+    seen = view.make_view(planned.build, planned.snapshot, None, task.options())
+    noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
     return tuple(removal.vm_findings(noted, seen.snapshot.nodes, planned.before, leaving, task.params["remove_vms"]))
 
 
 def _plan(
-    task: _module.Task,
+    task: module_base.Task,
     cluster_state: Snapshot,
     objects: list[dict] | None,
     pools: t.Sequence[Pool],
@@ -567,11 +570,11 @@ def _plan(
 ) -> tuple[plan.Plan, tuple[Finding, ...]]:
     """The plan, and what it means for VMs."""
     if departure is not None:
-        planned = plan.make(departure.after, pools, options)
+        planned = plan.make_plan(departure.after, pools, options)
         if task.params["for_run"]:
             task.require(_rights(task, planned, options))
     elif objects is not None:
-        planned = plan.make(cluster_state, pools, options)
+        planned = plan.make_plan(cluster_state, pools, options)
     else:
         planned = _live_plan(task, cluster_state, pools, options)
     if objects is not None:
@@ -579,7 +582,7 @@ def _plan(
     return planned, (*_of_vms(task, planned, live.launcher_pods(task.cluster)), *_canary_vms(task, planned))
 
 
-def _of_vms(task: _module.Task, planned: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
+def _of_vms(task: module_base.Task, planned: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
     # Canary VMs go before any node does.
     pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in planned.snapshot.leftover_canaries)
     if task.params["vms"] and planned.undoing:
@@ -592,7 +595,7 @@ def _of_vms(task: _module.Task, planned: plan.Plan, pods: t.Iterable[LauncherPod
     return node_fit.restart_findings(planned.launcher_rollout.full, planned.nodes_after(), pods)
 
 
-def _canary_vms(task: _module.Task, planned: plan.Plan) -> t.Iterator[Finding]:
+def _canary_vms(task: module_base.Task, planned: plan.Plan) -> t.Iterator[Finding]:
     wanted = canary.parse(task.params["canary_vm"])
     if wanted is None or planned.launcher_rollout is None or planned.errors or not planned.batches:
         return
@@ -607,9 +610,9 @@ def _canary_vms(task: _module.Task, planned: plan.Plan) -> t.Iterator[Finding]:
     yield from canary.findings(drafts)
 
 
-def _live_plan(task: _module.Task, cluster_state: Snapshot, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
+def _live_plan(task: module_base.Task, cluster_state: Snapshot, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
     if task.params["for_run"]:
-        first = plan.make(cluster_state, pools, options)
+        first = plan.make_plan(cluster_state, pools, options)
         task.require(_rights(task, first, options))
         if first.settling:
             settle.await_own_change(task.cluster, cluster_state, task.params["settle_timeout"], task.clock)
@@ -620,10 +623,10 @@ def _live_plan(task: _module.Task, cluster_state: Snapshot, pools: t.Sequence[Po
         else:
             return first
         cluster_state = task.snapshot()
-    return plan.make(cluster_state, pools, options)
+    return plan.make_plan(cluster_state, pools, options)
 
 
-def _rights(task: _module.Task, planned: plan.Plan, options: Options) -> set[permissions.Permission]:
+def _rights(task: module_base.Task, planned: plan.Plan, options: Options) -> set[permissions.Permission]:
     """What a run of this plan needs."""
     found = planned.snapshot
     rights = permissions.for_run(
@@ -639,7 +642,7 @@ def _rights(task: _module.Task, planned: plan.Plan, options: Options) -> set[per
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

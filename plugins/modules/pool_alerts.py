@@ -30,7 +30,7 @@ options:
     default: false
 seealso:
   - module: virtpools.kubevirt.pool_daemonsets
-  - module: virtpools.kubevirt.launcher_images_info
+  - module: virtpools.kubevirt.verification_info
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -53,18 +53,18 @@ changes:
   sample: ["PrometheusRule kubevirt/virtpools-alerts: create"]
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import alerts
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "after_removal": {"type": "bool", "default": False},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     plan = task.plan()
-    task.refuse_inside(plan)
+    task.refuse_in_run(plan)
     target, last = plan.alerts, task.params["after_removal"]
     if target is None:
         return {"changed": False, "changes": [], "diff": []}
@@ -81,12 +81,12 @@ def body(task: _module.Task) -> dict:
     return {
         "changed": bool(changes),
         "changes": list(changes),
-        "diff": [_module.object_diff(before, after) for before, after in done],
+        "diff": [module_base.object_diff(before, after) for before, after in done],
     }
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -58,22 +58,22 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run"),
+    **option_table.arguments("pools", "run"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "timeout": {"type": "int", "default": 300},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     plan = task.plan()
-    task.refuse_inside(plan)
+    task.refuse_in_run(plan)
     changes = plan.daemonsets
     if task.params["state"] == "absent":
         changes = plan.retired
@@ -102,15 +102,15 @@ def _held(pool: str, nodes: t.Sequence[str]) -> str:
     )
 
 
-def _carry_out(task: _module.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:
+def _carry_out(task: module_base.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:
     if change.action == "delete":
         writes.delete_daemonset(task.cluster, change, dry_run=dry_run)
-        return _module.object_diff(change.live, None)
-    return _module.object_diff(change.live, writes.apply_daemonset(task.cluster, change, dry_run=dry_run))
+        return module_base.object_diff(change.live, None)
+    return module_base.object_diff(change.live, writes.apply_daemonset(task.cluster, change, dry_run=dry_run))
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -163,18 +163,18 @@ text:
 import typing as t
 from datetime import datetime, timezone
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 
-ARGUMENTS: _options.Arguments = {
-    **_options.arguments("pools", "run"),
+ARGUMENTS: option_table.Arguments = {
+    **option_table.arguments("pools", "run"),
     "record": {"type": "str", "choices": ["completed", "begun", "wave_begun", "wave_done"]},
     "wave": {
         "type": "dict",
@@ -188,7 +188,7 @@ ARGUMENTS: _options.Arguments = {
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     if task.params["record"] is None:
         snapshot = task.snapshot()
         known = live_history.read(task.cluster, snapshot.namespace)
@@ -210,7 +210,7 @@ def body(task: _module.Task) -> dict:
     return _write(task, snapshot.namespace, lambda known: known.completed(entry))
 
 
-def _of_wave(task: _module.Task, wave: dict) -> dict:
+def _of_wave(task: module_base.Task, wave: dict) -> dict:
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     namespace = kubevirt["metadata"]["namespace"]
     if task.params["record"] == "wave_done":
@@ -231,12 +231,12 @@ def _of_wave(task: _module.Task, wave: dict) -> dict:
     return {**result, "open_wave": {"open": noted.id, "baseline": list(noted.baseline)}}
 
 
-def _entry(task: _module.Task, kept: t.Sequence[Pool]) -> Entry:
+def _entry(task: module_base.Task, kept: t.Sequence[Pool]) -> Entry:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return history.entry_of(task.pools(), kept, task.options(), now, task.run_by)
 
 
-def _write(task: _module.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
+def _write(task: module_base.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
     known = live_history.read(task.cluster, namespace)
     if change(known) == known:
         return {"changed": False, "changes": [], "diff": [], **_shown(known)}
@@ -248,7 +248,7 @@ def _write(task: _module.Task, namespace: str, change: t.Callable[[History], His
         known = history.read(after)
     action = "update" if before else "create"
     changes = [f"ConfigMap {namespace}/{names.HISTORY}: {action}"]
-    return {"changed": True, "changes": changes, "diff": [_module.object_diff(before, after)], **_shown(known)}
+    return {"changed": True, "changes": changes, "diff": [module_base.object_diff(before, after)], **_shown(known)}
 
 
 def _shown(known: History) -> dict:
@@ -259,9 +259,9 @@ def _shown(known: History) -> dict:
     }
 
 
-def _target(known: History, recorded: t.Sequence[Pool], native: str | None) -> dict:
+def _target(known: History, recorded: t.Sequence[Pool], operator: str | None) -> dict:
     try:
-        return {"target": known.rollback_target(recorded, native).digest, "no_target": ""}
+        return {"target": known.rollback_target(recorded, operator).digest, "no_target": ""}
     except InputErrors as error:
         return {"target": "", "no_target": "\n".join(error.messages)}
 
@@ -274,7 +274,7 @@ def _before(known: History, entry: Entry, recorded: t.Sequence[Pool]) -> dict:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mode:
-  description: V(composed), or V(native) where KubeVirt's own operator makes the pools.
+  description: V(collection), or V(operator) where KubeVirt's own operator makes the pools.
   returned: success
   type: str
 build:
-  description: The build of KubeVirt that makes the pools, as in O(virtpools.kubevirt.plan_info#module:pools_dialect). Empty for composed pools.
+  description: The build of KubeVirt that makes the pools, as in O(virtpools.kubevirt.plan_info#module:pools_dialect). Empty for collection pools.
   returned: success
   type: str
 healthy:
@@ -99,21 +99,21 @@ text:
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state as native_state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state as operator_state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
-ARGUMENTS = _options.arguments("mode")
+ARGUMENTS = option_table.arguments("mode")
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     found = task.snapshot()
     build = task.build(found)
-    pool_state = state.examine(found) if build is None else native_state.examine(build, found)
+    pool_state = state.examine(found) if build is None else operator_state.examine(build, found)
     return {
         "changed": False,
-        "mode": "composed" if build is None else "native",
+        "mode": "collection" if build is None else "operator",
         "build": "" if build is None else build.name,
         "healthy": all(finding.severity != "error" for finding in pool_state.findings),
         "owners": [owner.to_dict() for owner in pool_state.owners],
@@ -126,7 +126,7 @@ def body(task: _module.Task) -> dict:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

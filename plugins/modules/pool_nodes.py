@@ -112,10 +112,10 @@ text:
 
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import HandoverOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
@@ -123,15 +123,15 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.p
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import Progress
 
 ARGUMENTS = {
-    **_options.arguments("pools", "run", "pool_nodes"),
+    **option_table.arguments("pools", "run", "pool_nodes"),
     "nodes": {"type": "list", "elements": "str"},
     "progress": {"type": "dict"},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     nodes = task.params["nodes"]
-    stands = None if task.params["progress"] is None else Progress.of(task.params["progress"])
+    stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: nobody else hands over meanwhile, and one plan is enough.
     is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
     if is_batch:
@@ -147,7 +147,7 @@ def body(task: _module.Task) -> dict:
     result: dict = {"changed": changed, "changes": changes, "nodes": [], "text": changes, "diff": _diff(plan)}
     if task.check_mode or not changed:
         return result
-    outcomes: list[Outcome] = []
+    outcomes: list[HandoverOutcome] = []
     with task.writing(plan.snapshot.namespace):
         for group in groups:
             names = [move.node for move in group]
@@ -159,26 +159,26 @@ def body(task: _module.Task) -> dict:
                     outcomes += _carry_out(task, _planned(task, names), names)
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are reported all the same.
-                raise _module.TaskFailed(str(error), result) from error
+                raise module_base.TaskFailed(str(error), result) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [*map(str, outcomes), *_progress(task, stands, plan, outcomes)]
             _refuse_to_go_on(outcomes, result)
     return result
 
 
-def _settle(task: _module.Task) -> None:
+def _settle(task: module_base.Task) -> None:
     if not task.options().undoing:  # pools can go while KubeVirt is not well
         task.settle(task.params["settle_timeout"])
 
 
-def _planned(task: _module.Task, nodes: list[str]) -> Plan:
+def _planned(task: module_base.Task, nodes: list[str]) -> Plan:
     """The plan for some nodes under the Lease: what was true before may not be any more."""
     plan = task.plan(nodes)
     task.refuse(plan)
     return plan
 
 
-def _carry_out(task: _module.Task, plan: Plan, nodes: list[str]) -> list[Outcome]:
+def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[HandoverOutcome]:
     options = batches.BatchOptions(
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],
@@ -189,7 +189,9 @@ def _carry_out(task: _module.Task, plan: Plan, nodes: list[str]) -> list[Outcome
     return batches.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
 
 
-def _progress(task: _module.Task, stands: Progress | None, plan: Plan, outcomes: list[Outcome]) -> list[str]:
+def _progress(
+    task: module_base.Task, stands: Progress | None, plan: Plan, outcomes: list[HandoverOutcome]
+) -> list[str]:
     if stands is None:
         return []
     try:
@@ -199,10 +201,10 @@ def _progress(task: _module.Task, stands: Progress | None, plan: Plan, outcomes:
     return [stands.line(sum(outcome.result == "done" for outcome in outcomes), without, time.time())]
 
 
-def _refuse_to_go_on(outcomes: list[Outcome], result: dict) -> None:
+def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
     failed = [outcome for outcome in outcomes if outcome.result != "done"]
     if failed:
-        raise _module.TaskFailed(
+        raise module_base.TaskFailed(
             f"{len(failed)} of {len(outcomes)} node(s) failed, and the run stops here. {' '.join(f'{o}.' for o in failed)}",
             result,
         )
@@ -219,7 +221,7 @@ def _diff(plan: Plan) -> dict:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -70,24 +70,24 @@ changes:
 
 import typing as t
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
 
 ARGUMENTS = {
-    **_options.arguments("run", "primary_exclusion"),
+    **option_table.arguments("run", "primary_exclusion"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "after_nodes": {"type": "bool", "default": False},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     present = task.params["state"] == "present"
     snapshot = _snapshot(task, present)
     edit = _edit(snapshot, present)
@@ -96,7 +96,7 @@ def body(task: _module.Task) -> dict:
     result = {"changed": edit.changed, "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
         _before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=True)
-        return {**result, "diff": [_module.object_diff(edit.before, after)]}
+        return {**result, "diff": [module_base.object_diff(edit.before, after)]}
     if task.check_mode or not (edit.changed or preflight.own_change_settling(snapshot)):
         return result
     with task.writing(snapshot.namespace):
@@ -104,14 +104,14 @@ def body(task: _module.Task) -> dict:
             why = "restarting the primary's handlers would break them"
             settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
-            result["diff"] = [_module.object_diff(before, after)]
+            result["diff"] = [module_base.object_diff(before, after)]
         timeout = task.params["settle_timeout"]
         brought = edit if present else None
         settle.await_primary(task.cluster, snapshot, timeout, task.clock, excluded=present, edit=brought)
     return result
 
 
-def _snapshot(task: _module.Task, present: bool) -> Snapshot:
+def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     """The cluster's state; KubeVirt is unavailable for some seconds after nodes went back to the primary."""
     snapshot = task.snapshot()
     codes = {finding.code for finding in preflight.fitness(snapshot)}
@@ -152,7 +152,7 @@ def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> No
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

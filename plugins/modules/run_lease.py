@@ -88,12 +88,12 @@ namespace:
   sample: kubevirt
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import DURATION_SECONDS, RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
-ARGUMENTS: _options.Arguments = {
+ARGUMENTS: option_table.Arguments = {
     "state": {"type": "str", "default": "present", "choices": ["present", "renewed", "absent"]},
     "run_id": {"type": "str"},
     "timeout": {"type": "int", "default": 120},
@@ -101,14 +101,14 @@ ARGUMENTS: _options.Arguments = {
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     state = task.params["state"]
     if state != "present" and not task.params["run_id"]:
         what = "release" if state == "absent" else "renew"
         raise InputErrors([f"run_id is missing: to {what} the Lease, say which run holds it."])
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     namespace = kubevirt["metadata"]["namespace"]
-    run_id = task.params["run_id"] or _module.new_run_id()
+    run_id = task.params["run_id"] or module_base.new_run_id()
     duration = max(task.params["duration"], DURATION_SECONDS)
     lease = RunLease(task.cluster, namespace, run_id, description=task.run_by, duration_seconds=duration)
     result = {"run_id": run_id, "namespace": namespace}
@@ -129,7 +129,7 @@ def body(task: _module.Task) -> dict:
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ options:
       - It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher policy with its binding.
     type: path
 seealso:
-  - module: virtpools.kubevirt.launcher_images_info
+  - module: virtpools.kubevirt.verification_info
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -104,21 +104,21 @@ text:
 
 from dataclasses import replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import in_order
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import state, view
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state, view
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = {
-    **_options.arguments("mode", "pools", "upgrade_info"),
+    **option_table.arguments("mode", "pools", "upgrade_info"),
     "version": {"type": "str", "required": True},
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     options = task.options()
     pools = task.pools() if task.pools_given else None
     found = _snapshot(task)
@@ -126,7 +126,7 @@ def body(task: _module.Task) -> dict:
     if build is None:
         checked = upgrade.check(found, task.params["version"], pools, options)
     else:
-        seen = view.of(build, found, None, options)
+        seen = view.make_view(build, found, None, options)
         checked = upgrade.check(seen.snapshot, task.params["version"], pools, options, seen.plan)
         more = state.after_upgrade(build, seen.pools)
         checked = replace(checked, findings=in_order((*checked.findings, *more)))
@@ -141,14 +141,14 @@ def body(task: _module.Task) -> dict:
     }
 
 
-def _snapshot(task: _module.Task) -> Snapshot:
+def _snapshot(task: module_base.Task) -> Snapshot:
     if task.params["dump"]:
         return dump.read(task.params["dump"], task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     return task.snapshot()
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ module: verification_report
 short_description: Store the report of a verification in a ConfigMap
 version_added: 0.1.0
 description:
-  - Writes the files that M(virtpools.kubevirt.launcher_images_info) wrote to a folder to a ConfigMap, where they outlive the job.
+  - Writes the files that M(virtpools.kubevirt.verification_info) wrote to a folder to a ConfigMap, where they outlive the job.
   - A file of more than 64 KiB is compressed with gzip, and its key ends in C(.gz). A ConfigMap holds 1 MiB.
   - The ConfigMap has the latest report only. Its annotation C(virtpools.io/reported-by) says who wrote it.
   - Needs the rights to get, create and update the ConfigMap.
@@ -37,18 +37,18 @@ options:
     type: str
     required: true
   folder:
-    description: The folder with the report, O(virtpools.kubevirt.launcher_images_info#module:reports.folder).
+    description: The folder with the report, O(virtpools.kubevirt.verification_info#module:reports.folder).
     type: path
     required: true
 seealso:
-  - module: virtpools.kubevirt.launcher_images_info
+  - module: virtpools.kubevirt.verification_info
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
 
 EXAMPLES = r"""
 - name: Verify all VMs
-  virtpools.kubevirt.launcher_images_info:
+  virtpools.kubevirt.verification_info:
     reports:
       folder: /tmp/virtpools
 
@@ -74,7 +74,7 @@ keys:
 
 from pathlib import Path
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import reports
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import field
@@ -87,7 +87,7 @@ ARGUMENTS = {
 _SHOWN = "report.txt"
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     namespace, name = config_map.parse(task.params["configmap"])
     found = _read(task.params["folder"])
     namespace = namespace or task.namespace()
@@ -115,13 +115,13 @@ def _read(folder: str) -> dict[str, bytes]:
         raise InputErrors([f"The report in {folder} cannot be read: {error.strerror}."]) from error
     if not found:
         raise InputErrors(
-            [f"The folder {folder} has no report; let launcher_images_info write one (its option reports.folder)."]
+            [f"The folder {folder} has no report; let verification_info write one (its option reports.folder)."]
         )
     return found
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ baseline:
   type: list
   elements: str
   sample: ["not_schedulable gpu-1"]
-troubles:
+problems:
   description: What is wrong that was not before, one sentence each. Empty when the check has passed.
   returned: always
   type: list
@@ -84,13 +84,13 @@ text:
 import contextlib
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import Trouble, baseline_of
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import GateProblem, baseline_of
 
-ARGUMENTS: _options.Arguments = {
+ARGUMENTS: option_table.Arguments = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "baseline": {"type": "list", "elements": "str"},
     "timeout": {"type": "int", "default": 180},
@@ -101,15 +101,15 @@ ARGUMENTS: _options.Arguments = {
 _MOST_NAMED = 10
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     nodes, baseline = task.params["nodes"], task.params["baseline"]
     if task.params["soak"] < 0 or task.params["timeout"] < 0:
         raise InputErrors(["soak and timeout are seconds; give numbers from 0."])
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     metadata = kubevirt["metadata"]
 
-    def look() -> list[Trouble]:
-        return gates.find_troubles(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
+    def look() -> list[GateProblem]:
+        return gates.find_problems(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
 
     if baseline is None:
         return _result(look())
@@ -117,24 +117,24 @@ def body(task: _module.Task) -> dict:
         gates.soak(task.params["soak"], task.clock)
         left = gates.await_open(look, baseline, task.params["timeout"], task.clock)
     if left:
-        shown = " ".join(trouble.message for trouble in left[:_MOST_NAMED])
+        shown = " ".join(problem.message for problem in left[:_MOST_NAMED])
         more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
-        raise _module.TaskFailed(
+        raise module_base.TaskFailed(
             f"The gate is closed, and the rollout stops here, because {len(left)} thing(s) are wrong that were not before "
             f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again: this gate comes first. To accept it instead, set "
             "virtpools_skip_pending_gates.",
-            {"troubles": [trouble.message for trouble in left]},
+            {"problems": [problem.message for problem in left]},
         )
-    return {"changed": False, "baseline": baseline, "troubles": [], "text": ["Nothing is wrong that was not before."]}
+    return {"changed": False, "baseline": baseline, "problems": [], "text": ["Nothing is wrong that was not before."]}
 
 
-def _result(troubles: list[Trouble]) -> dict:
-    text = [trouble.message for trouble in troubles] or ["Nothing is wrong."]
-    return {"changed": False, "baseline": baseline_of(troubles), "troubles": [], "text": text}
+def _result(problems: list[GateProblem]) -> dict:
+    text = [problem.message for problem in problems] or ["Nothing is wrong."]
+    return {"changed": False, "baseline": baseline_of(problems), "problems": [], "text": text}
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -131,19 +131,22 @@ text:
   elements: str
 """
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module, _options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import migrations as cluster_updates
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.migrations import Limits, Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.migrations import (
+    Limits,
+    MigrationOutcome,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.native import mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.updates import ImageDrift, Update
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift, Update
 
 ARGUMENTS = {
-    **_options.arguments("run", "workload_update"),
+    **option_table.arguments("run", "workload_update"),
     "namespaces": {"type": "list", "elements": "str", "default": []},
     "batch": {"type": "int", "default": 2},
     "max_failures": {"type": "int", "default": 1},
@@ -151,16 +154,16 @@ ARGUMENTS = {
 }
 
 
-def body(task: _module.Task) -> dict:
+def body(task: module_base.Task) -> dict:
     limits = _limits(task.params)
     snapshot = task.snapshot()
-    _refuse_native(snapshot)
+    _refuse_operator(snapshot)
     outdated = _outdated(task, snapshot)
     migrate = [update for update in outdated if update.how == "migrate"]
     if task.check_mode or not migrate:
         return _result(outdated, [], task.params["max_listed_vms"])
     task.require(permissions.WORKLOAD_UPDATE)
-    outcomes: list[Outcome] = []
+    outcomes: list[MigrationOutcome] = []
     with task.writing(snapshot.namespace):
         # Another run may have worked until now.
         snapshot = task.snapshot()
@@ -171,13 +174,15 @@ def body(task: _module.Task) -> dict:
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
         except ClusterError as error:
-            raise _module.TaskFailed(str(error), _result(outdated, outcomes, task.params["max_listed_vms"])) from error
+            raise module_base.TaskFailed(
+                str(error), _result(outdated, outcomes, task.params["max_listed_vms"])
+            ) from error
     result = _result(outdated, outcomes, task.params["max_listed_vms"])
     _refuse_failures(outcomes, result)
     return result
 
 
-def _refuse_native(snapshot: Snapshot) -> None:
+def _refuse_operator(snapshot: Snapshot) -> None:
     build = mode.in_use(snapshot)
     if build is not None and not snapshot.pools:
         message = (
@@ -198,15 +203,15 @@ def _limits(params: dict) -> Limits:
     return Limits(params["batch"], params["max_failures"], params["timeout"])
 
 
-def _outdated(task: _module.Task, snapshot: Snapshot) -> list[Update]:
+def _outdated(task: module_base.Task, snapshot: Snapshot) -> list[Update]:
     return cluster_updates.find(task.cluster, _mapping(task, snapshot), task.params["namespaces"])
 
 
-def _mapping(task: _module.Task, snapshot: Snapshot) -> ImageDrift:
+def _mapping(task: module_base.Task, snapshot: Snapshot) -> ImageDrift:
     return ImageDrift.in_effect(snapshot, removal.parse(task.params["remove_pools"]))
 
 
-def _result(outdated: list[Update], outcomes: list[Outcome], limit: int) -> dict:
+def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int) -> dict:
     migrate = [update for update in outdated if update.how == "migrate"]
     restart = [update for update in outdated if update.how == "restart"]
     became = [outcome.result for outcome in outcomes]
@@ -232,18 +237,18 @@ def _result(outdated: list[Update], outcomes: list[Outcome], limit: int) -> dict
     }
 
 
-def _refuse_failures(outcomes: list[Outcome], result: dict) -> None:
+def _refuse_failures(outcomes: list[MigrationOutcome], result: dict) -> None:
     failed = [outcome for outcome in outcomes if outcome.result == "failed"]
     if failed:
         left = result["counts"]["not_started"]
-        raise _module.TaskFailed(
+        raise module_base.TaskFailed(
             f"{len(failed)} of {len(outcomes)} update(s) failed, and {left} were not begun. {' '.join(f'{o}.' for o in failed)}",
             result,
         )
 
 
 def main() -> None:
-    _module.run(body, ARGUMENTS)
+    module_base.run(body, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ WITHOUT_RUN = ("cluster_info",)
 PLUGINS = "ansible_collections.virtpools.kubevirt.plugins"
 
 # Once, before workers are forked.
-importlib.import_module(f"{PLUGINS}.module_utils._module")
+importlib.import_module(f"{PLUGINS}.module_utils.module_base")
 # A worker then collects no garbage among what it inherited: looking through that would copy it page by page.
 gc.freeze()
 

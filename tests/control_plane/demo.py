@@ -131,7 +131,7 @@ def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:
     """The running launcher pods, sorted by VM."""
     selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
     pods = json.loads(cluster.kubectl("get", "pods", "-A", "-l", selector, "-o", "json"))["items"]
-    launchers = [LauncherPod.of(pod) for pod in pods]
+    launchers = [LauncherPod.from_object(pod) for pod in pods]
     return sorted((pod for pod in launchers if pod.phase == "Running"), key=lambda pod: (pod.namespace, pod.vmi))
 
 

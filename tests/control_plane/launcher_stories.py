@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
@@ -49,7 +49,7 @@ class Trial:
     @cached_property
     def table(self) -> Table:
         """Return the mapping table."""
-        return Table.of(read_dialect(OWN, self.pools), self.images, self.canaries)
+        return Table.for_pools(read_dialect(OWN, self.pools), self.images, self.canaries)
 
     @cached_property
     def objects(self) -> Objects:

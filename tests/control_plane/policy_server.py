@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import (

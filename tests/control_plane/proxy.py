@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import (
     NoAnswer,
     Request,
     Response,

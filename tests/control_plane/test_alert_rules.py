@@ -14,11 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alert_rules
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
-from promtool import MINUTES, Evaluation, Promtool, Series, Values, counter, metric, over_time, series
-from watched import (
+from metrics import (
     ALWAYS,
     CURRENT,
     DESIRED,
@@ -44,6 +40,10 @@ from watched import (
     owner_label,
     well,
 )
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alert_rules
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
+from promtool import MINUTES, Evaluation, Promtool, Series, Values, counter, metric, over_time, series
 
 PAGE = Path(__file__).parents[2] / "docs/alerts.md"
 FIRING = 'max by (alertname, pool, node, policy, code, verdict) (ALERTS{alertstate="firing"})'

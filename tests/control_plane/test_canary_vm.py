@@ -13,7 +13,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import RunningPlaybook, TaskResult
-from scene import Object, Scene, pool
+from scenario import Object, Scenario, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 IMAGE = "registry.example/virt-launcher:v1.9.0-gpu"
@@ -28,22 +28,22 @@ TOO_BIG = {"spec": {"domain": {"devices": {}, "memory": {"guest": "10Ti"}}}}
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Callable[..., LocalCluster]) -> Scene:
+def scenario(start_cluster: Callable[..., LocalCluster]) -> Scenario:
     """Return a cluster with nodes for a pool with a launcher image, one for a pool without, and some for no pool."""
     gpu = Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "2"}, annotations=QUICK)
     rt = Nodes(name="rt-0", labels={"accelerator": "rt"}, annotations=QUICK)
-    return Scene(start_cluster(Fleet((gpu, rt, Nodes(prefix="plain-", count=2, annotations=QUICK)))))
+    return Scenario(start_cluster(Fleet((gpu, rt, Nodes(prefix="plain-", count=2, annotations=QUICK)))))
 
 
-def start(scene: Scene, playbook: str, *pools: Object, **variables: Any) -> RunningPlaybook:
+def start(scenario: Scenario, playbook: str, *pools: Object, **variables: Any) -> RunningPlaybook:
     """Start a playbook."""
     quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_gate_timeout": 30}
-    return playbooks.start(playbook, scene.writer.kubeconfig, pools or None, **{**quick, **variables})
+    return playbooks.start(playbook, scenario.writer.kubeconfig, pools or None, **{**quick, **variables})
 
 
-def machines(scene: Scene) -> list[str]:
+def machines(scenario: Scenario) -> list[str]:
     """Return the virtual machines, instances and launcher pods of the cluster."""
-    objects = scene.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"]
+    objects = scenario.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"]
     return [f"{each['kind']} {each['metadata']['name']}" for each in objects]
 
 
@@ -52,60 +52,62 @@ def passed(task: TaskResult) -> dict[str, tuple[str, str]]:
     return {vm["vm"]: (vm["node"], vm["image"]) for vm in task.result["vms"]}
 
 
-def tried(scene: Scene, **arguments: Any) -> str:
+def tried(scenario: Scenario, **arguments: Any) -> str:
     """Return why the pool's canary VM has not passed."""
-    result = scene.module("canary_vm", pools=[NEWER, PLAIN], nodes=["gpu-01"], **arguments)
+    result = scenario.module("canary_vm", pools=[NEWER, PLAIN], nodes=["gpu-01"], **arguments)
     return str(result.get("msg"))
 
 
-def test_a_canary_vm_of_each_pool_passes_after_each_wave_and_is_gone(scene: Scene) -> None:
+def test_a_canary_vm_of_each_pool_passes_after_each_wave_and_is_gone(scenario: Scenario) -> None:
     """The VMs run on the wave's nodes, with the launcher image of their pool."""
-    marker = scene.cluster.audit_marker()
-    run = start(scene, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait().succeeded()
+    marker = scenario.cluster.audit_marker()
+    run = start(scenario, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait().succeeded()
     first, second = (passed(task) for task in run.results_of("virtpools.kubevirt.canary_vm"))
     assert first == {TITLES["gpu"]: ("gpu-01", IMAGE), TITLES["rt"]: ("rt-0", STOCK)}
     assert second == {TITLES["gpu"]: ("gpu-00", IMAGE)}
-    written = scene.cluster.writes(marker, scene.writer.user)
+    written = scenario.cluster.writes(marker, scenario.writer.user)
     verbs = [write.verb for write in written if write.resource == "virtualmachines.kubevirt.io"]
     assert verbs == ["create", "delete"] * 3
-    assert machines(scene) == []
+    assert machines(scenario) == []
 
 
-def test_a_canary_vm_gets_a_new_launcher_image_before_other_vms(scene: Scene) -> None:
+def test_a_canary_vm_gets_a_new_launcher_image_before_other_vms(scenario: Scenario) -> None:
     """A pool that the wave does not change gets no canary VM."""
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
-    run = start(scene, "rollout", NEWER, PLAIN, **variables).wait().succeeded()
+    run = start(scenario, "rollout", NEWER, PLAIN, **variables).wait().succeeded()
     (task,) = run.results_of("virtpools.kubevirt.canary_vm")
     assert passed(task) == {TITLES["gpu"]: ("gpu-01", NEWER["virtLauncherImage"])}
 
 
-def test_a_canary_vm_without_room_says_so_and_is_gone(scene: Scene) -> None:
+def test_a_canary_vm_without_room_says_so_and_is_gone(scenario: Scenario) -> None:
     """The message says what the scheduler says."""
-    error = tried(scene, canary_vm=TOO_BIG, timeout=5)
+    error = tried(scenario, canary_vm=TOO_BIG, timeout=5)
     assert (
         f"The gate is closed, and the rollout stops here. Canary VM {TITLES['gpu']} of pool gpu has not passed" in error
     )
     assert "Insufficient memory" in error
-    assert machines(scene) == []
+    assert machines(scenario) == []
 
 
-def test_a_canary_vm_with_a_wrong_image_does_not_pass(scene: Scene) -> None:
+def test_a_canary_vm_with_a_wrong_image_does_not_pass(scenario: Scenario) -> None:
     """Without the policy it gets KubeVirt's own image; the API server takes a moment to drop a deleted policy."""
-    scene.cluster.kubectl("delete", "mutatingadmissionpolicybinding", "virtpools-launcher")
-    scene.cluster.wait(lambda: f"it has {STOCK} in container compute" in tried(scene), 60, "a wrong image", interval=1)
-    assert machines(scene) == []
+    scenario.cluster.kubectl("delete", "mutatingadmissionpolicybinding", "virtpools-launcher")
+    scenario.cluster.wait(
+        lambda: f"it has {STOCK} in container compute" in tried(scenario), 60, "a wrong image", interval=1
+    )
+    assert machines(scenario) == []
 
 
 @pytest.mark.thorough
-def test_the_canary_vm_of_a_dead_run_goes_with_the_pools(scene: Scene) -> None:
+def test_the_canary_vm_of_a_dead_run_goes_with_the_pools(scenario: Scenario) -> None:
     """The removal of the pools deletes all that was made for them, and so the VM."""
     newest = {**NEWER, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newest"}
-    run = start(scene, "site", newest, PLAIN, virtpools_canary_vm=TOO_BIG, virtpools_gate_timeout=300)
+    run = start(scenario, "site", newest, PLAIN, virtpools_canary_vm=TOO_BIG, virtpools_gate_timeout=300)
     waiting = ["VirtualMachine virt-canary-gpu", "VirtualMachineInstance virt-canary-gpu"]
-    scene.cluster.wait(lambda: machines(scene)[:2] == waiting, 200, "the canary VM", interval=0.5)
+    scenario.cluster.wait(lambda: machines(scenario)[:2] == waiting, 200, "the canary VM", interval=0.5)
     run.kill_all()
-    assert "canary_vms_left" in scene.findings()
-    removed = start(scene, "remove", virtpools_remove="all").wait().succeeded()
+    assert "canary_vms_left" in scenario.findings()
+    removed = start(scenario, "remove", virtpools_remove="all").wait().succeeded()
     assert f"VirtualMachine {TITLES['gpu']}: delete" in removed.changes
-    scene.cluster.wait(lambda: machines(scene) == [], 30, "all of it to go", interval=0.5)
-    assert scene.owners() == {}
+    scenario.cluster.wait(lambda: machines(scenario) == [], 30, "all of it to go", interval=0.5)
+    assert scenario.owners() == {}

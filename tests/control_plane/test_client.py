@@ -13,8 +13,9 @@ import time
 import urllib.request
 
 import pytest
+from merge_patch import merge_patch
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import (
     Cluster,
     Conflict,
     DeleteOptions,
@@ -22,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._cl
     Invalid,
     NotFound,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import Request
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import Request
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
@@ -34,8 +35,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import metadata_patch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.permissions import Permission
-from merging import merge_patch
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 THING = Kind("example.com/v1", "Thing", "things")
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
@@ -76,7 +76,7 @@ def config_map(name, namespace, **data):
 
 
 def test_a_cluster_without_kubevirt(kubernetes):
-    said = Scene(kubernetes).refused([pool("gpu", "a100")])
+    said = Scenario(kubernetes).refused([pool("gpu", "a100")])
     assert "has no KubeVirt: it does not serve kubevirt.io/v1; install KubeVirt first." in said
 
 

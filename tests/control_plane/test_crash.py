@@ -27,8 +27,8 @@ import pytest
 import playbooks
 import prometheus_operator
 import proxy
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _client, _transport
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, transport
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
@@ -38,7 +38,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import CON
 from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes
-from scene import OWNER, Object, Scene, pool
+from scenario import OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 ROUNDS = [int(number) for number in os.environ.get("VIRTPOOLS_TEST_ROUNDS", "").split(",") if number]
@@ -79,7 +79,7 @@ SAMPLE = [
     ("removed", "/kubevirts/kubevirt", "slow"),
 ]
 """Runs through ansible-playbook, the kind of write at whose first each is disturbed, and how."""
-ROLES = {"site": "handler_pools", "rollout": "rollout", "rollback": "rollback", "remove": "remove_pools"}
+ROLES = {"site": "pools", "rollout": "rollout", "rollback": "rollback", "remove": "remove"}
 COMMON = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 30, "virtpools_max_unavailable": "100%"}
 
 
@@ -94,9 +94,9 @@ class InProcess:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._dead = False
-        send = _transport._KubernetesTransport.send
+        send = transport._KubernetesTransport.send
 
-        def sent(transport: Any, request: _transport.Request) -> _transport.Response:
+        def sent(transport: Any, request: transport.Request) -> transport.Response:
             if not transport.server.startswith("http:"):  # not through the proxy
                 return send(transport, request)
             if self._dead:
@@ -107,15 +107,17 @@ class InProcess:
                 if self._dead:
                     raise Killed
 
-        monkeypatch.setattr(_transport._KubernetesTransport, "send", sent)
+        monkeypatch.setattr(transport._KubernetesTransport, "send", sent)
         # The proxy keeps the events of a watch back, and waits for events are not as short.
-        monkeypatch.setattr(_transport._KubernetesTransport, "open", self._closed)
-        monkeypatch.setattr(_module, "Clock", functools.partial(Clock, sleep=lambda seconds: time.sleep(seconds / 10)))
-        monkeypatch.setattr(_client, "WRITE_TIMEOUT_SECONDS", self.write_timeout)
+        monkeypatch.setattr(transport._KubernetesTransport, "open", self._closed)
+        monkeypatch.setattr(
+            module_base, "Clock", functools.partial(Clock, sleep=lambda seconds: time.sleep(seconds / 10))
+        )
+        monkeypatch.setattr(client, "WRITE_TIMEOUT_SECONDS", self.write_timeout)
 
     @staticmethod
     def _closed(*_: Any) -> NoReturn:
-        raise _transport.NoAnswer("nothing can be followed", sent=True)
+        raise transport.NoAnswer("nothing can be followed", sent=True)
 
     def kill(self) -> None:
         self._dead = True
@@ -136,7 +138,7 @@ class InProcess:
 class Playbooks:
     """Runs playbooks as users do."""
 
-    write_timeout = _client.WRITE_TIMEOUT_SECONDS
+    write_timeout = client.WRITE_TIMEOUT_SECONDS
 
     def __init__(self) -> None:
         self._dead = False
@@ -164,7 +166,7 @@ class Starts:
 
     def __init__(self, cluster: LocalCluster) -> None:
         who = {"impersonate_user": CONTROLLER, "impersonate_groups": ["system:masters"]}
-        self._controller = _client.Cluster.connect({"kubeconfig": str(cluster.kubeconfig), **who})
+        self._controller = client.Cluster.connect({"kubeconfig": str(cluster.kubeconfig), **who})
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._try, daemon=True)
         self.tried = 0
@@ -183,7 +185,7 @@ class Starts:
             for labels, images in (({"class": "gpu"}, POOL_IMAGES), ({"class": "none"}, set())):
                 try:
                     problem = self._problem(launcher_pod(namespace="default", labels=labels), images)
-                except _client.ClusterError as error:
+                except client.ClusterError as error:
                     problem = str(error)
                 self.tried += 1
                 self.wrong += [problem] if problem else []
@@ -193,7 +195,7 @@ class Starts:
         affinity = admitted["spec"].get("affinity", {}).get("nodeAffinity", {})
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
         pools = {tuple(each["values"]) for term in required for each in _of_pool(term)}
-        actual = (set(LauncherPod.of(admitted).launcher_images.values()), pools)
+        actual = (set(LauncherPod.from_object(admitted).launcher_images.values()), pools)
         if actual == ({STOCK}, set()) or (actual[1] == {("gpu",)} and len(actual[0]) == 1 and actual[0] <= images):
             return None
         return f"a launcher pod labelled {pod['metadata']['labels']} gets images and pools {actual}"
@@ -214,10 +216,10 @@ class Undisturbed:
 class Story:
     """A cluster behind a proxy, whose runs are disturbed."""
 
-    def __init__(self, cluster: LocalCluster, way: proxy.Proxy, scene: Scene, starts: Starts) -> None:
+    def __init__(self, cluster: LocalCluster, way: proxy.Proxy, scenario: Scenario, starts: Starts) -> None:
         self.cluster = cluster
         self.starts = starts
-        self.scene = scene
+        self.scenario = scenario
         self.undisturbed: dict[str, Undisturbed] = {}
         self.first = ""
         self._way = way
@@ -238,7 +240,7 @@ class Story:
         assert error is None, error
         self.undisturbed[kind] = Undisturbed(len(disturbance.writes), EndState.of(self.cluster))
         if not self.first:
-            self.first = self.scene.module("pool_history")["entries"][-1]["digest"]
+            self.first = self.scenario.module("pool_history")["entries"][-1]["digest"]
 
     def disturb(self, by: InProcess | Playbooks, kind: str, number: int, fault: str, write: str = "") -> None:
         """Disturb a run, repeat it if it failed, and compare the result with that of an undisturbed run."""
@@ -258,7 +260,7 @@ class Story:
                 again, error = self.run(by, kind)
                 assert error is None, f"the next run fails: {error}"
                 left = left if again.writes else ["Lease virtpools"]
-            self.scene.wait_until_settled()
+            self.scenario.wait_until_settled()
             watcher.stop()
         assert self.starts.wrong == []
         assert watcher.crowded == []
@@ -267,7 +269,7 @@ class Story:
         assert [each for each in state.leftovers if each not in left] == wanted.leftovers
         for part in ("nodes", "daemonsets", "kubevirt", "policies", "alerts", "newest_list"):
             assert getattr(state, part) == getattr(wanted, part), part
-        with self.scene.no_writes():
+        with self.scenario.no_writes():
             _disturbance, error = self.run(by, kind)
         assert error is None, error
 
@@ -281,11 +283,11 @@ def story(request: pytest.FixtureRequest, start_cluster: Callable[..., LocalClus
         Nodes(prefix="plain-", count=2),
     )
     cluster = start_cluster(fleet, agent=AGENT, hco=request.param)
-    scene = Scene(cluster, "kubevirt-kubevirt-hyperconverged" if request.param else "kubevirt")
-    scene.wait_until_settled()
+    scenario = Scenario(cluster, "kubevirt-kubevirt-hyperconverged" if request.param else "kubevirt")
+    scenario.wait_until_settled()
     prometheus_operator.install(cluster)
-    with proxy.in_front_of(cluster, scene.writer.kubeconfig, Disturbance()) as way, Starts(cluster) as starts:
-        story = Story(cluster, way, scene, starts)
+    with proxy.in_front_of(cluster, scenario.writer.kubeconfig, Disturbance()) as way, Starts(cluster) as starts:
+        story = Story(cluster, way, scenario, starts)
         with pytest.MonkeyPatch.context() as monkeypatch:
             by = InProcess(monkeypatch)
             for kind in KINDS:

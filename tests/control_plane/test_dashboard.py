@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metrics import SCOPE, checked, well
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alert_rules
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import RUNBOOK_URL
 from promtool import Evaluation, Promtool, metric, over_time, series
-from watched import SCOPE, checked, well
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "playbooks/files/grafana-dashboard.json").read_text("utf-8"))

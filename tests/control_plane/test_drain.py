@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scene import OWNER, Object, Scene, pool
+from scenario import OWNER, Object, Scenario, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
@@ -36,7 +36,7 @@ def instance(name: str, *, device: bool = False) -> Object:
     }
 
 
-class Story(Scene):
+class Story(Scenario):
     """VMs on nodes that get a pool."""
 
     def where(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import predict
 from local_cluster import Fleet, Nodes
 from playbooks import Account
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 A100 = "nvidia.com/GA100_A100_PCIE_40GB"
 IMAGE = "registry.example/virt-launcher:v1.9.0-a100"
@@ -79,7 +79,7 @@ def instancetype(device: str) -> dict[str, Any]:
     return {"apiVersion": INSTANCETYPES, "kind": kind, "metadata": {"name": "a100.small"}, "spec": spec}
 
 
-class Story(Scene):
+class Story(Scenario):
     """Pools, VMs, and a reader who asks about them."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -90,7 +90,7 @@ class Story(Scene):
 
     def explain(self, **arguments: Any) -> dict[str, Any]:
         """Return what the module answers a user who may only read."""
-        result = self.module("launcher_explain_info", kubeconfig=str(self.reader.kubeconfig), **arguments)
+        result = self.module("explanation_info", kubeconfig=str(self.reader.kubeconfig), **arguments)
         assert not result.get("failed"), result
         return result
 
@@ -142,14 +142,14 @@ def test_a_halted_vm_gets_what_its_explanation_says(story: Story) -> None:
     reference = {"instancetype": {"name": "a100.small"}}
     story.apply(vm("train", {"metadata": {}, "spec": {"domain": {"devices": {}}}}, **reference))
     run = playbooks.run("explain", story.reader.kubeconfig, virtpools_vm=f"{VMS}/train").succeeded()
-    (explained,) = [task.result for task in run.results_of("virtpools.kubevirt.launcher_explain_info")]
+    (explained,) = [task.result for task in run.results_of("virtpools.kubevirt.explanation_info")]
     assert (explained["pool"], explained["image"]) == ("a100", IMAGE)
     assert explained["state"].startswith("does not run")
     (case,) = explained["cases"]
     assert (case["when"], case["nodes"]["names"]) == ("next start", ["a100-00", "a100-01"])
     assert [(each["pool"], each["state"]) for each in case["pools"]] == [("a100", "wins"), ("fast", "no match")]
 
-    pod = LauncherPod.of(story.run_vm("train"), {})
+    pod = LauncherPod.from_object(story.run_vm("train"), {})
     assert set(pod.launcher_images.values()) == {explained["image"]}
     story.wait_until_running("train")
     again = story.explain(vm=f"{VMS}/train")
@@ -177,7 +177,7 @@ def test_what_the_pod_will_ask_for_is_predicted_for_every_kind_of_vm(story: Stor
         expected[name] = predict(made["spec"]["template"], VMS, name=f"kind-{name}")
         story.apply(made)
     for name, found in expected.items():
-        real = LauncherPod.of(story.launcher_pod(f"kind-{name}"))
+        real = LauncherPod.from_object(story.launcher_pod(f"kind-{name}"))
         assert found.attributes.devices <= real.attributes.devices, name
         assert not [
             device for device in real.attributes.devices - found.attributes.devices if "kubevirt.io" not in device
@@ -232,5 +232,5 @@ def test_a_dump_says_the_same_as_the_cluster(story: Story, tmp_path: Path) -> No
 
 
 def test_a_vm_that_is_not_there_fails_with_a_sentence(story: Story) -> None:
-    found = story.module("launcher_explain_info", vm=f"{VMS}/nobody")
+    found = story.module("explanation_info", vm=f"{VMS}/nobody")
     assert found["msg"].startswith(f"VirtualMachine {VMS}/nobody is not in the cluster at https://")

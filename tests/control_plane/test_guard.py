@@ -15,16 +15,16 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from merge_patch import merge_patch
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster, ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster, ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from local_cluster import Fleet, Nodes, programs
 from local_cluster.kubevirt import IMAGES
-from merging import merge_patch
-from scene import NAMESPACE, OUR_REQUIREMENT, OWNER, Object, Scene, pool
+from scenario import NAMESPACE, OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 POOLS = [pool(name, name, virtHandlerImage=f"registry.example/virt-handler:{FROM}-{name}") for name in ("a100", "l40s")]
@@ -39,18 +39,18 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
-    scene = Scene(start_cluster(fleet, kubevirt=FROM))
-    allow(scene, {"kind": "Group", "name": "system:nodes"})
-    allow(scene, {"kind": "User", "name": "labeller"})
-    scene.wait_until_settled()
-    return scene
+    scenario = Scenario(start_cluster(fleet, kubevirt=FROM))
+    allow(scenario, {"kind": "Group", "name": "system:nodes"})
+    allow(scenario, {"kind": "User", "name": "labeller"})
+    scenario.wait_until_settled()
+    return scenario
 
 
-def allow(scene: Scene, subject: Mapping[str, str]) -> None:
+def allow(scenario: Scenario, subject: Mapping[str, str]) -> None:
     """Give a user or group the rights of kubelets."""
-    scene.apply(
+    scenario.apply(
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "ClusterRoleBinding",
@@ -61,14 +61,14 @@ def allow(scene: Scene, subject: Mapping[str, str]) -> None:
     )
 
 
-def acting_as(scene: Scene, user: str = "", *groups: str) -> Cluster:
+def acting_as(scenario: Scenario, user: str = "", *groups: str) -> Cluster:
     """Return a client that hardly retries a failed request."""
     who = {"impersonate_user": user, "impersonate_groups": list(groups)} if user else {}
-    return Cluster.connect({"kubeconfig": str(scene.cluster.kubeconfig), **who}).retrying_for(0.1)
+    return Cluster.connect({"kubeconfig": str(scenario.cluster.kubeconfig), **who}).retrying_for(0.1)
 
 
-def kubelet(scene: Scene, name: str) -> Cluster:
-    return acting_as(scene, f"system:node:{name}", "system:nodes")
+def kubelet(scenario: Scenario, name: str) -> Cluster:
+    return acting_as(scenario, f"system:node:{name}", "system:nodes")
 
 
 def owned_by(owner: str | None) -> Object:
@@ -86,20 +86,20 @@ def joining(name: str, **labels: str) -> Object:
     return node
 
 
-def test_a_run_puts_the_guard_in_force_once(scene: Scene) -> None:
-    run = scene.site(POOLS, **GUARDED).succeeded()
+def test_a_run_puts_the_guard_in_force_once(scenario: Scenario) -> None:
+    run = scenario.site(POOLS, **GUARDED).succeeded()
     written = [line for line in run.changes if "guard" in line]
     assert written == [f"{each}: create" for each in OBJECTS]
     assert [line for line in run.plan["changes"] if "guard" in line] == written
-    assert scene.owners() == {"a100-00": "a100", "a100-01": "a100"}, "moved by a run under the guard"
-    scene.settled(POOLS, **GUARDED)
-    assert "guard_edited" not in scene.findings()
+    assert scenario.owners() == {"a100-00": "a100", "a100-01": "a100"}, "moved by a run under the guard"
+    scenario.settled(POOLS, **GUARDED)
+    assert "guard_edited" not in scenario.findings()
 
 
 @pytest.mark.parametrize("who", ["kubelet", "labeller"])
-def test_others_may_change_everything_but_the_owner(scene: Scene, who: str) -> None:
+def test_others_may_change_everything_but_the_owner(scenario: Scenario, who: str) -> None:
     node = "a100-00"
-    other = kubelet(scene, node) if who == "kubelet" else acting_as(scene, "labeller")
+    other = kubelet(scenario, node) if who == "kubelet" else acting_as(scenario, "labeller")
     for owner in ("l40s", "", names.IN_TRANSIT, None):
         for kind, name in ((kinds.NODE, node), (status_of(node), "status")):
             with pytest.raises(
@@ -109,13 +109,13 @@ def test_others_may_change_everything_but_the_owner(scene: Scene, who: str) -> N
     merge_patch(other, kinds.NODE, node, {"metadata": {"labels": {"rack": who}}}, dry_run=False)
     beat = {"status": {"conditions": [{"type": "Tested", "status": "True"}]}}
     merge_patch(other, status_of(node), "status", beat, dry_run=True)
-    assert scene.node(node)["labels"][OWNER] == "a100"
-    assert scene.node(node)["labels"]["rack"] == who
+    assert scenario.node(node)["labels"][OWNER] == "a100"
+    assert scenario.node(node)["labels"]["rack"] == who
 
 
-def test_a_node_joins_with_the_owner_that_the_policy_gives_it_and_no_other(scene: Scene) -> None:
+def test_a_node_joins_with_the_owner_that_the_policy_gives_it_and_no_other(scenario: Scenario) -> None:
     def owner_of(**labels: str) -> str | None:
-        node = kubelet(scene, "new").create(kinds.NODE, joining("new", **labels), dry_run=True)
+        node = kubelet(scenario, "new").create(kinds.NODE, joining("new", **labels), dry_run=True)
         return dict(node["metadata"]["labels"]).get(OWNER)
 
     assert owner_of(accelerator="l40s") == owner_of(accelerator="l40s", **{OWNER: "l40s"}) == "l40s"
@@ -142,9 +142,9 @@ def any_terms(rng: random.Random) -> list[Object] | None:
     return [term() for _ in range(rng.randint(1, 3))] if rng.random() < 0.9 else None
 
 
-def test_the_guard_judges_a_virt_handler_as_the_core_does(scene: Scene) -> None:
-    cluster, rng = acting_as(scene), random.Random(7)
-    probe = guard._daemonset(scene.get("daemonset", "virt-handler"))
+def test_the_guard_judges_a_virt_handler_as_the_core_does(scenario: Scenario) -> None:
+    cluster, rng = acting_as(scenario), random.Random(7)
+    probe = guard._daemonset(scenario.get("daemonset", "virt-handler"))
     decided = {True: 0, False: 0}
     for _ in range(60):
         terms = any_terms(rng)
@@ -158,63 +158,63 @@ def test_the_guard_judges_a_virt_handler_as_the_core_does(scene: Scene) -> None:
     assert min(decided.values()) > 10
 
 
-def test_kubevirt_that_was_told_to_drop_the_exclusion_cannot_and_says_so(scene: Scene) -> None:
-    handlers, primary = scene.handlers(), scene.get("daemonset", "virt-handler")
-    scene.patch("kubevirt/kubevirt", merge={"spec": {"customizeComponents": {"patches": []}}})
-    scene.cluster.wait(lambda: "guard_refuses" in scene.findings(), 30, "KubeVirt to be refused")
-    conditions = {each["type"]: each for each in scene.kubevirt()["status"]["conditions"]}
+def test_kubevirt_that_was_told_to_drop_the_exclusion_cannot_and_says_so(scenario: Scenario) -> None:
+    handlers, primary = scenario.handlers(), scenario.get("daemonset", "virt-handler")
+    scenario.patch("kubevirt/kubevirt", merge={"spec": {"customizeComponents": {"patches": []}}})
+    scenario.cluster.wait(lambda: "guard_refuses" in scenario.findings(), 30, "KubeVirt to be refused")
+    conditions = {each["type"]: each for each in scenario.kubevirt()["status"]["conditions"]}
     assert [conditions[of]["status"] for of in ("Available", "Degraded")] == ["False", "True"]
     assert names.EXCLUSION_GUARD in conditions["Degraded"]["message"]
     assert "Run its playbook site to put that back" in conditions["Degraded"]["message"]
-    assert scene.handlers() == handlers
-    assert scene.get("daemonset", "virt-handler")["spec"] == primary["spec"]
-    run = scene.site(POOLS, **GUARDED).succeeded()
+    assert scenario.handlers() == handlers
+    assert scenario.get("daemonset", "virt-handler")["spec"] == primary["spec"]
+    run = scenario.site(POOLS, **GUARDED).succeeded()
     assert len(run.changes) == 1, "the exclusion"
     assert "keep the primary virt-handler off nodes" in run.changes[0]
-    scene.wait_until_settled()
-    assert scene.get("daemonset", "virt-handler")["spec"] == primary["spec"]
-    assert "guard_refuses" not in scene.findings()
+    scenario.wait_until_settled()
+    assert scenario.get("daemonset", "virt-handler")["spec"] == primary["spec"]
+    assert "guard_refuses" not in scenario.findings()
 
 
-def test_the_guard_is_not_in_the_way_of_an_upgrade(scene: Scene) -> None:
-    manifest = programs.manifest(scene.cluster.add_kubevirt(TO), NAMESPACE, IMAGES)
-    scene.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
-    scene.cluster.wait(lambda: scene.kubevirt()["status"]["observedKubeVirtVersion"] == TO, 180, "the upgrade")
-    scene.wait_until_settled()
-    assert scene.handlers()["node-00"] == [f"{IMAGES}/virt-handler:{TO}"]
+def test_the_guard_is_not_in_the_way_of_an_upgrade(scenario: Scenario) -> None:
+    manifest = programs.manifest(scenario.cluster.add_kubevirt(TO), NAMESPACE, IMAGES)
+    scenario.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+    scenario.cluster.wait(lambda: scenario.kubevirt()["status"]["observedKubeVirtVersion"] == TO, 180, "the upgrade")
+    scenario.wait_until_settled()
+    assert scenario.handlers()["node-00"] == [f"{IMAGES}/virt-handler:{TO}"]
 
 
-def put(scene: Scene, *, on: bool) -> list[str]:
+def put(scenario: Scenario, *, on: bool) -> list[str]:
     """Return what the module changes; the upgrade has left the pools' images behind."""
-    done = scene.module("guard_policies", pools=POOLS, allow_skew=True, assign_new_nodes=True, guard=on)
+    done = scenario.module("guard_policies", pools=POOLS, allow_skew=True, assign_new_nodes=True, guard=on)
     return list(done["changes"])
 
 
-def test_a_guard_that_was_changed_by_hand_is_reported_and_repaired(scene: Scene) -> None:
+def test_a_guard_that_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     binding = f"validatingadmissionpolicybinding/{names.OWNER_GUARD}"
     for disturb in (
-        lambda: scene.patch(binding, merge={"spec": {"validationActions": ["Audit"]}}),
-        lambda: scene.cluster.kubectl("delete", *binding.split("/")),
+        lambda: scenario.patch(binding, merge={"spec": {"validationActions": ["Audit"]}}),
+        lambda: scenario.cluster.kubectl("delete", *binding.split("/")),
     ):
         disturb()
-        assert names.OWNER_GUARD in scene.findings()["guard_edited"]
-        assert len(put(scene, on=True)) == 1
-        assert "guard_edited" not in scene.findings()
+        assert names.OWNER_GUARD in scenario.findings()["guard_edited"]
+        assert len(put(scenario, on=True)) == 1
+        assert "guard_edited" not in scenario.findings()
 
 
-def test_without_the_option_the_guard_goes(scene: Scene) -> None:
-    assert sorted(put(scene, on=False)) == sorted(f"{each}: delete" for each in OBJECTS)
-    merge_patch(kubelet(scene, "a100-00"), kinds.NODE, "a100-00", owned_by("l40s"), dry_run=True)
-    assert len(put(scene, on=True)) == len(OBJECTS)
+def test_without_the_option_the_guard_goes(scenario: Scenario) -> None:
+    assert sorted(put(scenario, on=False)) == sorted(f"{each}: delete" for each in OBJECTS)
+    merge_patch(kubelet(scenario, "a100-00"), kinds.NODE, "a100-00", owned_by("l40s"), dry_run=True)
+    assert len(put(scenario, on=True)) == len(OBJECTS)
 
 
-def test_a_removal_deletes_the_guard_before_the_exclusion(scene: Scene) -> None:
+def test_a_removal_deletes_the_guard_before_the_exclusion(scenario: Scenario) -> None:
     variables = {"virtpools_remove": "all", "virtpools_node_timeout": 30, "virtpools_max_unavailable": "100%"}
-    run = playbooks.run("remove", scene.writer.kubeconfig, None, **variables).succeeded()
+    run = playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()
     assert run.changes == run.plan["changes"]
     deleted = [run.changes.index(f"{each}: delete") for each in OBJECTS]
     assert max(deleted) < next(number for number, line in enumerate(run.changes) if line.startswith("Node "))
     for kind in (kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING):
-        left = [each["metadata"]["name"] for each in scene.get(kind.plural)["items"]]
+        left = [each["metadata"]["name"] for each in scenario.get(kind.plural)["items"]]
         assert [name for name in left if "virtpools" in name] == []  # KubeVirt has some of its own
-    assert scene.owners() == {}
+    assert scenario.owners() == {}

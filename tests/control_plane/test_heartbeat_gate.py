@@ -12,7 +12,7 @@ from pathlib import Path
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 POOL = pool("gpu", "gpu")
 WAVES = [{"name": "canary", "nodes": ["gpu-00"]}]
@@ -26,28 +26,33 @@ def test_a_handler_that_stops_reporting_closes_the_gate(
     start_cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
     gpu = Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"})
-    scene = Scene(start_cluster(Fleet.of(gpu, Nodes(name="plain"))))
-    written = scene.get("node", "gpu-00")["metadata"]["annotations"][HEARTBEAT]
+    scenario = Scenario(start_cluster(Fleet.of(gpu, Nodes(name="plain"))))
+    written = scenario.get("node", "gpu-00")["metadata"]["annotations"][HEARTBEAT]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", written), "as virt-handler v1.9.0 writes it, without quotes"
 
     # Waiting for 180 s of silence would prove no more than a last heartbeat that is older.
     silence = tmp_path / "silence.yml"
-    annotate = [str(scene.cluster.kubectl_program), f"--kubeconfig={scene.cluster.kubeconfig}", "annotate", "node"]
+    annotate = [
+        str(scenario.cluster.kubectl_program),
+        f"--kubeconfig={scenario.cluster.kubeconfig}",
+        "annotate",
+        "node",
+    ]
     command = [*annotate, "gpu-00", f"{SILENT}=silent", f"{HEARTBEAT}={LONG_AGO}", "--overwrite"]
     silence.write_text(json.dumps([{"name": "Hang", "ansible.builtin.command": {"argv": command}}]), "utf-8")
     options = {"virtpools_waves": WAVES, "virtpools_gate_timeout": 3, "virtpools_soak_seconds": 1}
-    run = playbooks.run("rollout", scene.writer.kubeconfig, [POOL], **options, virtpools_gates=[str(silence)])
+    run = playbooks.run("rollout", scenario.writer.kubeconfig, [POOL], **options, virtpools_gates=[str(silence)])
     error = run.refused()
     assert "Node gpu-00 has a handler that has sent no heartbeat for more than 180 seconds" in error
     assert LONG_AGO in error
-    assert scene.owners() == {"gpu-00": "gpu"}
+    assert scenario.owners() == {"gpu-00": "gpu"}
 
     # It reports again: the next run asks the same gate, which passes, and goes on.
-    scene.cluster.set_node_annotation("gpu-00", SILENT, None)
-    pods = scene.get("pods", "-l", "kubevirt.io=virt-handler", "--field-selector=spec.nodeName=gpu-00")["items"]
-    scene.cluster.kubectl("delete", "pod", "-n", "kubevirt", pods[0]["metadata"]["name"])
-    scene.cluster.wait(
-        lambda: scene.get("node", "gpu-00")["metadata"]["annotations"][HEARTBEAT] > LONG_AGO, 60, "a heartbeat"
+    scenario.cluster.set_node_annotation("gpu-00", SILENT, None)
+    pods = scenario.get("pods", "-l", "kubevirt.io=virt-handler", "--field-selector=spec.nodeName=gpu-00")["items"]
+    scenario.cluster.kubectl("delete", "pod", "-n", "kubevirt", pods[0]["metadata"]["name"])
+    scenario.cluster.wait(
+        lambda: scenario.get("node", "gpu-00")["metadata"]["annotations"][HEARTBEAT] > LONG_AGO, 60, "a heartbeat"
     )
-    playbooks.run("rollout", scene.writer.kubeconfig, [POOL], **options).succeeded()
-    assert scene.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    playbooks.run("rollout", scenario.writer.kubeconfig, [POOL], **options).succeeded()
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}

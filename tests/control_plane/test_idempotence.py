@@ -15,7 +15,7 @@ import pytest
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import Account, Run, run
-from scene import Scene
+from scenario import Scenario
 from watcher import Watcher
 
 Pool = dict[str, Any]
@@ -63,8 +63,8 @@ class Site:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
-        self.scene = Scene(cluster)
-        self.writer = self.scene.writer
+        self.scenario = Scenario(cluster)
+        self.writer = self.scenario.writer
         self.reader = Account.make(cluster, "reader")
 
     def run(self, pools: list[Pool], *arguments: str, **variables: Any) -> Run:
@@ -74,7 +74,7 @@ class Site:
 
     def plan(self, pools: list[Pool], **variables: Any) -> Run:
         """Plan as soon as that can be done: while KubeVirt acts on the run before, a plan is refused."""
-        self.scene.wait_until_settled()
+        self.scenario.wait_until_settled()
         return run("plan", self.reader.kubeconfig, pools, **{"virtpools_max_unavailable": "100%", **variables})
 
     @contextmanager

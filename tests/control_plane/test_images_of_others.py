@@ -11,7 +11,7 @@ import pytest
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
-from scene import NAMESPACE, Object, Scene, pool
+from scenario import NAMESPACE, Object, Scenario, pool
 
 VMS = "default"
 STOCK = "kubevirt/virt-launcher:v1.9.0"
@@ -77,7 +77,7 @@ def rewritten_launchers() -> list[Object]:
     return policy("mirror-launchers", "pods", "'mirror' in object.metadata.?labels.orValue({})", " + ".join(places))
 
 
-class Story(Scene):
+class Story(Scenario):
     """VMs of a pool and others, whose launcher pods somebody's webhook rewrites."""
 
     def start_vms(self, *vms: tuple[str, str, str]) -> None:
@@ -154,7 +154,7 @@ def test_a_copy_is_told_by_its_path_or_by_the_policys_note(story: Story) -> None
     }
     run = playbooks.run("verify", story.writer.kubeconfig)
     error = run.refused()
-    (task,) = run.results_of("virtpools.kubevirt.launcher_images_info")
+    (task,) = run.results_of("virtpools.kubevirt.verification_info")
     found = task.result
     assert {vm["name"]: vm["verdict"] for vm in found["vms"]} == {"spoiled": "wrong_image", "old": "unknown_image"}
     assert found["problems"] == {"wrong_image": 1}
@@ -173,7 +173,7 @@ def test_an_appended_digest_makes_no_vm_outdated(story: Story) -> None:
     assert story.image("digest") == f"registry.example/{OURS}{DIGEST}"
     assert story.image("plain-digest") == f"stock.example/{STOCK}{DIGEST}"
     run = playbooks.run("verify", story.writer.kubeconfig).succeeded()
-    (task,) = run.results_of("virtpools.kubevirt.launcher_images_info")
+    (task,) = run.results_of("virtpools.kubevirt.verification_info")
     assert (task.result["vms"], task.result["verdicts"]["correct"]) == ([], 5)
     with story.no_writes():
         run = playbooks.run("workload_update", story.writer.kubeconfig).succeeded()

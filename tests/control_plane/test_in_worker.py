@@ -14,7 +14,7 @@ import pytest
 import playbooks
 from local_cluster import LocalCluster
 from playbooks import Account, Run
-from scene import pool
+from scenario import pool
 
 OTHER_PYTHON = Path(sys.executable).with_name("python{}.{}".format(*sys.version_info))
 

@@ -208,12 +208,12 @@ def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
     }
 
 
-def test_native_pools_on_stock_kubevirt(site: Site) -> None:
+def test_operator_pools_on_stock_kubevirt(site: Site) -> None:
     """It stands before the one that gives the cluster WorkerPool objects."""
-    assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="native") == (
-        "virtpools_mode is native, but KubeVirt kubevirt/kubevirt is a build without pools of its own: its CRD "
+    assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="operator") == (
+        "virtpools_mode is operator, but KubeVirt kubevirt/kubevirt is a build without pools of its own: its CRD "
         "kubevirts.kubevirt.io would have to have one of spec.additionalVirtHandlers, spec.virtHandlerPools, spec.workerPools, or "
-        "the cluster the CRD workerpools.worker.kubevirt.io; use virtpools_mode: composed, which needs neither."
+        "the cluster the CRD workerpools.worker.kubevirt.io; use virtpools_mode: collection, which needs neither."
     )
 
 
@@ -278,7 +278,7 @@ def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None
         ("virtpools_pools_dialect", "virtpool", "virtHandlerPools"),
         ("virtpools_prune", "perhaps", "prune"),
         ("virtpools_node_timeout", "soon", "node_timeout"),
-        ("virtpools_mode", "mixed", "auto, native, composed"),
+        ("virtpools_mode", "mixed", "auto, operator, collection"),
         ("virtpools_expected_plan", "yes", "which is no plan digest; copy it from the output of the playbook plan"),
     ],
 )

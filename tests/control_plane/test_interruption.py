@@ -22,7 +22,7 @@ import pytest
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes, Write, audit
 from playbooks import Account, Run, RunningPlaybook, run, start
-from scene import Scene
+from scenario import Scenario
 from watcher import NAMESPACE, Watcher
 
 Pool = dict[str, Any]
@@ -110,8 +110,8 @@ class Site:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
-        self.scene = Scene(cluster)
-        self.account = self.scene.writer
+        self.scenario = Scenario(cluster)
+        self.account = self.scenario.writer
         self.other = Account.make(cluster, "writer", "other")
         self.turn = 0
 
@@ -145,7 +145,7 @@ class Site:
 
     def plan(self) -> dict[str, Any]:
         """Plan as soon as that can be done: a run waits by itself, and a plan is refused while handlers restart."""
-        self.scene.wait_until_settled()
+        self.scenario.wait_until_settled()
         return run("plan", self.account.kubeconfig, self.pools, **self.options).succeeded().plan
 
     def run_until(self, point: Point, **variables: Any) -> RunningPlaybook:
@@ -278,7 +278,7 @@ def test_of_two_runs_started_together_one_waits_and_finds_nothing_left_to_do(
 
 def _stop_seconds(site: Site, seconds: float) -> None:
     knob = "agent.virtpools.io/stop-seconds"
-    nodes = [node["metadata"] for node in site.scene.get("nodes")["items"]]
+    nodes = [node["metadata"] for node in site.scenario.get("nodes")["items"]]
     slowed = [node["name"] for node in nodes if knob in node["annotations"]]  # not the control plane's
     assert len(slowed) == 6
     for name in slowed:

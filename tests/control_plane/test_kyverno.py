@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
@@ -33,7 +33,7 @@ from local_cluster import ClusterError as LocalClusterError
 from local_cluster import Fleet, LocalCluster, Nodes
 from local_cluster.kyverno import ALIVE, HEALTH, NAMESPACE, Kyverno
 from policy_server import KUBEVIRT, Objects, PolicyServer, changed, in_arena
-from scene import Scene
+from scenario import Scenario
 from webhooks import WEBHOOK, Patch, serve
 
 if TYPE_CHECKING:
@@ -308,47 +308,47 @@ class TestUser:
         self, start_cluster: Callable[..., LocalCluster]
     ) -> None:
         cluster = start_cluster(FLEET, kubernetes=KUBERNETES)
-        scene = Scene(cluster)
-        refusal = scene.refused(POOLS)
+        scenario = Scenario(cluster)
+        refusal = scenario.refused(POOLS)
         assert f"Kubernetes {KUBERNETES} has no back end" in refusal
         assert "--feature-gates=MutatingAdmissionPolicy=true" in refusal
         assert "or install Kyverno 1.18 or later" in refusal
-        assert "install Kyverno 1.18 or later" in scene.refused(POOLS, virtpools_launcher_backend="kyverno")
+        assert "install Kyverno 1.18 or later" in scenario.refused(POOLS, virtpools_launcher_backend="kyverno")
 
         Kyverno.install(cluster)
-        scene.site(POOLS, virtpools_launcher_backend="kyverno").succeeded()
-        scene.settled(POOLS, virtpools_launcher_backend="kyverno")
+        scenario.site(POOLS, virtpools_launcher_backend="kyverno").succeeded()
+        scenario.settled(POOLS, virtpools_launcher_backend="kyverno")
         # That is what a run chooses by itself, too: it only notes the option in the history.
-        assert scene.site(POOLS).succeeded().plan["changes"] == []
-        scene.settled(POOLS)
+        assert scenario.site(POOLS).succeeded().plan["changes"] == []
+        scenario.settled(POOLS)
 
         server = PolicyServer(cluster)
         assert not faulty_stories(server, trial("", POOLS), stories(server))
 
-        self.start_vms(scene)
+        self.start_vms(scenario)
         stock = "stock.example/kubevirt/virt-launcher:v1.9.0"
-        assert self.launchers(scene) == {"with-device": (POOL_IMAGE, "gpu-"), "of-none": (stock, "plain-")}
-        playbooks.run("verify", scene.writer.kubeconfig).succeeded()
+        assert self.launchers(scenario) == {"with-device": (POOL_IMAGE, "gpu-"), "of-none": (stock, "plain-")}
+        playbooks.run("verify", scenario.writer.kubeconfig).succeeded()
 
         cluster.kubectl("delete", "vmi", "-n", "plain", "--all")
-        playbooks.run("remove", scene.writer.kubeconfig, virtpools_remove="all").succeeded()
+        playbooks.run("remove", scenario.writer.kubeconfig, virtpools_remove="all").succeeded()
         assert cluster.kubectl("get", "mutatingpolicies", "-o", "name") == ""
-        assert scene.owners() == {}
+        assert scenario.owners() == {}
 
-    def start_vms(self, scene: Scene) -> None:
+    def start_vms(self, scenario: Scenario) -> None:
         gpus = {"domain": {"memory": {"guest": "64Mi"}, "devices": {"gpus": [{"name": "a", "deviceName": cases.A100}]}}}
-        scene.apply({**VM, "metadata": {"name": "of-none", "namespace": "plain"}})
-        scene.apply({**VM, "metadata": {"name": "with-device", "namespace": "plain"}, "spec": gpus})
+        scenario.apply({**VM, "metadata": {"name": "of-none", "namespace": "plain"}})
+        scenario.apply({**VM, "metadata": {"name": "with-device", "namespace": "plain"}, "spec": gpus})
 
         def running() -> bool:
-            vmis = scene.get("vmis", "-n", "plain")["items"]
+            vmis = scenario.get("vmis", "-n", "plain")["items"]
             return [each.get("status", {}).get("phase") for each in vmis] == ["Running", "Running"]
 
-        scene.cluster.wait(running, 60, "both VMs to run", interval=0.5)
+        scenario.cluster.wait(running, 60, "both VMs to run", interval=0.5)
 
-    def launchers(self, scene: Scene) -> dict[str, tuple[str, str]]:
+    def launchers(self, scenario: Scenario) -> dict[str, tuple[str, str]]:
         """Return the image of each VM, and the kind of its node."""
-        pods = scene.get("pods", "-n", "plain", "-l", "kubevirt.io=virt-launcher")["items"]
+        pods = scenario.get("pods", "-n", "plain", "-l", "kubevirt.io=virt-launcher")["items"]
         return {
             pod["metadata"]["labels"]["vm.kubevirt.io/name"]: (
                 oracle.compute(pod)["image"],

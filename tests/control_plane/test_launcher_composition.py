@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
@@ -43,7 +43,7 @@ ARM = {
     "virtHandlerImage": "registry.example/virt-handler:arm",
     "selector": {"architectures": ["arm64"]},
 }
-POOLS = derived(Table.of(read_dialect(OWN, [GPU, ARM])))
+POOLS = derived(Table.for_pools(read_dialect(OWN, [GPU, ARM])))
 
 REGISTRY, MIRROR = "registry.example/", "mirror.example/"
 USERS = ("volumeroot", "root")

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseHeld, LeaseLost, RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import CONFIG_MAP, LEASE, Kind
@@ -25,7 +25,7 @@ CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles
 
 RUN = """
 import sys, time
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import CONFIG_MAP
 

@@ -19,7 +19,7 @@ from full_dump import differences, dump, handlers, ours
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes, programs
-from scene import Object, Scene, pool
+from scenario import Object, Scenario, pool
 from watcher import Watcher
 
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_MATRIX"))
@@ -97,7 +97,7 @@ MACHINES = [
 POOL_OF = {"by-device": "gpu", "by-instancetype": "gpu", "by-label": "edge", "by-node": "edge", "of-none": ""}
 
 
-class Story(Scene):
+class Story(Scenario):
     """A cluster of one version, and what its user looks at."""
 
     def __init__(self, cluster: LocalCluster) -> None:

@@ -13,7 +13,7 @@ from full_dump import differences, dump, ours
 
 import playbooks
 from local_cluster import Fleet, Nodes
-from scene import OUR_REQUIREMENT, OWNER, Object, Scene, pool
+from scenario import OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 HCO = "hyperconverged/kubevirt-hyperconverged"
@@ -33,38 +33,38 @@ SOMEBODYS = [
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
-    scene = Scene(start_cluster(fleet, hco=True), KUBEVIRT)
-    _annotate(scene, json.dumps(SOMEBODYS))
-    scene.cluster.wait(lambda: TEAM in _patches(scene), 30, "somebody's patch")
-    scene.wait_until_settled()
-    return scene
+    scenario = Scenario(start_cluster(fleet, hco=True), KUBEVIRT)
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: TEAM in _patches(scenario), 30, "somebody's patch")
+    scenario.wait_until_settled()
+    return scenario
 
 
 @pytest.fixture(scope="module")
-def before(scene: Scene) -> dict[str, Object]:
+def before(scenario: Scenario) -> dict[str, Object]:
     """Return the cluster as it was before it had pools."""
-    return dump(scene.cluster)
+    return dump(scenario.cluster)
 
 
-def _annotate(scene: Scene, value: str | None) -> None:
-    scene.patch(HCO, merge={"metadata": {"annotations": {ANNOTATION: value}}})
+def _annotate(scenario: Scenario, value: str | None) -> None:
+    scenario.patch(HCO, merge={"metadata": {"annotations": {ANNOTATION: value}}})
 
 
-def _operations(scene: Scene) -> list[dict[str, Any]]:
-    operations: list[dict[str, Any]] = json.loads(scene.get(*HCO.split("/"))["metadata"]["annotations"][ANNOTATION])
+def _operations(scenario: Scenario) -> list[dict[str, Any]]:
+    operations: list[dict[str, Any]] = json.loads(scenario.get(*HCO.split("/"))["metadata"]["annotations"][ANNOTATION])
     return operations
 
 
-def _patches(scene: Scene) -> list[dict[str, str]]:
-    patches: list[dict[str, str]] = scene.kubevirt()["spec"]["customizeComponents"].get("patches", [])
+def _patches(scenario: Scenario) -> list[dict[str, str]]:
+    patches: list[dict[str, str]] = scenario.kubevirt()["spec"]["customizeComponents"].get("patches", [])
     return patches
 
 
-def _placement(scene: Scene) -> Object:
+def _placement(scenario: Scenario) -> Object:
     """Return what HCO renders as the placement of workloads."""
-    placement: Object = scene.kubevirt()["spec"].get("workloads", {}).get("nodePlacement", {})
+    placement: Object = scenario.kubevirt()["spec"].get("workloads", {}).get("nodePlacement", {})
     return placement
 
 
@@ -74,27 +74,29 @@ def _required(*requirements: Object) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _place(scene: Scene, placement: Object | None) -> None:
+def _place(scenario: Scenario, placement: Object | None) -> None:
     """Say where workloads run, as the user of HCO does."""
-    scene.patch(HCO, merge={"spec": {"deployment": {"nodePlacements": placement and {"workload": placement}}}})
+    scenario.patch(HCO, merge={"spec": {"deployment": {"nodePlacements": placement and {"workload": placement}}}})
 
 
-def test_the_exclusion_goes_beside_what_others_keep_in_the_annotation(scene: Scene, before: dict[str, Object]) -> None:
-    marker = scene.cluster.audit_marker()
-    run = scene.site([GPU]).succeeded()
+def test_the_exclusion_goes_beside_what_others_keep_in_the_annotation(
+    scenario: Scenario, before: dict[str, Object]
+) -> None:
+    marker = scenario.cluster.audit_marker()
+    run = scenario.site([GPU]).succeeded()
     assert (
         run.results_of("virtpools.kubevirt.primary_exclusion")[0].result["object"]
         == f"HyperConverged {HCO.replace('hyperconverged/', 'kubevirt/')}"
     )
-    assert scene.writes(marker, "kubevirts.kubevirt.io") == []
-    assert _operations(scene)[:2] == SOMEBODYS
-    assert len(_operations(scene)) == 3
-    assert _patches(scene) == [TEAM]
-    assert _placement(scene) == {"affinity": _required(OUR_REQUIREMENT)}
-    assert scene.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
-    assert scene.kubevirt()["spec"]["configuration"]["migrations"]["parallelMigrationsPerCluster"] == 3
-    assert scene.info()["findings"] == []
-    scene.settled([GPU])
+    assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
+    assert _operations(scenario)[:2] == SOMEBODYS
+    assert len(_operations(scenario)) == 3
+    assert _patches(scenario) == [TEAM]
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    assert scenario.kubevirt()["spec"]["configuration"]["migrations"]["parallelMigrationsPerCluster"] == 3
+    assert scenario.info()["findings"] == []
+    scenario.settled([GPU])
 
 
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
@@ -102,95 +104,97 @@ ELSEWHERE = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n
 TOLERATION = {"key": "reserved", "operator": "Exists"}
 
 
-def test_terms_that_the_user_adds_later_do_not_bring_the_primary_back(scene: Scene) -> None:
-    with Watcher(scene.cluster) as watcher:
-        _place(scene, {"affinity": _required(LINUX)})
-        outdated = scene.findings()["exclusion_outdated"]
+def test_terms_that_the_user_adds_later_do_not_bring_the_primary_back(scenario: Scenario) -> None:
+    with Watcher(scenario.cluster) as watcher:
+        _place(scenario, {"affinity": _required(LINUX)})
+        outdated = scenario.findings()["exclusion_outdated"]
         assert outdated.startswith(
             "HyperConverged kubevirt/kubevirt-hyperconverged has changed since the exclusion was"
         )
         assert "the primary virt-handler follows the former one until then; run site." in outdated
-        verified = playbooks.run("verify", scene.writer.kubeconfig).refused()
+        verified = playbooks.run("verify", scenario.writer.kubeconfig).refused()
         assert "exclusion_outdated" in verified
-        scene.site([GPU]).succeeded()
-        scene.wait_until_settled()
-        assert _placement(scene) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
+        scenario.site([GPU]).succeeded()
+        scenario.wait_until_settled()
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
         watcher.stop()
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
-    assert scene.findings() == {}
+    assert scenario.findings() == {}
 
 
-def test_a_placement_that_the_user_narrows_then_takes_away_neither_stops_hco_nor_doubles_handlers(scene: Scene) -> None:
-    with Watcher(scene.cluster) as watcher:
-        _place(scene, {"affinity": _required(LINUX, ELSEWHERE), "tolerations": [TOLERATION]})
-        scene.cluster.wait(lambda: "tolerations" in _placement(scene), 30, "HCO to act")
-        assert _placement(scene) == {"affinity": _required(LINUX, OUR_REQUIREMENT), "tolerations": [TOLERATION]}
-        assert "exclusion_outdated" in scene.findings()
-        _place(scene, None)
-        scene.cluster.wait(lambda: "tolerations" not in _placement(scene), 30, "HCO to act")
-        assert _placement(scene) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
-        assert _condition(scene, "ReconcileComplete") == "True"
-        assert "exclusion_outdated" in scene.findings()
-        scene.wait_until_settled()
+def test_a_placement_that_the_user_narrows_then_takes_away_neither_stops_hco_nor_doubles_handlers(
+    scenario: Scenario,
+) -> None:
+    with Watcher(scenario.cluster) as watcher:
+        _place(scenario, {"affinity": _required(LINUX, ELSEWHERE), "tolerations": [TOLERATION]})
+        scenario.cluster.wait(lambda: "tolerations" in _placement(scenario), 30, "HCO to act")
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT), "tolerations": [TOLERATION]}
+        assert "exclusion_outdated" in scenario.findings()
+        _place(scenario, None)
+        scenario.cluster.wait(lambda: "tolerations" not in _placement(scenario), 30, "HCO to act")
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
+        assert _condition(scenario, "ReconcileComplete") == "True"
+        assert "exclusion_outdated" in scenario.findings()
+        scenario.wait_until_settled()
         watcher.stop()
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
 
 
 @pytest.mark.thorough
-def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scene: Scene) -> None:
-    scene.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
-    scene.cluster.wait(lambda: OWNER in str(_placement(scene)), 30, "HCO to revert that")
-    scene.wait_until_settled()
-    assert scene.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
-    scene.settled([GPU])
+def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scenario: Scenario) -> None:
+    scenario.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
+    scenario.cluster.wait(lambda: OWNER in str(_placement(scenario)), 30, "HCO to revert that")
+    scenario.wait_until_settled()
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    scenario.settled([GPU])
 
 
 @pytest.mark.thorough
-def test_somebody_who_drops_our_operation_loses_it_until_the_next_run(scene: Scene) -> None:
-    _annotate(scene, json.dumps(SOMEBODYS))
-    scene.cluster.wait(lambda: OWNER not in str(_placement(scene)), 30, "HCO to act")
-    scene.wait_until_settled()
-    assert "exclusion_missing" in scene.findings()
-    scene.site([GPU]).succeeded()
-    assert _operations(scene)[:2] == SOMEBODYS
-    scene.cluster.wait(lambda: scene.info()["findings"] == [], 60, "nothing to be wrong")
+def test_somebody_who_drops_our_operation_loses_it_until_the_next_run(scenario: Scenario) -> None:
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: OWNER not in str(_placement(scenario)), 30, "HCO to act")
+    scenario.wait_until_settled()
+    assert "exclusion_missing" in scenario.findings()
+    scenario.site([GPU]).succeeded()
+    assert _operations(scenario)[:2] == SOMEBODYS
+    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
 
 
-def test_feature_gates_go_through_hco(scene: Scene) -> None:
+def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
     """The same run drops the terms of the placement that its user took away."""
     gates = {"virtpools_feature_gates_present": ["Sidecar"]}
-    marker = scene.cluster.audit_marker()
-    scene.site([GPU], **gates).succeeded()
-    assert scene.writes(marker, "kubevirts.kubevirt.io") == []
-    assert len(scene.writes(marker, "hyperconvergeds.hco.kubevirt.io")) == 2
-    assert _placement(scene) == {"affinity": _required(OUR_REQUIREMENT)}
+    marker = scenario.cluster.audit_marker()
+    scenario.site([GPU], **gates).succeeded()
+    assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
+    assert len(scenario.writes(marker, "hyperconvergeds.hco.kubevirt.io")) == 2
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
 
     def on() -> bool:
-        return "Sidecar" in scene.kubevirt()["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+        return "Sidecar" in scenario.kubevirt()["spec"]["configuration"]["developerConfiguration"]["featureGates"]
 
-    scene.cluster.wait(on, 30, "the gate")
-    assert _operations(scene)[:2] == SOMEBODYS
-    scene.wait_until_settled()
-    scene.settled([GPU], **gates)
+    scenario.cluster.wait(on, 30, "the gate")
+    assert _operations(scenario)[:2] == SOMEBODYS
+    scenario.wait_until_settled()
+    scenario.settled([GPU], **gates)
 
 
-def test_a_gate_that_hco_turns_off_is_refused(scene: Scene) -> None:
-    said = scene.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
+def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
+    said = scenario.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
     assert "disables the feature gate ImageVolume, which an append cannot undo" in said
     assert "use HyperConverged's own spec.featureGates" in said
 
 
-def test_after_remove_hco_and_kubevirt_are_as_they_were(scene: Scene, before: dict[str, Object]) -> None:
+def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:
     """All but the feature gate, which no pool needs and which its user takes back."""
     quick = {"virtpools_node_timeout": 30, "virtpools_settle_timeout": 60, "virtpools_remove": "all"}
-    playbooks.run("remove", scene.writer.kubeconfig, **quick).succeeded()
-    assert _operations(scene)[:2] == SOMEBODYS
-    assert OWNER not in str(_operations(scene))
-    _annotate(scene, json.dumps(SOMEBODYS))
-    scene.cluster.wait(lambda: "Sidecar" not in str(scene.kubevirt()["spec"]), 30, "HCO to take the gate back")
-    scene.wait_until_settled()
-    assert differences(before, dump(scene.cluster)) == {}
-    assert ours(scene.cluster) == []
+    playbooks.run("remove", scenario.writer.kubeconfig, **quick).succeeded()
+    assert _operations(scenario)[:2] == SOMEBODYS
+    assert OWNER not in str(_operations(scenario))
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: "Sidecar" not in str(scenario.kubevirt()["spec"]), 30, "HCO to take the gate back")
+    scenario.wait_until_settled()
+    assert differences(before, dump(scenario.cluster)) == {}
+    assert ours(scenario.cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -201,21 +205,23 @@ def test_after_remove_hco_and_kubevirt_are_as_they_were(scene: Scene, before: di
     ],
     ids=["not JSON", "not applicable"],
 )
-def test_an_annotation_that_stops_hco_is_refused(scene: Scene, annotation: str, message: str) -> None:
+def test_an_annotation_that_stops_hco_is_refused(scenario: Scenario, annotation: str, message: str) -> None:
     """HCO's webhook refuses such an annotation, but it may be older, or the rendered object may have changed since."""
-    scene.cluster.kubectl("delete", "validatingwebhookconfiguration", "validate-hco.kubevirt.io", "--ignore-not-found")
-    former = scene.get(*HCO.split("/"))["metadata"]["annotations"].get(ANNOTATION)
-    _annotate(scene, annotation)
+    scenario.cluster.kubectl(
+        "delete", "validatingwebhookconfiguration", "validate-hco.kubevirt.io", "--ignore-not-found"
+    )
+    former = scenario.get(*HCO.split("/"))["metadata"]["annotations"].get(ANNOTATION)
+    _annotate(scenario, annotation)
     try:
-        scene.cluster.wait(lambda: _condition(scene, "ReconcileComplete") == "False", 30, "HCO to stop")
-        said = scene.refused([{**GPU, "imagePullSecrets": [{"name": "registry"}]}])
+        scenario.cluster.wait(lambda: _condition(scenario, "ReconcileComplete") == "False", 30, "HCO to stop")
+        said = scenario.refused([{**GPU, "imagePullSecrets": [{"name": "registry"}]}])
         assert "HyperConverged kubevirt/kubevirt-hyperconverged" in said
         assert message in said
     finally:
-        _annotate(scene, former)
-    scene.cluster.wait(lambda: _condition(scene, "ReconcileComplete") == "True", 60, "HCO to work again")
+        _annotate(scenario, former)
+    scenario.cluster.wait(lambda: _condition(scenario, "ReconcileComplete") == "True", 60, "HCO to work again")
 
 
-def _condition(scene: Scene, kind: str) -> str:
-    conditions = scene.get(*HCO.split("/"))["status"]["conditions"]
+def _condition(scenario: Scenario, kind: str) -> str:
+    conditions = scenario.get(*HCO.split("/"))["status"]["conditions"]
     return next(str(each["status"]) for each in conditions if each["type"] == kind)

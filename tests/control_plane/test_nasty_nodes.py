@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scene import FORMER_OWNER, NAMESPACE, OWNER, Object, Scene, pool
+from scenario import FORMER_OWNER, NAMESPACE, OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "a100")
@@ -24,66 +24,68 @@ TAINT = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(
         Nodes(prefix="gpu-", count=3, labels={"accelerator": "a100"}),
         Nodes(name="tainted", labels={"accelerator": "tainted"}, taints=[TAINT]),
         Nodes(prefix="node-", count=3),
     )
-    return Scene(start_cluster(fleet))
+    return Scenario(start_cluster(fleet))
 
 
 @pytest.fixture
-def pooled(scene: Scene) -> Scene:
+def pooled(scenario: Scenario) -> Scenario:
     """Return the cluster with its three GPU nodes in the pool gpu."""
-    scene.knob("gpu-01", None)
-    if scene.owners() != dict.fromkeys(GPU_NODES, "gpu") or scene.handlers()["gpu-00"] != [GPU["virtHandlerImage"]]:
-        scene.site([GPU], virtpools_prune=True).succeeded()
-    return scene
+    scenario.knob("gpu-01", None)
+    if scenario.owners() != dict.fromkeys(GPU_NODES, "gpu") or scenario.handlers()["gpu-00"] != [
+        GPU["virtHandlerImage"]
+    ]:
+        scenario.site([GPU], virtpools_prune=True).succeeded()
+    return scenario
 
 
-def test_an_image_that_cannot_be_pulled_is_found_out_before_any_node_is_touched(scene: Scene) -> None:
-    before = {name: scene.node(name) for name in GPU_NODES}
-    handlers = scene.handlers()
-    marker = scene.cluster.audit_marker()
-    run = scene.site([{**GPU, "virtHandlerImage": "unpullable.example/virt-handler:v1.9.0"}])
+def test_an_image_that_cannot_be_pulled_is_found_out_before_any_node_is_touched(scenario: Scenario) -> None:
+    before = {name: scenario.node(name) for name in GPU_NODES}
+    handlers = scenario.handlers()
+    marker = scenario.cluster.audit_marker()
+    run = scenario.site([{**GPU, "virtHandlerImage": "unpullable.example/virt-handler:v1.9.0"}])
     said = run.refused()
     assert "No node of this batch was touched, because 3 of 3 cannot get the images of their next handler." in said
     assert "gpu-00: " in said
     assert "unpullable.example/virt-handler:v1.9.0" in said
-    assert scene.writes(marker, "nodes") == []
-    assert {name: scene.node(name) for name in GPU_NODES} == before
-    assert scene.handlers() == handlers
-    assert scene.get("pods", "-l", "virtpools.io/pull")["items"] == []
+    assert scenario.writes(marker, "nodes") == []
+    assert {name: scenario.node(name) for name in GPU_NODES} == before
+    assert scenario.handlers() == handlers
+    assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
 
 
-def test_a_node_that_never_gets_its_handler_returns_to_its_former_owner(scene: Scene) -> None:
-    before = scene.node("gpu-01")
-    scene.knob("gpu-01", "never-ready/virt-handler-gpu")
-    with Watcher(scene.cluster) as watcher:
-        run = scene.site([GPU], virtpools_node_timeout=6)
+def test_a_node_that_never_gets_its_handler_returns_to_its_former_owner(scenario: Scenario) -> None:
+    before = scenario.node("gpu-01")
+    scenario.knob("gpu-01", "never-ready/virt-handler-gpu")
+    with Watcher(scenario.cluster) as watcher:
+        run = scenario.site([GPU], virtpools_node_timeout=6)
         watcher.stop()
     said = run.refused()
     assert "1 of 3 node(s) failed, and the run stops here. Node gpu-01: primary -> gpu: returned: handler pod" in said
     assert "was not Ready after 6 s; it went back to primary." in said
-    assert scene.node("gpu-01") == before
-    assert scene.owners() == {"gpu-00": "gpu", "gpu-02": "gpu"}
+    assert scenario.node("gpu-01") == before
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-02": "gpu"}
     assert watcher.crowded == []
     assert watcher.nodes["gpu-01"].owners == ["primary", "in_transit", "gpu", "in_transit", "primary"]
-    scene.wait_until_settled()
-    info = scene.info()
+    scenario.wait_until_settled()
+    info = scenario.info()
     assert info["healthy"], info["findings"]
     assert "gpu-01" in {finding["code"]: finding["message"] for finding in info["findings"]}["node_drift"]
 
-    scene.knob("gpu-01", None)
-    again = scene.site([GPU]).succeeded()
+    scenario.knob("gpu-01", None)
+    again = scenario.site([GPU]).succeeded()
     assert again.changes == ["Node gpu-01: primary -> gpu"]
-    assert scene.owners() == dict.fromkeys(GPU_NODES, "gpu")
-    scene.settled([GPU])
+    assert scenario.owners() == dict.fromkeys(GPU_NODES, "gpu")
+    scenario.settled([GPU])
 
 
 @pytest.mark.thorough
-def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scene) -> None:
+def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> None:
     tainted = pool("tainted", "tainted")
     said = pooled.site([GPU, tainted]).succeeded().stdout
     assert "1 node(s) should go from primary to tainted but stay as they are" in said
@@ -101,7 +103,7 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scene) -> Non
     assert "tainted" not in pooled.handlers(), "the primary never ran there"
 
 
-def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scene) -> None:
+def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scenario) -> None:
     pooled.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
     pooled.cluster.wait(lambda: {"late-00", "late-01"} <= set(pooled.handlers()), 30, "the primary's handlers")
     pooled.wait_until_settled()
@@ -123,7 +125,7 @@ def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scene) -> Non
     pooled.cluster.wait(lambda: not {"late-00", "late-01"} & set(pooled.handlers()), 60, "their pods to go")
 
 
-def test_a_batch_waits_for_live_migrations_through_its_nodes(pooled: Scene) -> None:
+def test_a_batch_waits_for_live_migrations_through_its_nodes(pooled: Scenario) -> None:
     changed = {**GPU, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-next"}
     _begin_migration(pooled, "gpu-00", "node-00")
     marker = pooled.cluster.audit_marker()
@@ -147,9 +149,9 @@ def test_a_batch_waits_for_live_migrations_through_its_nodes(pooled: Scene) -> N
     assert {image for name in GPU_NODES for image in pooled.handlers()[name]} == {changed["virtHandlerImage"]}
 
 
-def _begin_migration(scene: Scene, source: str, target: str) -> None:
+def _begin_migration(scenario: Scenario, source: str, target: str) -> None:
     """Begin a live migration that goes on until _end_migration."""
-    scene.cluster.kubectl("label", "node", source, "stage=here")
+    scenario.cluster.kubectl("label", "node", source, "stage=here")
     devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
     spec = {
         "nodeSelector": {"stage": "here"},
@@ -157,27 +159,27 @@ def _begin_migration(scene: Scene, source: str, target: str) -> None:
         "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
     }
     kind = {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "moving", "namespace": "default"}}
-    scene.apply({**kind, "kind": "VirtualMachineInstance", "spec": spec})
-    scene.cluster.wait(lambda: _moving(scene).get("phase") == "Running", 60, "the VM to run")
-    scene.cluster.kubectl("annotate", "vmi", "moving", f"{HANDS_OFF}=")
-    scene.cluster.kubectl("label", "node", target, "stage=here")
-    scene.apply({**kind, "kind": "VirtualMachineInstanceMigration", "spec": {"vmiName": "moving"}})
-    scene.cluster.wait(
-        lambda: _moving(scene).get("migrationState", {}).get("targetNode") == target, 60, "the migration to begin"
+    scenario.apply({**kind, "kind": "VirtualMachineInstance", "spec": spec})
+    scenario.cluster.wait(lambda: _moving(scenario).get("phase") == "Running", 60, "the VM to run")
+    scenario.cluster.kubectl("annotate", "vmi", "moving", f"{HANDS_OFF}=")
+    scenario.cluster.kubectl("label", "node", target, "stage=here")
+    scenario.apply({**kind, "kind": "VirtualMachineInstanceMigration", "spec": {"vmiName": "moving"}})
+    scenario.cluster.wait(
+        lambda: _moving(scenario).get("migrationState", {}).get("targetNode") == target, 60, "the migration to begin"
     )
 
 
-def _moving(scene: Scene) -> Object:
+def _moving(scenario: Scenario) -> Object:
     """Return the status of the VM that is migrated."""
-    return dict(json.loads(scene.cluster.kubectl("get", "vmi", "moving", "-o", "json")).get("status", {}))
+    return dict(json.loads(scenario.cluster.kubectl("get", "vmi", "moving", "-o", "json")).get("status", {}))
 
 
-def _end_migration(scene: Scene) -> None:
-    scene.cluster.kubectl("annotate", "vmi", "moving", f"{HANDS_OFF}-")
-    scene.cluster.wait(lambda: _moving(scene)["migrationState"].get("completed"), 30, "the migration to end")
+def _end_migration(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("annotate", "vmi", "moving", f"{HANDS_OFF}-")
+    scenario.cluster.wait(lambda: _moving(scenario)["migrationState"].get("completed"), 30, "the migration to end")
 
 
-def test_a_node_that_somebody_put_in_transit_gets_its_owner_back(pooled: Scene) -> None:
+def test_a_node_that_somebody_put_in_transit_gets_its_owner_back(pooled: Scenario) -> None:
     pooled.cluster.kubectl("label", "node", "gpu-02", f"{OWNER}=in_transit", "--overwrite")
     assert "in_transit" in pooled.findings()
     run = pooled.site([GPU]).succeeded()
@@ -185,7 +187,7 @@ def test_a_node_that_somebody_put_in_transit_gets_its_owner_back(pooled: Scene) 
     assert pooled.info()["findings"] == []
 
 
-def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scene) -> None:
+def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scenario) -> None:
     pooled.cluster.set_node_annotation("gpu-00", "agent.virtpools.io/stop-seconds", "5")  # time to restart it half-way
     with Watcher(pooled.cluster) as watcher:
         running = pooled.start([FRESH], virtpools_prune=True)

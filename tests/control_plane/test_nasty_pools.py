@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scene import NAMESPACE, OWNER, Scene, pool
+from scenario import NAMESPACE, OWNER, Scenario, pool
 from watcher import Watcher
 
 A100 = pool("a100", "a100")
@@ -22,94 +22,94 @@ DAEMONSET = "daemonset/virt-handler-a100"
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="node-", count=2),
     )
-    scene = Scene(start_cluster(fleet))
-    scene.site(BOTH).succeeded()
-    return scene
+    scenario = Scenario(start_cluster(fleet))
+    scenario.site(BOTH).succeeded()
+    return scenario
 
 
 @pytest.fixture(autouse=True)
-def in_order(scene: Scene) -> None:
+def in_order(scenario: Scenario) -> None:
     """Repair both pools before every test, whatever the one before left."""
-    if scene.owners() != OWNERS or scene.info()["findings"]:
-        scene.site(BOTH).succeeded()
-        assert scene.owners() == OWNERS
+    if scenario.owners() != OWNERS or scenario.info()["findings"]:
+        scenario.site(BOTH).succeeded()
+        assert scenario.owners() == OWNERS
 
 
-def test_a_pool_that_left_the_list_is_kept_and_reported(scene: Scene) -> None:
-    run = scene.settled([A100])
+def test_a_pool_that_left_the_list_is_kept_and_reported(scenario: Scenario) -> None:
+    run = scenario.settled([A100])
     assert "Pool l40s exists but is not in the list: it is kept with the nodes it has" in run.stdout
     assert "set virtpools_prune: true" in run.stdout
 
 
-def test_a_daemonset_edited_by_hand_is_repaired_exactly(scene: Scene) -> None:
-    before = scene.get("daemonset", "virt-handler-a100")["spec"]
+def test_a_daemonset_edited_by_hand_is_repaired_exactly(scenario: Scenario) -> None:
+    before = scenario.get("daemonset", "virt-handler-a100")["spec"]
     env = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "DEBUG", "value": "1"}}
     label = {"op": "add", "path": "/spec/template/metadata/labels/by-hand", "value": "yes"}
-    scene.patch(DAEMONSET, env, label)
-    drift = scene.findings()["daemonset_drift"]
+    scenario.patch(DAEMONSET, env, label)
+    drift = scenario.findings()["daemonset_drift"]
     assert "DaemonSet virt-handler-a100 is not what pool a100 derives from the primary" in drift
-    run = scene.site(BOTH).succeeded()
+    run = scenario.site(BOTH).succeeded()
     assert run.changes == ["DaemonSet kubevirt/virt-handler-a100: update"]
-    assert scene.get("daemonset", "virt-handler-a100")["spec"] == before
-    assert scene.info()["findings"] == []
-    scene.settled(BOTH)
+    assert scenario.get("daemonset", "virt-handler-a100")["spec"] == before
+    assert scenario.info()["findings"] == []
+    scenario.settled(BOTH)
 
 
-def test_a_pool_handler_that_is_deleted_comes_back(scene: Scene) -> None:
-    scene.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=a100")
+def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=a100")
     images = {name: [A100["virtHandlerImage"]] for name in ("a100-00", "a100-01")}
-    scene.cluster.wait(lambda: scene.handlers().items() >= images.items(), 30, "new handlers")
-    scene.cluster.wait(lambda: scene.info()["findings"] == [], 30, "them to be Ready")
-    scene.settled(BOTH)
+    scenario.cluster.wait(lambda: scenario.handlers().items() >= images.items(), 30, "new handlers")
+    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 30, "them to be Ready")
+    scenario.settled(BOTH)
 
 
-def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scene: Scene) -> None:
-    scene.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
-    scene.cluster.wait(lambda: "joined" in scene.handlers(), 30, "the primary's handler")
-    scene.wait_until_settled()
+def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scenario: Scenario) -> None:
+    scenario.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
+    scenario.cluster.wait(lambda: "joined" in scenario.handlers(), 30, "the primary's handler")
+    scenario.wait_until_settled()
     assert (
         "1 node(s) have the labels that pool l40s selects but belong to the primary (joined)"
-        in scene.findings()["node_drift"]
+        in scenario.findings()["node_drift"]
     )
     try:
-        assert scene.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
+        assert scenario.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
     finally:
-        scene.cluster.kubectl("delete", "node", "joined")
+        scenario.cluster.kubectl("delete", "node", "joined")
 
 
-def test_a_node_that_loses_a_pools_labels_goes_back(scene: Scene) -> None:
-    scene.cluster.kubectl("label", "node", "a100-01", "accelerator-")
+def test_a_node_that_loses_a_pools_labels_goes_back(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("label", "node", "a100-01", "accelerator-")
     assert (
         "1 node(s) belong to pool a100 but no longer have the labels it selects (a100-01)"
-        in scene.findings()["node_drift"]
+        in scenario.findings()["node_drift"]
     )
-    assert scene.site(BOTH).succeeded().changes == ["Node a100-01: a100 -> primary"]
-    scene.cluster.kubectl("label", "node", "a100-01", "accelerator=a100")
+    assert scenario.site(BOTH).succeeded().changes == ["Node a100-01: a100 -> primary"]
+    scenario.cluster.kubectl("label", "node", "a100-01", "accelerator=a100")
 
 
 # What pool_info finds, and what the next run does about it ----------------------------------------------------------
 
 
-def _steal_handler(scene: Scene) -> None:
+def _steal_handler(scenario: Scenario) -> None:
     """Delete a handler while no controller creates a new one."""
-    scene.cluster.stop_component("kube-controller-manager")
-    scene.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=l40s", "--force")
-    scene.cluster.wait(lambda: "l40s-00" not in scene.handlers(), 30)
+    scenario.cluster.stop_component("kube-controller-manager")
+    scenario.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=l40s", "--force")
+    scenario.cluster.wait(lambda: "l40s-00" not in scenario.handlers(), 30)
 
 
-def _add_handler(scene: Scene) -> None:
+def _add_handler(scenario: Scenario) -> None:
     """Put a second handler on a node; it has an owner reference, or the primary would adopt and delete it."""
-    uid = scene.get("configmap", "kube-root-ca.crt")["metadata"]["uid"]
+    uid = scenario.get("configmap", "kube-root-ca.crt")["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": uid, "controller": True}
     labels = {"kubevirt.io": "virt-handler"}
     containers = [{"name": "virt-handler", "image": "registry.example/virt-handler:v1.9.0"}]
-    scene.apply(
+    scenario.apply(
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -119,38 +119,38 @@ def _add_handler(scene: Scene) -> None:
     )
 
 
-def _in_transit(scene: Scene) -> None:
-    scene.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=in_transit", "--overwrite")
+def _in_transit(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=in_transit", "--overwrite")
 
 
-def _unknown_owner(scene: Scene) -> None:
-    scene.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=ghost", "--overwrite")
+def _unknown_owner(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("label", "node", "a100-00", f"{OWNER}=ghost", "--overwrite")
 
 
-def _no_exclusion(scene: Scene) -> None:
+def _no_exclusion(scenario: Scenario) -> None:
     """Let virt-operator remove the exclusion, so that the primary runs everywhere."""
-    scene.patch("kubevirt/kubevirt", {"op": "remove", "path": "/spec/customizeComponents/patches"})
-    scene.wait_until_settled()
+    scenario.patch("kubevirt/kubevirt", {"op": "remove", "path": "/spec/customizeComponents/patches"})
+    scenario.wait_until_settled()
 
 
-def _crashing(scene: Scene) -> None:
-    scene.knob("a100-00", "never-ready")
-    scene.cluster.wait(lambda: "handler_not_ready" in scene.findings(), 30)
+def _crashing(scenario: Scenario) -> None:
+    scenario.knob("a100-00", "never-ready")
+    scenario.cluster.wait(lambda: "handler_not_ready" in scenario.findings(), 30)
 
 
-def _start_controllers(scene: Scene) -> None:
-    scene.cluster.start_component("kube-controller-manager")
+def _start_controllers(scenario: Scenario) -> None:
+    scenario.cluster.start_component("kube-controller-manager")
 
 
-def _remove_second(scene: Scene) -> None:
-    scene.cluster.kubectl("delete", "pod", "second", "-n", NAMESPACE)
+def _remove_second(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("delete", "pod", "second", "-n", NAMESPACE)
 
 
-def _heal(scene: Scene) -> None:
-    scene.knob("a100-00", None)
+def _heal(scenario: Scenario) -> None:
+    scenario.knob("a100-00", None)
 
 
-def _nothing(_: Scene) -> None:
+def _nothing(_: Scenario) -> None:
     """Leave the repair to the next run."""
 
 
@@ -169,27 +169,27 @@ OFTEN = {"in_transit", "exclusion_missing"}
 @pytest.mark.parametrize(
     "code", [code if code in OFTEN else pytest.param(code, marks=pytest.mark.thorough) for code in FAULTS]
 )
-def test_a_fault_is_found_and_mended(scene: Scene, code: str) -> None:
-    plant: Callable[[Scene], None]
+def test_a_fault_is_found_and_mended(scenario: Scenario, code: str) -> None:
+    plant: Callable[[Scenario], None]
     plant, mend, message = FAULTS[code]
-    plant(scene)
+    plant(scenario)
     try:
-        info = scene.info()
+        info = scenario.info()
         found = {finding["code"]: finding for finding in info["findings"]}
         assert message in found[code]["message"]
         assert found[code]["severity"] == "error"
         assert not info["healthy"]
     finally:
-        mend(scene)
-    scene.cluster.wait(lambda: "handler_not_ready" not in scene.findings(), 30)
-    scene.site(BOTH).succeeded()
-    assert scene.owners() == OWNERS
-    scene.cluster.wait(lambda: scene.info()["findings"] == [], 30, "nothing to be wrong any more")
+        mend(scenario)
+    scenario.cluster.wait(lambda: "handler_not_ready" not in scenario.findings(), 30)
+    scenario.site(BOTH).succeeded()
+    assert scenario.owners() == OWNERS
+    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 30, "nothing to be wrong any more")
 
 
-def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> None:
-    with Watcher(scene.cluster) as watcher:
-        run = scene.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()
+def test_a_pool_that_left_the_list_is_taken_down_on_request(scenario: Scenario) -> None:
+    with Watcher(scenario.cluster) as watcher:
+        run = scenario.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()
         watcher.stop()
     assert run.changes == [
         "Node a100-00: a100 -> primary",
@@ -198,9 +198,9 @@ def test_a_pool_that_left_the_list_is_taken_down_on_request(scene: Scene) -> Non
     ]
     assert len(run.plan["batches"]) == 2, "one by one"
     assert watcher.crowded == []
-    assert scene.owners() == {"l40s-00": "l40s"}
-    assert scene.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
+    assert scenario.owners() == {"l40s-00": "l40s"}
+    assert scenario.cluster.kubectl("get", *DAEMONSET.split("/"), "-n", NAMESPACE, "--ignore-not-found") == ""
     assert all(
-        image.startswith("stock.example/") for name in ("a100-00", "a100-01") for image in scene.handlers()[name]
+        image.startswith("stock.example/") for name in ("a100-00", "a100-01") for image in scenario.handlers()[name]
     )
-    scene.settled([L40S])
+    scenario.settled([L40S])

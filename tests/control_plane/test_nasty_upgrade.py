@@ -11,7 +11,7 @@ import pytest
 
 from local_cluster import Fleet, Nodes, programs
 from local_cluster.kubevirt import IMAGES
-from scene import NAMESPACE, Object, Scene, pool
+from scenario import NAMESPACE, Object, Scenario, pool
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 OWNERS = {"a100-00": "gpu", "a100-01": "gpu", "l40s-00": "stock"}
@@ -32,36 +32,38 @@ def test_it_stops_the_run_and_the_next_one_follows_it(start_cluster: Any) -> Non
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="node-", count=1),
     )
-    scene = Scene(start_cluster(fleet, kubevirt=FROM))
-    manifest = programs.manifest(scene.cluster.add_kubevirt(TO), NAMESPACE, IMAGES)
+    scenario = Scenario(start_cluster(fleet, kubevirt=FROM))
+    manifest = programs.manifest(scenario.cluster.add_kubevirt(TO), NAMESPACE, IMAGES)
     old = pools(FROM)
-    scene.site(old).succeeded()
+    scenario.site(old).succeeded()
 
     gpu, stock = old
     newer = [{**gpu, "imagePullSecrets": [{"name": "registry"}]}, stock]
     # The run waits for the first handler until virt-operator has begun the upgrade, however long that takes.
-    running = scene.start(newer, virtpools_max_unavailable=1, virtpools_node_timeout=600)
+    running = scenario.start(newer, virtpools_max_unavailable=1, virtpools_node_timeout=600)
     secret = "jsonpath={.spec.template.spec.imagePullSecrets}"
     get = ("get", "daemonset", "-n", NAMESPACE, "virt-handler-gpu", "-o", secret)
-    scene.cluster.wait(lambda: "registry" in scene.cluster.kubectl(*get), 60, "the run to begin", interval=0.05)
-    scene.knob("a100-00", "never-ready")
-    scene.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
-    scene.cluster.wait(lambda: scene.kubevirt()["status"]["targetKubeVirtVersion"] == TO, 120, "the upgrade to begin")
-    scene.knob("a100-00", None)
+    scenario.cluster.wait(lambda: "registry" in scenario.cluster.kubectl(*get), 60, "the run to begin", interval=0.05)
+    scenario.knob("a100-00", "never-ready")
+    scenario.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+    scenario.cluster.wait(
+        lambda: scenario.kubevirt()["status"]["targetKubeVirtVersion"] == TO, 120, "the upgrade to begin"
+    )
+    scenario.knob("a100-00", None)
     said = running.wait().refused()
     assert f"is being upgraded from {FROM} to {TO}; wait until that is done, then run again." in said
-    scene.cluster.wait(lambda: scene.kubevirt()["status"]["observedKubeVirtVersion"] == TO, 180, "the upgrade")
-    scene.wait_until_settled()
+    scenario.cluster.wait(lambda: scenario.kubevirt()["status"]["observedKubeVirtVersion"] == TO, 180, "the upgrade")
+    scenario.wait_until_settled()
 
     image = f"virtHandlerImage registry.example/virt-handler:{FROM}-gpu"
-    assert f"{image} is of another version than KubeVirt {TO}" in scene.refused(old)
-    run = scene.site(old, virtpools_allow_skew=True, virtpools_max_unavailable=1).succeeded()
+    assert f"{image} is of another version than KubeVirt {TO}" in scenario.refused(old)
+    run = scenario.site(old, virtpools_allow_skew=True, virtpools_max_unavailable=1).succeeded()
     assert "Node l40s-00: replace the handler of stock" in run.changes
     assert all(len({move["to"] for move in batch}) == len(batch) for batch in run.plan["batches"]), "one by one"
-    assert scene.handlers()["l40s-00"] == [f"{IMAGES}/virt-handler:{TO}"]
-    assert scene.handlers()["a100-00"] == [gpu["virtHandlerImage"]]
-    scene.settled(old, virtpools_allow_skew=True)
-    scene.site(pools(TO)).succeeded()
-    assert scene.handlers()["a100-01"] == [f"registry.example/virt-handler:{TO}-gpu"]
-    assert scene.owners() == OWNERS
-    assert scene.info()["findings"] == []
+    assert scenario.handlers()["l40s-00"] == [f"{IMAGES}/virt-handler:{TO}"]
+    assert scenario.handlers()["a100-00"] == [gpu["virtHandlerImage"]]
+    scenario.settled(old, virtpools_allow_skew=True)
+    scenario.site(pools(TO)).succeeded()
+    assert scenario.handlers()["a100-01"] == [f"registry.example/virt-handler:{TO}-gpu"]
+    assert scenario.owners() == OWNERS
+    assert scenario.info()["findings"] == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 # The newest version that does not serve them unless an administrator asks for it.
 KUBERNETES = "v1.35.2"
@@ -27,19 +27,19 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(
         Nodes(prefix="gpu-", count=1, labels={"accelerator": "nvidia-a100"}),
         Nodes(prefix="node-", count=1),
     )
-    return Scene(start_cluster(fleet, kubernetes=KUBERNETES))
+    return Scenario(start_cluster(fleet, kubernetes=KUBERNETES))
 
 
 @pytest.mark.parametrize("module", ["plan_info", "launcher_policy"])
 @pytest.mark.parametrize("backend", ["auto", "admission_policy"])
-def test_pools_with_launchers_are_refused_with_what_to_enable(scene: Scene, module: str, backend: str) -> None:
-    with scene.no_writes():
-        result = scene.module(module, pools=[GPU], launcher_backend=backend)
+def test_pools_with_launchers_are_refused_with_what_to_enable(scenario: Scenario, module: str, backend: str) -> None:
+    with scenario.no_writes():
+        result = scenario.module(module, pools=[GPU], launcher_backend=backend)
     message = str(result.get("msg") or result.get("findings"))
     assert "MutatingAdmissionPolicy" in message
     assert "--feature-gates=MutatingAdmissionPolicy=true" in message
@@ -48,17 +48,17 @@ def test_pools_with_launchers_are_refused_with_what_to_enable(scene: Scene, modu
     assert module == "plan_info" or result["failed"]
 
 
-def test_without_a_back_end_the_plan_says_what_is_not_done(scene: Scene) -> None:
-    result = scene.module("plan_info", pools=[GPU], launcher_backend="none")
+def test_without_a_back_end_the_plan_says_what_is_not_done(scenario: Scenario) -> None:
+    result = scenario.module("plan_info", pools=[GPU], launcher_backend="none")
     assert not result.get("failed"), result
     (said,) = (each for each in result["findings"] if each["code"] == "launcher_backend_none")
     assert "VMs of gpu start with KubeVirt's own launcher image on any node" in said["message"]
 
 
-def test_pools_without_vms_of_their_own_need_none(scene: Scene) -> None:
-    result = scene.module("plan_info", pools=[HANDLER_ONLY])
+def test_pools_without_vms_of_their_own_need_none(scenario: Scenario) -> None:
+    result = scenario.module("plan_info", pools=[HANDLER_ONLY])
     assert not result.get("failed"), result
     assert not any(each["code"].startswith("launcher_backend") for each in result["findings"])
-    with scene.no_writes():
-        result = scene.module("launcher_policy", pools=[HANDLER_ONLY])
+    with scenario.no_writes():
+        result = scenario.module("launcher_policy", pools=[HANDLER_ONLY])
     assert result.get("backend") == "none", result

@@ -17,7 +17,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
-from scene import FORMER_OWNER, Scene, pool
+from scenario import FORMER_OWNER, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "gpu")
@@ -38,7 +38,7 @@ def with_image(tag: str) -> dict[str, Any]:
     return {**GPU, "virtHandlerImage": f"{GPU['virtHandlerImage']}-{tag}"}
 
 
-class Story(Scene):
+class Story(Scenario):
     """A cluster, whose first GPU node gets a taint now and then."""
 
     def taint(self) -> None:

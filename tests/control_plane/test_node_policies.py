@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy, probes
@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from local_cluster import Fleet, Nodes
-from scene import OWNER, Object, Scene, pool
+from scenario import OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 KIND = kinds.MUTATING_ADMISSION_POLICIES[0]
@@ -41,14 +41,14 @@ KUBELET_ROLE = {
 
 
 @pytest.fixture(scope="module")
-def scene(start_cluster: Any) -> Scene:
+def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.of(Nodes(prefix="a100-", count=1, labels=KARPENTERS), Nodes(prefix="node-", count=1))
-    return Scene(start_cluster(fleet))
+    return Scenario(start_cluster(fleet))
 
 
-def acting_as(scene: Scene, user: str = "", *groups: str) -> Cluster:
+def acting_as(scenario: Scenario, user: str = "", *groups: str) -> Cluster:
     who = {"impersonate_user": user, "impersonate_groups": list(groups)} if user else {}
-    return Cluster.connect({"kubeconfig": str(scene.cluster.kubeconfig), **who})
+    return Cluster.connect({"kubeconfig": str(scenario.cluster.kubeconfig), **who})
 
 
 def node(name: str, labels: dict[str, str]) -> Object:
@@ -99,8 +99,8 @@ def any_pools(rng: random.Random) -> list[Object]:
     return pools
 
 
-def test_the_policy_decides_as_the_core_does(scene: Scene) -> None:
-    cluster, name, rng = acting_as(scene), names.CANDIDATE_NODE_POLICY, random.Random(5)
+def test_the_policy_decides_as_the_core_does(scenario: Scenario) -> None:
+    cluster, name, rng = acting_as(scenario), names.CANDIDATE_NODE_POLICY, random.Random(5)
     owners: set[str | None] = set()
     for _round in range(4):
         pools = read_dialect(OWN, any_pools(rng))
@@ -122,19 +122,19 @@ def test_the_policy_decides_as_the_core_does(scene: Scene) -> None:
 # A run --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_writes_the_policy_once(scene: Scene) -> None:
+def test_a_run_writes_the_policy_once(scenario: Scenario) -> None:
     """A plan without it says that new nodes of the autoscaler would belong to the primary."""
     noted = "1 node(s) of pool a100 come from a node group (label karpenter.sh/nodepool)"
-    assert noted in playbooks.run("plan", scene.writer.kubeconfig, POOLS).succeeded().stdout
-    run = scene.site(POOLS, virtpools_assign_new_nodes=True).succeeded()
+    assert noted in playbooks.run("plan", scenario.writer.kubeconfig, POOLS).succeeded().stdout
+    run = scenario.site(POOLS, virtpools_assign_new_nodes=True).succeeded()
     assert noted not in run.stdout
     written = [line for line in run.changes if names.NODE_POLICY in line]
     assert written == [f"{kind} {names.NODE_POLICY}: create" for kind in (f"{KIND}", f"{KIND}Binding")]
     assert [line for line in run.plan["changes"] if names.NODE_POLICY in line] == written
-    scene.settled(POOLS, virtpools_assign_new_nodes=True)
+    scenario.settled(POOLS, virtpools_assign_new_nodes=True)
 
 
-def test_nodes_that_join_have_the_right_owner_and_one_handler(scene: Scene) -> None:
+def test_nodes_that_join_have_the_right_owner_and_one_handler(scenario: Scenario) -> None:
     joining = Fleet.of(
         Nodes(prefix="new-a100-", count=2, labels=KARPENTERS),
         Nodes(prefix="new-l40s-", count=1, labels={"accelerator": "l40s"}),
@@ -144,35 +144,35 @@ def test_nodes_that_join_have_the_right_owner_and_one_handler(scene: Scene) -> N
     owners = {"a100-00": "a100", "new-a100-00": "a100", "new-a100-01": "a100", "new-l40s-00": "l40s", "own-00": "a100"}
 
     def covered() -> bool:
-        handlers = scene.handlers()
+        handlers = scenario.handlers()
         return {*handlers} == {*owners, "node-00", "new-node-00"} and all(len(pods) == 1 for pods in handlers.values())
 
-    with Watcher(scene.cluster) as watcher:
-        scene.cluster.add_nodes(joining)
-        assert scene.owners() == owners, "also the label that a node brought along"
-        scene.cluster.wait(covered, 30, "a handler on every node")
+    with Watcher(scenario.cluster) as watcher:
+        scenario.cluster.add_nodes(joining)
+        assert scenario.owners() == owners, "also the label that a node brought along"
+        scenario.cluster.wait(covered, 30, "a handler on every node")
         watcher.stop()
     started = {(start.node, start.daemonset) for start in watcher.starts}
     joined = {"new-node-00": "virt-handler", **{name: f"virt-handler-{pool}" for name, pool in owners.items()}}
     del joined["a100-00"]
     assert started == {*joined.items()}, "no other handler, not even for a moment"
-    assert scene.handlers()["new-l40s-00"] == [L40S["virtHandlerImage"]]
-    assert scene.handlers()["new-node-00"] == scene.handlers()["node-00"]
-    scene.cluster.kubectl("delete", "node", "own-00")
+    assert scenario.handlers()["new-l40s-00"] == [L40S["virtHandlerImage"]]
+    assert scenario.handlers()["new-node-00"] == scenario.handlers()["node-00"]
+    scenario.cluster.kubectl("delete", "node", "own-00")
 
 
-def test_a_kubelet_may_register_itself(scene: Scene) -> None:
-    scene.apply(KUBELET_ROLE)
-    kubelet = acting_as(scene, "system:node:kubelet-0", "system:nodes")
+def test_a_kubelet_may_register_itself(scenario: Scenario) -> None:
+    scenario.apply(KUBELET_ROLE)
+    kubelet = acting_as(scenario, "system:node:kubelet-0", "system:nodes")
     admitted = kubelet.create(kinds.NODE, node("kubelet-0", {"accelerator": "a100"}), dry_run=True)
     assert admitted["metadata"]["labels"][OWNER] == "a100"
 
 
-def test_a_node_that_is_relabelled_later_is_drift(scene: Scene) -> None:
-    scene.cluster.kubectl("label", "node", "new-node-00", "accelerator=l40s")
-    assert "new-node-00" not in scene.owners()
-    assert "new-node-00" in scene.findings()["node_drift"]
-    run = scene.site(POOLS, virtpools_assign_new_nodes=True).succeeded()
+def test_a_node_that_is_relabelled_later_is_drift(scenario: Scenario) -> None:
+    scenario.cluster.kubectl("label", "node", "new-node-00", "accelerator=l40s")
+    assert "new-node-00" not in scenario.owners()
+    assert "new-node-00" in scenario.findings()["node_drift"]
+    run = scenario.site(POOLS, virtpools_assign_new_nodes=True).succeeded()
     assert [line for line in run.changes if line.startswith("Node ")] == ["Node new-node-00: primary -> l40s"]
 
 
@@ -185,18 +185,18 @@ def _edit(variable: str, expression: str) -> list[Object]:
     ]
 
 
-def test_a_policy_that_was_changed_by_hand_is_reported_and_repaired(scene: Scene) -> None:
-    scene.patch(f"mutatingadmissionpolicy/{names.NODE_POLICY}", *_edit("owner", "'a100'"))
-    assert names.NODE_POLICY in scene.findings()["node_policy_edited"]
-    done = scene.module("node_policies", pools=POOLS, assign_new_nodes=True)
+def test_a_policy_that_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
+    scenario.patch(f"mutatingadmissionpolicy/{names.NODE_POLICY}", *_edit("owner", "'a100'"))
+    assert names.NODE_POLICY in scenario.findings()["node_policy_edited"]
+    done = scenario.module("node_policies", pools=POOLS, assign_new_nodes=True)
     assert done["changes"] == [f"{KIND} {names.NODE_POLICY}: update"], done
-    assert "node_policy_edited" not in scene.findings()
+    assert "node_policy_edited" not in scenario.findings()
 
 
-def test_a_removal_deletes_the_policy(scene: Scene) -> None:
+def test_a_removal_deletes_the_policy(scenario: Scenario) -> None:
     """It waits for the pod of a node that is gone, which Kubernetes deletes up to 60 s after the node."""
     variables = {"virtpools_remove": "all", "virtpools_max_unavailable": "100%"}
-    run = playbooks.run("remove", scene.writer.kubeconfig, None, **variables).succeeded()
+    run = playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()
     assert f"{KIND} {names.NODE_POLICY}: delete" in run.changes
-    scene.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=1, labels={"accelerator": "a100"})))
-    assert scene.owners() == {}
+    scenario.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=1, labels={"accelerator": "a100"})))
+    assert scenario.owners() == {}

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import (
     Cluster,
     ClusterError,
     DeleteOptions,
@@ -40,7 +40,7 @@ def table(image, *more):
         "selector": {"deviceNames": ["vendor.example/gpu"], "vmLabels": {"matchLabels": {"class": "gpu"}}},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
     }
-    return Table.of(read_dialect(OWN, [gpu, *more]))
+    return Table.for_pools(read_dialect(OWN, [gpu, *more]))
 
 
 OLD, NEW = table(f"{STOCK}-gpu"), table(f"{STOCK}-gpu-2")

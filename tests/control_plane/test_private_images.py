@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scene import OWNER, Object, Scene, pool
+from scenario import OWNER, Object, Scenario, pool
 
 NODE = "gpu-00"
 IMAGE = "private.example/virt-launcher:v1.9.0-gpu"
@@ -26,7 +26,7 @@ GPU = pool(
 WITH_SECRET = {**GPU, "virtLauncherPullSecrets": [{"name": "launchers"}]}
 
 
-class Story(Scene):
+class Story(Scenario):
     """A cluster with Secrets, and VMs that only the pool takes."""
 
     def secret(self, namespace: str, name: str) -> None:

@@ -14,7 +14,7 @@ from full_dump import differences, dump, handlers, ours
 import playbooks
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
-from scene import Object, Scene, pool
+from scenario import Object, Scenario, pool
 from watcher import Watcher
 
 VMS = "default"
@@ -37,7 +37,7 @@ UNAPPLIABLE = {
 }
 
 
-class Story(Scene):
+class Story(Scenario):
     """A cluster with VMs, and how it was before it had pools."""
 
     def remember(self) -> None:

@@ -15,7 +15,7 @@ from full_dump import differences, dump, handlers, ours
 import playbooks
 import prometheus_operator
 from local_cluster import Fleet, LocalCluster, Nodes
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 GPU = pool(
@@ -58,12 +58,12 @@ def test_nothing_is_left_of_waves_gates_guard_alerts_policies_and_a_dead_runs_ca
         Nodes(name="edge-0", labels={"accelerator": "edge"}),
         Nodes(prefix="plain-", count=2),
     )
-    scene = Scene(start_cluster(fleet))
+    scenario = Scenario(start_cluster(fleet))
     spec = {"workloads": {"nodePlacement": PLACEMENT}, "customizeComponents": {"patches": [PATCH]}}
-    scene.patch("kubevirt/kubevirt", merge={"spec": spec})
-    prometheus_operator.install(scene.cluster)
-    scene.wait_until_settled()
-    before, handlers_before = dump(scene.cluster), handlers(scene.cluster)
+    scenario.patch("kubevirt/kubevirt", merge={"spec": spec})
+    prometheus_operator.install(scenario.cluster)
+    scenario.wait_until_settled()
+    before, handlers_before = dump(scenario.cluster), handlers(scenario.cluster)
 
     gate = tmp_path / "gate.yml"
     gate.write_text(json.dumps([{"name": "Look", "ansible.builtin.debug": {"msg": "fine"}}]), "utf-8")
@@ -78,8 +78,8 @@ def test_nothing_is_left_of_waves_gates_guard_alerts_policies_and_a_dead_runs_ca
         "virtpools_node_timeout": 60,
         "virtpools_gate_timeout": 60,
     }
-    playbooks.run("rollout", scene.writer.kubeconfig, [GPU, EDGE], **everything).succeeded()
-    kinds = {name.split(" ")[0] for name in differences(before, dump(scene.cluster))}
+    playbooks.run("rollout", scenario.writer.kubeconfig, [GPU, EDGE], **everything).succeeded()
+    kinds = {name.split(" ")[0] for name in differences(before, dump(scenario.cluster))}
     assert {kind.partition(".")[0] for kind in kinds} >= {
         "nodes",
         "daemonsets",
@@ -95,16 +95,16 @@ def test_nothing_is_left_of_waves_gates_guard_alerts_policies_and_a_dead_runs_ca
     # A power failure while a canary VM waits for room.
     newer = {**GPU, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-gpu-2"}
     stuck = {**everything, "virtpools_canary_vm": TOO_BIG, "virtpools_gate_timeout": 300}
-    run = playbooks.start("rollout", scene.writer.kubeconfig, [newer, EDGE], **stuck)
-    canaries = lambda: scene.get("vmi", "-A", "-l", "virtpools.io/canary")["items"]  # noqa: E731
-    scene.cluster.wait(lambda: run.ended() or canaries(), 120, "the canary VM", interval=0.5)
+    run = playbooks.start("rollout", scenario.writer.kubeconfig, [newer, EDGE], **stuck)
+    canaries = lambda: scenario.get("vmi", "-A", "-l", "virtpools.io/canary")["items"]  # noqa: E731
+    scenario.cluster.wait(lambda: run.ended() or canaries(), 120, "the canary VM", interval=0.5)
     run.kill_all()
     assert canaries()
 
     quick = {"virtpools_node_timeout": 60, "virtpools_remove": "all"}
-    playbooks.run("remove", scene.writer.kubeconfig, **quick).succeeded()
-    scene.wait_until_settled()
-    scene.cluster.wait(lambda: not scene.get("pods", "-n", "default")["items"], 60, "the canary VM to end")
-    assert differences(before, dump(scene.cluster)) == {}
-    assert handlers(scene.cluster) == handlers_before
-    assert ours(scene.cluster) == []
+    playbooks.run("remove", scenario.writer.kubeconfig, **quick).succeeded()
+    scenario.wait_until_settled()
+    scenario.cluster.wait(lambda: not scenario.get("pods", "-n", "default")["items"], 60, "the canary VM to end")
+    assert differences(before, dump(scenario.cluster)) == {}
+    assert handlers(scenario.cluster) == handlers_before
+    assert ours(scenario.cluster) == []

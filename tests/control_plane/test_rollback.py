@@ -13,7 +13,7 @@ import playbooks
 from end_state import EndState
 from local_cluster import Fleet, Nodes
 from playbooks import Run
-from scene import Object, Scene, pool
+from scenario import Object, Scenario, pool
 
 QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
 GPU = pool(
@@ -28,7 +28,7 @@ EDITED = [pool("gpu", "gpu", virtHandlerImage="registry.example/virt-handler:v1.
 BROKEN = [GPU, pool("rt", "rt", virtHandlerImage="registry.example/virt-handler:v1.9.0-never-ready")]
 
 
-class Story(Scene):
+class Story(Scenario):
     """A fleet, and its state under each list."""
 
     def rollback(self, *arguments: str, pools: Any = None, **variables: Any) -> Run:

@@ -13,7 +13,7 @@ import yaml
 
 import playbooks
 from local_cluster import LocalCluster, paths
-from scene import Scene
+from scenario import Scenario
 from watcher import Watcher
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,18 +27,20 @@ LONGEST_GAP = 2
 @pytest.mark.timeout(1800)
 def test_handlers_restart_in_the_order_that_the_plan_shows(start_cluster: Callable[..., LocalCluster]) -> None:
     """An independent witness sees the canaries of one platform after the other, then the rest, batch by batch."""
-    scene = Scene(start_cluster(paths.FLEETS / "rollout.yaml"))
-    by_hand = scene.restart_seconds(*(f"{platform}-{number:02}" for platform in PLATFORMS[:2] for number in range(8)))
-    scene.exclude_primary()
+    scenario = Scenario(start_cluster(paths.FLEETS / "rollout.yaml"))
+    by_hand = scenario.restart_seconds(
+        *(f"{platform}-{number:02}" for platform in PLATFORMS[:2] for number in range(8))
+    )
+    scenario.exclude_primary()
     pools = yaml.safe_load((EXAMPLES / "pools.yml").read_text("utf-8"))["virtpools_pools"]
     options = {"virtpools_waves": WAVES, "virtpools_max_unavailable": "30%"}
-    plan = playbooks.run("plan", scene.writer.kubeconfig, pools, **options).succeeded().plan
+    plan = playbooks.run("plan", scenario.writer.kubeconfig, pools, **options).succeeded().plan
     canaries = [(f"canary, platform={platform}", [f"{platform}-canary-00"]) for platform in PLATFORMS]
     assert [(wave["name"], wave["nodes"]) for wave in plan["waves"][:-1]] == canaries
     batches = [sorted(move["node"] for move in batch) for batch in plan["batches"]]
     assert [len(batch) for batch in batches] == [1] * 6 + [15, 15, 15, 3]
-    with Watcher(scene.cluster) as watcher:
-        playbooks.run("rollout", scene.writer.kubeconfig, pools, **options).succeeded()
+    with Watcher(scenario.cluster) as watcher:
+        playbooks.run("rollout", scenario.writer.kubeconfig, pools, **options).succeeded()
         watcher.stop()
     assert watcher.started(map(len, batches)) == batches
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])

@@ -12,7 +12,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, Nodes, kubevirt, programs
 from playbooks import Account
-from scene import NAMESPACE, Object, Scene, pool
+from scenario import NAMESPACE, Object, Scenario, pool
 from watcher import Watcher
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
@@ -52,7 +52,7 @@ def codes(report: Object, severity: str) -> list[str]:
     return [finding["code"] for finding in report["findings"] if finding["severity"] == severity]
 
 
-class Story(Scene):
+class Story(Scenario):
     """A cluster whose KubeVirt is upgraded."""
 
     def launchers(self) -> dict[str, tuple[str, str]]:

@@ -20,13 +20,13 @@ import pytest
 import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import vm_verification
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from local_cluster import Fleet, Nodes
 from playbooks import Account, Run
-from scene import FORMER_OWNER, NAMESPACE, OWNER, Object, Scene, pool
+from scenario import FORMER_OWNER, NAMESPACE, OWNER, Object, Scenario, pool
 
 A100_DEVICE, L40S_DEVICE = "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/AD102GL_L40S"
 POLICY, CANDIDATE = "virtpools-launcher", "virtpools-launcher-candidate"
@@ -70,7 +70,7 @@ def vm(name: str, device: str = "", node: str = "", *, cpus: int = 1, **labels: 
     }
 
 
-class Story(Scene):
+class Story(Scenario):
     """Two pools with VMs."""
 
     def start_vms(self, *wanted: Object) -> None:
@@ -84,8 +84,8 @@ class Story(Scene):
         self.cluster.wait(running, 60, "the VMs to run", interval=0.5)
 
     def verify(self, **arguments: Any) -> Object:
-        """Return what the module launcher_images_info says."""
-        result = self.module("launcher_images_info", **arguments)
+        """Return what the module verification_info says."""
+        result = self.module("verification_info", **arguments)
         assert not result.get("failed"), result
         return result
 
@@ -145,7 +145,7 @@ def test_a_cluster_in_order(story: Story, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     with story.no_writes():
         run = playbooks.run("verify", reader.kubeconfig, None, virtpools_report_html=str(page)).succeeded()
-    (task,) = run.results_of("virtpools.kubevirt.launcher_images_info")
+    (task,) = run.results_of("virtpools.kubevirt.verification_info")
     found = task.result
     assert (found["healthy"], found["findings"], found["vms"], found["nodes"]) == (True, [], [], []), found["text"]
     assert found["verdicts"]["correct"] == found["counts"]["vms"] == 6
@@ -236,9 +236,9 @@ def messages(objects: list[Object], code: str, pools: list[Object] | None = None
     """Return the messages of a verification of these objects that are errors with this code."""
     found = snapshot.from_objects(objects)
     if pools is None:
-        made = plan.make(found, goals.recorded(found), goals.recorded_options(found, Options()))
+        made = plan.make_plan(found, goals.recorded(found), goals.recorded_options(found, Options()))
     else:
-        made = plan.make(found, read_dialect(OWN, pools), Options())
+        made = plan.make_plan(found, read_dialect(OWN, pools), Options())
     report = vm_verification.verify_dump(objects, Verifier(made))
     return [each.message for each in report.findings if (each.severity, each.code) == ("error", code)]
 

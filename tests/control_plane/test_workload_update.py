@@ -12,7 +12,7 @@ import pytest
 
 import playbooks
 from local_cluster import Fleet, Nodes
-from scene import Scene, pool
+from scenario import Scenario, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
@@ -48,7 +48,7 @@ def instance(name: str, *, cpus: int = 1, pooled: bool = True, device: bool = Fa
     }
 
 
-class Story(Scene):
+class Story(Scenario):
     """A pool with VMs, and what KubeVirt does with them."""
 
     def vmi(self, name: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Watcher:
         self.nodes: dict[str, Seen] = defaultdict(Seen)
         self.starts: list[Start] = []
         self.crowded_by_pools: set[str] = set()
-        """The nodes that had several handlers at any time, of which one was of a composed pool."""
+        """The nodes that had several handlers at any time, of which one was of a collection pool."""
         self.recovered = 0
         """How many changes it learned of from etcd's history, because no watch told of them."""
 

@@ -18,10 +18,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from kind_fixture import Room
+
 from kind_cluster import registry
 from kind_cluster.cluster import KindCluster
 from playbooks import RunningPlaybook
-from room import Room
 
 REPORT = Path(__file__).parents[2] / ".build" / "test-kind.jsonl"
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 import yaml
+from kind_fixture import GPU, Object, Room, Watcher, l4
 
 from playbooks import RunningPlaybook
-from room import GPU, Object, Room, Watcher, l4
 
 Report = Callable[..., None]
 

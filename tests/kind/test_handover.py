@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from room import GPU, Room, Watcher, l4
+from kind_fixture import GPU, Room, Watcher, l4
 
 Report = Callable[..., None]
 
@@ -69,7 +69,7 @@ def test_the_container_runtime_agrees_with_verify(room: Room, report: Report) ->
     for each in room.gpu_nodes:
         room.has_one_handler(each, GPU["virtHandlerImage"])
     room.has_one_handler(room.l4_node, room.stock["virt-handler"])
-    result = room.module("launcher_images_info", pools=[GPU])
+    result = room.module("verification_info", pools=[GPU])
     report(
         node=node,
         launcher=launchers[0].image,

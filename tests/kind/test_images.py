@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from kind_fixture import GPU, OWNER, Room, Watcher, l4
 
 from kind_cluster.registry import Registry, pull_secret, variant
-from room import GPU, OWNER, Room, Watcher, l4
 
 Report = Callable[..., None]
 

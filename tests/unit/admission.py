@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_oracle

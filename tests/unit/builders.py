@@ -11,7 +11,8 @@ import json
 import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, exclusion, snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 
 NAMESPACE = "kubevirt"
@@ -330,10 +331,10 @@ def snapshot_of(nodes=(), pools=(), *, of_kubevirt=None, of_primary=None, more=(
     )
 
 
-def build_snapshot(of_kubevirt=None, *, admission=None, monitoring=None, native=None, complete=True, **objects):
+def build_snapshot(of_kubevirt=None, *, admission=None, monitoring=None, operator_api=None, complete=True, **objects):
     """A snapshot of exactly these objects."""
     parts = snapshot.ClusterObjects(**objects)
-    read = {"admission": admission, "monitoring": monitoring, "native": native, "complete": complete}
+    read = {"admission": admission, "monitoring": monitoring, "operator_api": operator_api, "complete": complete}
     return snapshot.build(of_kubevirt or kubevirt(), parts, **read)
 
 

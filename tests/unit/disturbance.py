@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import NoAnswer, Response
 
 
 def _status(code, reason, **headers):

@@ -12,13 +12,13 @@ import re
 from collections import Counter, UserDict, defaultdict
 from dataclasses import dataclass, replace
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.following import Event
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import NoAnswer, Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.watch import Event
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import handler_fit
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
 LOST = NoAnswer("Connection reset by peer", sent=True)
@@ -354,7 +354,7 @@ class World(ApiServer):
             self._tick()
 
     def node(self, name="n1"):
-        return Node.of(self.find(kinds.NODE, name))
+        return Node.from_object(self.find(kinds.NODE, name))
 
     def handler_pods(self):
         return [pod for pod in self.all(kinds.POD) if _is_handler(pod)]
@@ -405,7 +405,7 @@ class World(ApiServer):
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def all_nodes(self):
-        return [Node.of(obj) for obj in self.all(kinds.NODE)]
+        return [Node.from_object(obj) for obj in self.all(kinds.NODE)]
 
     @staticmethod
     def wants(daemonset, node):
@@ -458,7 +458,9 @@ class World(ApiServer):
         if behaviour.broken:
             waiting = {"reason": behaviour.broken, "message": "it says why"}
             pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
-        elif (not Node.of(node).pressure or self._is_ready(pod)) and self._lasts(("start", name), behaviour.start):
+        elif (not Node.from_object(node).pressure or self._is_ready(pod)) and self._lasts(
+            ("start", name), behaviour.start
+        ):
             (container,) = pod["status"]["containerStatuses"]
             container["state"].pop("waiting", None)
             container["state"].setdefault("running", {"startedAt": builders.heartbeat(self.now)})
@@ -473,10 +475,10 @@ class _FollowedCluster(Cluster):
     """The client of a World where handler pods can be followed."""
 
     def follow(self, *_what, **_how):
-        return _Following(self._transport)
+        return _FakeWatch(self._transport)
 
 
-class _Following:
+class _FakeWatch:
     """What happens to the handler pods of a World, in whose time it waits."""
 
     def __init__(self, world):

@@ -103,7 +103,7 @@ class Kubevirt:
         vmi = self.world.find(VMI, name, namespace)
         source = self._source(vmi)
         text = json.dumps(source)
-        for image in set(LauncherPod.of(source).launcher_images.values()):
+        for image in set(LauncherPod.from_object(source).launcher_images.values()):
             text = text.replace(json.dumps(image), json.dumps(self.image))
         target = json.loads(text)
         target["metadata"].update(name=f"{source['metadata']['name']}-x", uid=f"{source['metadata']['uid']}-x")

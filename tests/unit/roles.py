@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
 yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules need not have them
@@ -78,7 +78,7 @@ class Play:
         }
         # Ansible itself checks that they are there, before the first task.
         missing = [
-            option.variable for option in _options.of_role(name) if option.required and option.variable not in scope
+            option.variable for option in option_table.of_role(name) if option.required and option.variable not in scope
         ]
         if missing:
             raise TaskFailed(f"missing required arguments: {', '.join(missing)}")
@@ -166,7 +166,7 @@ class Play:
 
     def _options(self, arguments, scope):
         try:
-            return {"options": _options.resolve(arguments["role"], scope, arguments.get("override"))}
+            return {"options": option_table.resolve(arguments["role"], scope, arguments.get("override"))}
         except InputErrors as error:
             raise TaskFailed("\n".join(error.messages)) from error
 

@@ -18,7 +18,18 @@ MODULE_UTILS = ROOT / "plugins/module_utils"
 COLLECTION = "ansible_collections.virtpools.kubevirt.plugins.module_utils"
 
 ROOMS = {
-    "core": ("base", "pools", "kubevirt", "vms", "admission", "monitoring", "planning", "checks", "native", "reports"),
+    "core": (
+        "base",
+        "pools",
+        "kubevirt",
+        "vms",
+        "admission",
+        "monitoring",
+        "planning",
+        "checks",
+        "operator_mode",
+        "reports",
+    ),
     "cluster": ("api", "reading", "writing", "nodes"),
 }
 ORDER = [f"{package}.{room}" for package, rooms in ROOMS.items() for room in rooms]

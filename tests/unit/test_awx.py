@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.tests.unit import awx_rules
 
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
 VARIABLES = ROOT / "roles/awx/vars/main"
-OPTIONS = {option.variable: option for option in _options.TABLE if option.roles}
+OPTIONS = {option.variable: option for option in option_table.TABLE if option.roles}
 
 
 class _Loader(yaml.SafeLoader):
@@ -43,7 +43,7 @@ QUESTIONS = {
 
 
 def _roles(survey):
-    return _options.PLAYBOOKS.get(survey, _options.PLAYBOOKS["rollout"])
+    return option_table.PLAYBOOKS.get(survey, option_table.PLAYBOOKS["rollout"])
 
 
 # Surveys ------------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_ansible_evaluates_nothing_in_a_survey(survey):
 
 @pytest.mark.parametrize("survey", SURVEYS)
 def test_a_survey_asks_for_what_a_role_needs(survey):
-    needed = {option.variable for role in _roles(survey) for option in _options.of_role(role) if option.required}
+    needed = {option.variable for role in _roles(survey) for option in option_table.of_role(role) if option.required}
     assert needed <= {question["variable"] for question in SURVEYS[survey]["spec"]}
 
 
@@ -117,8 +117,8 @@ def test_a_filled_in_answer_is_the_default_and_one_that_awx_takes(survey, questi
     option = OPTIONS[question["variable"]]
     assert awx_rules.launch_error(question, question["default"]) == ""
     role = next(role for role in _roles(survey) if role in option.roles)
-    needed = {each.variable: "v1.9.1" for each in _options.of_role(role) if each.required}
-    found = _options.resolve(role, {**needed, option.variable: question["default"]})
+    needed = {each.variable: "v1.9.1" for each in option_table.of_role(role) if each.required}
+    found = option_table.resolve(role, {**needed, option.variable: question["default"]})
     assert found[option.name] == option.of_role(role).default
 
 
@@ -135,9 +135,9 @@ def test_a_question_that_is_left_open_sends_nothing(survey, question):
 def test_every_choice_can_be_given(survey, question):
     option = OPTIONS[question["variable"]]
     role = next(role for role in _roles(survey) if role in option.roles)
-    needed = {each.variable: "v1.9.1" for each in _options.of_role(role) if each.required}
+    needed = {each.variable: "v1.9.1" for each in option_table.of_role(role) if each.required}
     for choice in question.get("choices", ()):
-        _options.resolve(role, {**needed, option.variable: choice})
+        option_table.resolve(role, {**needed, option.variable: choice})
 
 
 def test_who_breaks_a_rule_is_refused():
@@ -171,12 +171,12 @@ def _roles_of(tasks):
 
 def test_every_playbook_about_clusters_has_a_template_and_a_survey():
     playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
-    assert {*_options.PLAYBOOKS} == playbooks
-    assert {*SURVEYS} == {*playbooks, _options.WORKFLOW}
+    assert {*option_table.PLAYBOOKS} == playbooks
+    assert {*SURVEYS} == {*playbooks, option_table.WORKFLOW}
     assert {template["name"] for template in ROLE["__awx_templates"]} == playbooks
 
 
-@pytest.mark.parametrize("playbook", _options.PLAYBOOKS)
+@pytest.mark.parametrize("playbook", option_table.PLAYBOOKS)
 def test_a_survey_knows_the_roles_of_its_playbook(playbook):
     plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text("utf-8"))
     used = {role for play in plays for role in _roles_of(play.get("tasks", []))} - {"feature_gate"}
@@ -185,7 +185,7 @@ def test_a_survey_knows_the_roles_of_its_playbook(playbook):
         for name in used
         for role in _roles_of(yaml.safe_load((ROOT / f"roles/{name}/tasks/main.yml").read_text("utf-8")))
     }
-    assert {*_options.PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
+    assert {*option_table.PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
 
 
 def test_who_reads_only_has_the_credential_that_reads():

@@ -10,7 +10,7 @@ import copy
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
@@ -37,7 +37,7 @@ def gpu(name="gpu", **fields):
 
 def policy(pool=None, created=POLICY_MADE):
     """The launcher policy of a pool and its binding, as the API serves them."""
-    table = Table.of([gpu() if pool is None else pool])
+    table = Table.for_pools([gpu() if pool is None else pool])
     objects = [obj for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, _kind())]
     for obj in objects:
         obj["metadata"]["creationTimestamp"] = created
@@ -45,7 +45,7 @@ def policy(pool=None, created=POLICY_MADE):
 
 
 def digest(pool=None):
-    return launcher_policy.digest_of(Table.of([gpu() if pool is None else pool]), builders.NAMESPACE)
+    return launcher_policy.digest_of(Table.for_pools([gpu() if pool is None else pool]), builders.NAMESPACE)
 
 
 def admission(*objects, **fields):
@@ -74,7 +74,7 @@ def plan_of(pool=None, *, of_nodes=None, objects=None, **fields):
     cluster = builders.snapshot_of(
         nodes() if of_nodes is None else of_nodes, [pool], admission=admission(*live), **fields
     )
-    return plan.make(cluster, [pool], Options())
+    return plan.make_plan(cluster, [pool], Options())
 
 
 def launcher(name="vm", on="gpu-0", pool="gpu", *, device=True, image=None, made_by=None, **fields):

@@ -33,12 +33,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 
+	"virtpools.io/controlplane/agent/builds"
 	"virtpools.io/controlplane/agent/guest"
 	"virtpools.io/controlplane/agent/handler"
 	"virtpools.io/controlplane/agent/hco"
 	"virtpools.io/controlplane/agent/kubelet"
 	"virtpools.io/controlplane/agent/kubevirt"
-	"virtpools.io/controlplane/agent/native"
 	"virtpools.io/controlplane/agent/process"
 	"virtpools.io/controlplane/agent/webhook"
 )
@@ -46,7 +46,7 @@ import (
 type options struct {
 	kubeconfig, logLevel, readyFile string
 	namespace, programs, egress     string
-	network, native                 string
+	network, build                  string
 	hco                             bool
 	start, stop, ready              float64
 	heartbeatDelay, migration       time.Duration
@@ -83,7 +83,7 @@ func parse() options {
 	flag.StringVar(&o.programs, "programs", "", "folder with a folder of KubeVirt's programs for each of its versions")
 	flag.StringVar(&o.egress, "egress", "", "socket at which the API server asks for connections to pods")
 	flag.StringVar(&o.network, "network", "127.64.0", "first part of the loopback addresses on which KubeVirt's programs listen")
-	flag.StringVar(&o.native, "native", "", "play a build of KubeVirt with pools of its own: additionalVirtHandlers, virtHandlerPools or WorkerPool")
+	flag.StringVar(&o.build, "build", "", "play a build of KubeVirt with pools of its own: additionalVirtHandlers, virtHandlerPools or WorkerPool")
 	flag.BoolVar(&o.hco, "hco", false, "play HCO")
 	flag.Float64Var(&o.start, "start-seconds", 0.3, "how long a pod takes to start")
 	flag.Float64Var(&o.stop, "stop-seconds", 0.3, "how long a pod takes to stop")
@@ -165,7 +165,7 @@ func (a *agent) run(ctx context.Context) error {
 			return err
 		}
 	}
-	own, err := a.native()
+	own, err := a.build()
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	if own != nil {
 		// Before anything writes: what virt-operator writes first must have been changed already.
-		if err := a.addNative(ctx, own, pods); err != nil {
+		if err := a.addBuild(ctx, own, pods); err != nil {
 			return err
 		}
 	}
@@ -212,14 +212,14 @@ func (a *agent) run(ctx context.Context) error {
 
 func (a *agent) start(process func()) { a.group.Go(process) }
 
-func (a *agent) processes(own *native.Native) *process.Runtime {
+func (a *agent) processes(own *builds.Player) *process.Runtime {
 	cluster := process.Cluster{Server: a.config.Host, Authority: a.config.CAData}
 	options := process.Options{
 		Programs: a.options.programs, Dir: filepath.Dir(a.options.readyFile), Network: a.options.network,
 	}
 	if own != nil {
 		address, authority := own.Server()
-		options.Accounts = map[string]process.Cluster{native.Account: {Server: address, Authority: authority}}
+		options.Accounts = map[string]process.Cluster{builds.Account: {Server: address, Authority: authority}}
 		if own.Fronted() {
 			options.Fronts = map[string]string{operator: a.front()}
 		}
@@ -232,18 +232,18 @@ const operator = "virt-operator"
 // front is the address at which the API server finds virt-operator's webhooks on a build whose webhooks have more rules.
 func (a *agent) front() string { return a.options.network + ".6" }
 
-// native makes what a build of KubeVirt adds; nil for the stock one.
-func (a *agent) native() (*native.Native, error) {
-	if a.options.native == "" {
+// build makes what a build of KubeVirt adds; nil for the stock one.
+func (a *agent) build() (*builds.Player, error) {
+	if a.options.build == "" {
 		return nil, nil
 	}
-	return native.New(a.log.With("program", "native"), a.options.native, native.Options{
+	return builds.New(a.log.With("program", "build"), a.options.build, builds.Options{
 		Namespace: a.options.namespace, Server: a.config.Host, Authority: a.config.CAData,
 		Operator: process.Address(a.options.network, operator), Front: a.front(),
 	}, a.client, a.dynamic)
 }
 
-func (a *agent) addNative(ctx context.Context, own *native.Native, pods cache.SharedIndexInformer) error {
+func (a *agent) addBuild(ctx context.Context, own *builds.Player, pods cache.SharedIndexInformer) error {
 	definitions, err := crdclient.NewForConfig(a.config)
 	if err != nil {
 		return err
@@ -260,15 +260,15 @@ func (a *agent) addNative(ctx context.Context, own *native.Native, pods cache.Sh
 		return err
 	}
 	a.start(func() { own.Run(ctx) })
-	a.start(func() { a.later(ctx, "native", kubevirt.Resource, func() error { return a.watchPools(ctx, own) }) })
+	a.start(func() { a.later(ctx, "build", kubevirt.Resource, func() error { return a.watchPools(ctx, own) }) })
 	return nil
 }
 
 // watchPools lets the build's operator know of changes of the KubeVirt object and of pool objects.
-func (a *agent) watchPools(ctx context.Context, own *native.Native) error {
+func (a *agent) watchPools(ctx context.Context, own *builds.Player) error {
 	watched := []cache.SharedIndexInformer{a.custom.ForResource(kubevirt.Resource).Informer()}
 	if !own.Fronted() {
-		watched = append(watched, a.custom.ForResource(native.PoolResource).Informer())
+		watched = append(watched, a.custom.ForResource(builds.PoolResource).Informer())
 	}
 	if err := own.Watch(watched...); err != nil {
 		return err

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--kubevirt", default=programs.KUBEVIRT, metavar="VERSION", help="default: %(default)s")
     up.add_argument("--kubernetes", default=programs.KUBERNETES, metavar="VERSION", help="default: %(default)s")
     up.add_argument("--namespace", default="kubevirt", help="KubeVirt's namespace")
-    up.add_argument("--native", default="", choices=programs.NATIVE, help="play a build with pools of its own")
+    up.add_argument("--build", default="", choices=programs.BUILDS, help="play a build with pools of its own")
     up.add_argument("--no-kubevirt", action="store_true", help="Kubernetes alone")
     commands.add_parser("down", parents=[name], help="stop a cluster and remove all it has")
     commands.add_parser("status", parents=[name], help="show a cluster's components")
@@ -71,7 +71,7 @@ def _up(arguments: argparse.Namespace) -> int:
         kubevirt="" if arguments.no_kubevirt else arguments.kubevirt,
         kubernetes=arguments.kubernetes,
         namespace=arguments.namespace,
-        native=arguments.native,
+        build=arguments.build,
         log=say,
     )
     say(f"Cluster {running.name} runs. Use it with: export KUBECONFIG={running.kubeconfig}")

@@ -59,22 +59,22 @@ class LocalCluster:
         kubevirt: str = programs.KUBEVIRT,
         kubernetes: str = programs.KUBERNETES,
         namespace: str = "kubevirt",
-        native: str = "",
+        build: str = "",
         agent: str = "",
         api_server: str = "",
         log: Log = print,
     ) -> LocalCluster:
         """Start a cluster, or return the one that runs already with the same options.
 
-        kubevirt and kubernetes are versions; without KubeVirt, nothing runs pods. namespace is KubeVirt's. native is one of
-        NATIVE, to play a build with pools of its own. agent and api_server hold further arguments of these programs, as in
+        kubevirt and kubernetes are versions; without KubeVirt, nothing runs pods. namespace is KubeVirt's. build is one of
+        BUILDS, to play a build with pools of its own. agent and api_server hold further arguments of these programs, as in
         "--migration-duration 5s".
         """
         _check(name)
         if not isinstance(fleet, Fleet):
             fleet = Fleet.load(fleet) if fleet else Fleet.plain(3)
         digest = hashlib.sha256(json.dumps(fleet.objects(), sort_keys=True).encode()).hexdigest()[:16]
-        options = Options(digest, hco, kubevirt, kubernetes, namespace, agent, api_server, native)
+        options = Options(digest, hco, kubevirt, kubernetes, namespace, agent, api_server, build)
         with paths.locked(paths.clusters() / f".{name}.lock"):
             running = cls._running(name)
             if running and running.options == options:

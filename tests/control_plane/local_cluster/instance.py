@@ -43,7 +43,7 @@ class Options:
     """Further arguments of the agent, as one would write them in a shell."""
     api_server: str = ""
     """Further arguments of the API server."""
-    native: str = ""
+    build: str = ""
     """The build of KubeVirt with pools of its own that the agent plays; empty: stock KubeVirt."""
 
 
@@ -336,7 +336,7 @@ def _agent(instance: Instance) -> list[str]:
         f"--egress={instance.egress}",
         f"--network={instance.network}",
         *(["--hco"] if instance.options.hco else []),
-        *([f"--native={instance.options.native}"] if instance.options.native else []),
+        *([f"--build={instance.options.build}"] if instance.options.build else []),
         *shlex.split(instance.options.agent),
     ]
 

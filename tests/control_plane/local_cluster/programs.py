@@ -22,7 +22,7 @@ from .modules import Module
 KUBERNETES = go.from_module(r"^\s*k8s\.io/kubernetes (v\d+\.\d+\.\d+)")
 KUBERNETES_VERSIONS = tuple(sorted({KUBERNETES, *modules.versions("Kubernetes")}))
 KUBEVIRT = "v1.9.0"
-NATIVE = ("additionalVirtHandlers", "virtHandlerPools", "WorkerPool")
+BUILDS = ("additionalVirtHandlers", "virtHandlerPools", "WorkerPool")
 """The builds of KubeVirt with pools of their own that the agent plays."""
 # What make test upgrades from.
 EARLIER = "v1.8.2"

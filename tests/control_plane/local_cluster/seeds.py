@@ -37,7 +37,7 @@ _UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def find(options: Options, programs: Programs, start: Callable[[str, Options], LocalCluster], log: Log) -> Path:
     """Return the seed of such clusters, made now unless there is one; start makes a cluster without a seed."""
     # The agent makes another build of a stock KubeVirt when it starts.
-    kept = replace(options, fleet="", agent="", native="")
+    kept = replace(options, fleet="", agent="", build="")
     made_of = [programs.kubernetes.name, programs.kubevirt and programs.kubevirt.name, kubevirt.SPEC, kubevirt.SEED]
     parts = [*asdict(kept).items(), *made_of]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

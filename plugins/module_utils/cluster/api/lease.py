@@ -6,7 +6,7 @@
 
 A run acquires the Lease. Each module of the run is a process of its own, attaches to the Lease and renews it before it
 writes. Safety rests on three numbers: a write starts at most RENEW_SECONDS after a renewal, takes at most
-``_client.WRITE_TIMEOUT_SECONDS``, and nobody takes the Lease over within DURATION_SECONDS of a renewal.
+``client.WRITE_TIMEOUT_SECONDS``, and nobody takes the Lease over within DURATION_SECONDS of a renewal.
 Times of different machines are never compared; the timestamps in the Lease are for people.
 """
 
@@ -20,11 +20,11 @@ from datetime import datetime, timezone
 from ...core.base import names
 from ...core.base.kinds import LEASE
 from ...core.base.objects import Object
-from ._client import AlreadyExists, ClusterError, Conflict, DeleteOptions, NotFound
+from .client import AlreadyExists, ClusterError, Conflict, DeleteOptions, NotFound
 from .waiting import Clock
 
 if t.TYPE_CHECKING:
-    from ._client import Cluster
+    from .client import Cluster
 
 DURATION_SECONDS = 30
 """A Lease that has not changed for so long belongs to a dead run."""

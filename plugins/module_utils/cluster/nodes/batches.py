@@ -14,11 +14,11 @@ from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import Plan
 from ...core.planning.schedule import Move
-from ..api._client import Cluster, ClusterError
+from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..writing import settle
 from . import canary, drain, handover, images
-from .handover import Outcome, Target
+from .handover import HandoverOutcome, Target
 
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
@@ -45,7 +45,7 @@ def carry_out(
     options: BatchOptions,
     clock: Clock,
     again: t.Callable[[], Plan] | None = None,
-) -> list[Outcome]:
+) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
     :param again: makes the plan for the same nodes once more, from the cluster as it is after long preparations.

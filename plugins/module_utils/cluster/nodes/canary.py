@@ -15,16 +15,16 @@ from ...core.base.objects import KubeObject
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint, Draft, LeftOut, Problem
 from ...core.checks.verdicts import Judge, Judgement
-from ...core.kubevirt.snapshot import Node
+from ...core.observed.nodes import Node
 from ...core.vms.mapping import Table
 from ...core.vms.prediction import Defaults
-from ..api._client import Cluster, ClusterError
+from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..reading import live, vm_lookup
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CanaryOutcome:
     """The result of a canary VM. ``problem`` is a clause; None when the VM has passed."""
 
     draft: Draft
@@ -68,7 +68,7 @@ def draft_vms(
             continue
         plain = wanted.vm(canary.vm_name(pool), home)
         subject = vm_lookup.find_in_manifest([plain], "virtpools_canary_vm", vm_lookup.ClusterSource(cluster))
-        drafts.append(canary.draft(wanted, pool, table, members, subject, Defaults.of(kubevirt)))
+        drafts.append(canary.draft(wanted, pool, table, members, subject, Defaults.from_kubevirt(kubevirt)))
     return drafts
 
 
@@ -80,7 +80,7 @@ def dry_run(cluster: Cluster, draft: Draft) -> None:
     cluster.create(kinds.VIRTUAL_MACHINE, dict(draft.vm), dry_run=True)
 
 
-def try_out(cluster: Cluster, draft: Draft, judge: Judge, timeout: float, clock: Clock) -> Outcome:
+def try_out(cluster: Cluster, draft: Draft, judge: Judge, timeout: float, clock: Clock) -> CanaryOutcome:
     """Start a canary VM, wait until it has passed or ``timeout`` seconds are over, and delete it in any case.
 
     A VM that cannot be deleted within ``timeout`` seconds has not passed.
@@ -92,7 +92,7 @@ def try_out(cluster: Cluster, draft: Draft, judge: Judge, timeout: float, clock:
         remove(cluster, [draft.title])
     left = _await_gone(cluster, vm, timeout, clock)
     if left is not None and outcome.problem is None:
-        return Outcome(draft, outcome.seconds, problem=f"{left} still exists {timeout:.0f} s after its deletion")
+        return CanaryOutcome(draft, outcome.seconds, problem=f"{left} still exists {timeout:.0f} s after its deletion")
     return outcome
 
 
@@ -119,7 +119,7 @@ def remove_leftovers(cluster: Cluster, timeout: float, clock: Clock) -> None:
             )
 
 
-def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout: float, clock: Clock) -> Outcome:
+def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout: float, clock: Clock) -> CanaryOutcome:
     began = clock.now()
     name, namespace = vm["metadata"]["name"], vm["metadata"]["namespace"]
     result: Judgement | Problem = Problem("")
@@ -138,8 +138,8 @@ def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout
     clock.wait(pending, timeout)
     seconds = clock.now() - began
     if isinstance(result, Problem):
-        return Outcome(draft, seconds, problem=result.message)
-    return Outcome(draft, seconds, result.node, result.expected_image)
+        return CanaryOutcome(draft, seconds, problem=result.message)
+    return CanaryOutcome(draft, seconds, result.node, result.expected_image)
 
 
 def _await_gone(cluster: Cluster, vm: KubeObject, timeout: float, clock: Clock) -> str | None:

@@ -15,8 +15,8 @@ import typing as t
 
 from ...core.base.findings import listed
 from ...core.planning.options import Drain
-from ...core.planning.updates import Evacuation, Relocation
-from ..api._client import Cluster, ClusterError
+from ...core.planning.relocation import Evacuation, Relocation
+from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from . import migrations
 

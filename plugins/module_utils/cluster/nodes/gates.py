@@ -10,46 +10,48 @@ import functools
 import typing as t
 
 from ...core.checks import gates
-from ...core.checks.gates import Gate, Trouble
-from ..api._client import Cluster
+from ...core.checks.gates import Gate, GateProblem
+from ..api.client import Cluster
 from ..api.waiting import Clock
 from ..reading import live
 
 _SOAK_PAUSE_SECONDS = 5.0
 
 
-def find_troubles(cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str], now: float) -> list[Trouble]:
+def find_problems(
+    cluster: Cluster, namespace: str, name: str, nodes: t.Collection[str], now: float
+) -> list[GateProblem]:
     """Everything that is wrong now with KubeVirt, with these nodes and their VMs, and, because of us, with other VMs.
 
     :param namespace: the namespace of the KubeVirt object, and ``name`` its name.
     :param now: seconds since 1970.
     """
     wave = frozenset(nodes)
-    troubles = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
+    problems = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
     # Pods come first, so that we do not miss a VM that starts meanwhile.
     all_nodes = functools.cache(lambda: live.nodes(cluster))
-    troubles += gates.of_pending(live.pending_launcher_pods(cluster), wave, all_nodes)
-    troubles += [trouble for vmi in live.vmis_on(cluster, wave) if (trouble := gates.of_vmi(vmi))]
+    problems += gates.of_pending(live.pending_launcher_pods(cluster), wave, all_nodes)
+    problems += [problem for vmi in live.vmis_on(cluster, wave) if (problem := gates.of_vmi(vmi))]
     if live.count_without_handler(cluster, namespace):
         unmanaged = gates.without_handler(live.take_snapshot(cluster, namespace, name)) - wave
-        troubles += [trouble for vmi in live.vmis_on(cluster, unmanaged) if (trouble := gates.orphan(vmi))]
-    return troubles
+        problems += [problem for vmi in live.vmis_on(cluster, unmanaged) if (problem := gates.orphan(vmi))]
+    return problems
 
 
 def await_open(
-    find_troubles: t.Callable[[], list[Trouble]], baseline: t.Iterable[str], timeout: float, clock: Clock
-) -> list[Trouble]:
-    """Wait until no trouble is left that is not in ``baseline``.
+    find_problems: t.Callable[[], list[GateProblem]], baseline: t.Iterable[str], timeout: float, clock: Clock
+) -> list[GateProblem]:
+    """Wait until no problem is left that is not in ``baseline``.
 
-    Returns the troubles that are left after ``timeout`` seconds, or as soon as one of them is final.
+    Returns the problems that are left after ``timeout`` seconds, or as soon as one of them is final.
     """
     gate = Gate(baseline)
-    left: list[Trouble] = []
+    left: list[GateProblem] = []
 
     def pending() -> str | None:
         nonlocal left
-        left = gate.blocking(find_troubles())
-        return "troubles" if left and not any(trouble.final for trouble in left) else None
+        left = gate.blocking(find_problems())
+        return "problems" if left and not any(problem.final for problem in left) else None
 
     clock.wait(pending, timeout)
     return left

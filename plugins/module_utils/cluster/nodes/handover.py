@@ -25,13 +25,14 @@ from ...core.base import kinds, names
 from ...core.base.findings import listed
 from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import handler_fit
-from ...core.kubevirt.snapshot import HandlerPod, Node
+from ...core.observed.handlers import HandlerPod
+from ...core.observed.nodes import Node
 from ...core.planning.schedule import Move
-from ..api import following
-from ..api._client import Cluster, ClusterError, DeleteOptions, NotFound, Unreachable
-from ..api.following import Event, Following
+from ..api import watch
+from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
+from ..api.watch import Event, Watch
 from ..reading import live
 from ..writing.writes import OwnerChanged, write_owner
 
@@ -51,7 +52,7 @@ _PROBLEM_PATIENCE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HandoverOutcome:
     """What happened to one node.
 
     ``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former owner has the
@@ -94,7 +95,7 @@ class Target:
 
 
 @dataclass
-class View:
+class NodeView:
     """The state of a node in one round; the Node object is read only when it is needed."""
 
     pods: tuple[HandlerPod, ...]
@@ -106,7 +107,7 @@ class View:
 
     @functools.cached_property
     def node(self) -> Node:
-        return Node.of(self.node_object)
+        return Node.from_object(self.node_object)
 
     def read(self) -> Object | None:
         """The node, read now at the latest. One that does not exist is an error only for who looks at it.
@@ -122,14 +123,14 @@ class View:
 @dataclass(frozen=True)
 class Pause:
     """Where a node waits. ``soon``: look at it in the next round, even without an event. ``node``: the Node object will count
-    once a handler is Ready. ``trouble``: the error because of which it tries again."""
+    once a handler is Ready. ``problem``: the error because of which it tries again."""
 
     soon: bool = False
     node: bool = False
-    trouble: ClusterError | None = None
+    problem: ClusterError | None = None
 
 
-Steps: t.TypeAlias = "t.Generator[Pause, View, Outcome]"
+Steps: t.TypeAlias = "t.Generator[Pause, NodeView, HandoverOutcome]"
 """What happens on one node. It yields where it must wait."""
 
 
@@ -146,7 +147,7 @@ class Batch:
         self,
         moves: t.Sequence[tuple[Move, Target, Target]],
         handlers: t.Mapping[str, tuple[HandlerPod, ...]] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[HandoverOutcome]:
         """Carry out moves side by side. With each move come its target and the target to go back to on failure.
 
         :param handlers: the handler pods of these nodes, read a few seconds ago; None: they are read.
@@ -154,7 +155,7 @@ class Batch:
         :raises ClusterError: when the API server, or the renewal of the Lease, fails for longer than ``timeout``.
         """
         running = {move.node: _Running(move, _Steps(self, move, to, back).run()) for move, to, back in moves}
-        outcomes: list[Outcome] = []
+        outcomes: list[HandoverOutcome] = []
         if not running:
             return outcomes
         for node in running.values():
@@ -166,15 +167,17 @@ class Batch:
             raise LeaseLost(f"{error}{_left(running)}") from error
         return outcomes
 
-    def _follow(self) -> Following:
+    def _follow(self) -> Watch:
         try:
             return self.cluster.follow(
                 kinds.POD, self.namespace, label_selector=live.HANDLER_PODS, seconds=_FOLLOW_SECONDS
             )
         except ClusterError:
-            return following.Nothing()
+            return watch.NoWatch()
 
-    def _run(self, running: dict[str, _Running], events: Following, first: _FirstLook, outcomes: list[Outcome]) -> None:
+    def _run(
+        self, running: dict[str, _Running], events: Watch, first: _FirstLook, outcomes: list[HandoverOutcome]
+    ) -> None:
         outage = Persistence(self.clock, self.timeout)
         for woken in self._rounds(events):
             try:
@@ -194,7 +197,7 @@ class Batch:
             if not running:
                 return
 
-    def _rounds(self, events: Following) -> t.Iterator[frozenset[str] | None]:
+    def _rounds(self, events: Watch) -> t.Iterator[frozenset[str] | None]:
         """Rounds, a second apart or less: the nodes that may have got further, None for all.
 
         A proxy may keep events back. So they count once the first has come, which is soon: the old handlers are ended.
@@ -210,7 +213,7 @@ class Batch:
             yield frozenset(_node_to_look_at(event) for event in told) if told is not None and they_come else None
             pause = min(pause * 1.2, _PAUSE_SECONDS)
 
-    def _round(self, running: dict[str, _Running], first: _FirstLook) -> t.Iterator[Outcome]:
+    def _round(self, running: dict[str, _Running], first: _FirstLook) -> t.Iterator[HandoverOutcome]:
         """One round of every node that is due; the outcomes of those that have ended, which are no longer running.
 
         :raises ClusterError: when a node or its handlers cannot be read. The nodes that are left stay due.
@@ -219,7 +222,7 @@ class Batch:
         due = [name for name, each in running.items() if now >= each.due]
         handlers = self.handlers([name for name in due if name in first.seen])
         for name in due:
-            view = first.view(name, running) or View(handlers.get(name, ()), functools.partial(self.node, name))
+            view = first.view(name, running) or NodeView(handlers.get(name, ()), functools.partial(self.node, name))
             if running[name].pause.node and any(pod.ready for pod in view.pods):
                 view.read()
             ended, pause = self._advance(running[name], view)
@@ -229,26 +232,26 @@ class Batch:
             else:
                 running[name].pause = pause
                 running[name].due = now if pause.soon else now + _LOOK_SECONDS
-            if isinstance(pause.trouble, Unreachable):
+            if isinstance(pause.problem, Unreachable):
                 break  # The next node would wait as long for the server. The next round asks for it first.
 
-    def _advance(self, node: _Running, view: View) -> tuple[Outcome | None, Pause]:
+    def _advance(self, node: _Running, view: NodeView) -> tuple[HandoverOutcome | None, Pause]:
         """One round of one node: its outcome when it has ended, and how it waits. An error of one node must not stop the others
         half-way."""
         try:
             return None, node.steps.send(view)
         except StopIteration as end:
-            return t.cast(Outcome, end.value), Pause()
+            return t.cast(HandoverOutcome, end.value), Pause()
         except LeaseLost:
             raise
         except ClusterError as error:
-            return Outcome(node.move, "stuck", str(error)), Pause(trouble=error)
+            return HandoverOutcome(node.move, "stuck", str(error)), Pause(problem=error)
 
     def handlers(self, nodes: t.Collection[str]) -> dict[str, tuple[HandlerPod, ...]]:
         """The handler pods of some nodes, as they are now, by node."""
         by_node: dict[str, tuple[HandlerPod, ...]] = {}
         for pod in live.handler_pods(self.cluster, self.namespace, nodes):
-            handler = HandlerPod.of(pod)
+            handler = HandlerPod.from_object(pod)
             by_node[handler.node] = (*by_node.get(handler.node, ()), handler)
         return by_node
 
@@ -276,7 +279,7 @@ class _FirstLook:
         self._nodes: dict[str, Object] | None = None
         self.seen: set[str] = set()
 
-    def view(self, name: str, nodes: t.Collection[str]) -> View | None:
+    def view(self, name: str, nodes: t.Collection[str]) -> NodeView | None:
         """The first view of a node, None after that."""
         if name in self.seen:
             return None
@@ -286,14 +289,14 @@ class _FirstLook:
             self._handlers = self._batch.handlers(nodes)
         self.seen.add(name)
         node = self._nodes.get(name)
-        return View(
+        return NodeView(
             self._handlers.get(name, ()), functools.partial(self._batch.node, name) if node is None else lambda: node
         )
 
 
 def _node_to_look_at(event: Event) -> str:
     """The node on which an event may end a wait; no node's name for one that does not."""
-    pod = HandlerPod.of(event.object)
+    pod = HandlerPod.from_object(event.object)
     worth = event.gone or pod.problem or (pod.ready and not pod.terminating)
     return pod.node if worth else ""
 
@@ -325,7 +328,7 @@ class _Steps:
             return (yield from self._prove(view))
         return (yield from self._hand_over(view))
 
-    def _hand_over(self, view: View) -> Steps:
+    def _hand_over(self, view: NodeView) -> Steps:
         # The node may have changed since the plan, while the batch waited for images and migrations.
         self._look(view)
         self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
@@ -342,7 +345,7 @@ class _Steps:
         problem, view = yield from self._handler_ready(self._to)
         return (yield from self._finish(problem, view))
 
-    def _finish(self, problem: str | None, view: View) -> Steps:
+    def _finish(self, problem: str | None, view: NodeView) -> Steps:
         """The end of a handover: remove the former owner when the new handler is Ready, else go back to that owner."""
         if problem is not None and self._move.source == self._move.target:
             return self._outcome("failed", f"its handler was replaced, but {problem}")
@@ -351,7 +354,7 @@ class _Steps:
         yield from self._persist(self._to.owner, None)
         return self._outcome("done")
 
-    def _go_back(self, problem: str, view: View) -> Steps:
+    def _go_back(self, problem: str, view: NodeView) -> Steps:
         """The new handler does not get Ready: hand the node back to its former owner."""
         former = self._back.owner
         refused = self._back.refusal(view.node)
@@ -371,7 +374,7 @@ class _Steps:
         yield from self._persist(former, None)
         return self._outcome("returned", f"{problem}; it went back to {former}")
 
-    def _replace(self, view: View) -> Steps:
+    def _replace(self, view: NodeView) -> Steps:
         self._look(view)
         old = self._outdated(view)
         refused = self._to.refusal(view.node)
@@ -383,7 +386,7 @@ class _Steps:
         problem, view = yield from self._renewed(view, old, self._to)
         return (yield from self._finish(problem, view))
 
-    def _prove(self, view: View) -> Steps:
+    def _prove(self, view: NodeView) -> Steps:
         """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
         self._look(view)
         old, wanted = self._outdated(view), self._to
@@ -392,12 +395,12 @@ class _Steps:
         problem, view = yield from self._renewed(view, old, wanted)
         return (yield from self._finish(problem, view))
 
-    def _outdated(self, view: View) -> list[HandlerPod]:
+    def _outdated(self, view: NodeView) -> list[HandlerPod]:
         return [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
 
     def _renewed(
-        self, view: View, old: t.Sequence[HandlerPod], wanted: Target
-    ) -> t.Generator[Pause, View, tuple[str | None, View]]:
+        self, view: NodeView, old: t.Sequence[HandlerPod], wanted: Target
+    ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Delete old handlers, and wait until the wanted one is Ready."""
         for pod in old:
             if not pod.terminating:
@@ -413,8 +416,8 @@ class _Steps:
     # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
 
     def _handlers_gone(
-        self, view: View, old: t.Sequence[HandlerPod] | None = None
-    ) -> t.Generator[Pause, View, tuple[str | None, View]]:
+        self, view: NodeView, old: t.Sequence[HandlerPod] | None = None
+    ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until these handler pods are gone; without ``old``, until the node has no handler pod."""
         give_up = self._clock.now() + self._batch.timeout
         while True:
@@ -429,7 +432,7 @@ class _Steps:
                     "is somebody else's DaemonSet there?)"
                 ), view
 
-    def _handler_ready(self, wanted: Target) -> t.Generator[Pause, View, tuple[str | None, View]]:
+    def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""
         give_up = self._clock.now() + self._batch.timeout
         problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
@@ -447,7 +450,7 @@ class _Steps:
             if self._clock.now() >= give_up:
                 return f"{waiting_for} after {self._batch.timeout:.0f} s", view
 
-    def _not_ready(self, view: View, wanted: Target) -> str | None:
+    def _not_ready(self, view: NodeView, wanted: Target) -> str | None:
         if wanted.daemonset is None:
             return None
         pods = _made_by(wanted, view.pods)
@@ -463,7 +466,7 @@ class _Steps:
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
-    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, View, None]:
+    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
@@ -477,30 +480,30 @@ class _Steps:
             except (LeaseLost, OwnerChanged, NotFound):
                 raise
             except ClusterError as error:
-                trouble = error
+                problem = error
                 if self._clock.now() >= give_up:
                     raise ClusterError(
                         f"{error} The node's owner is {self._owner} now: run site, which finishes it."
                     ) from error
-            yield Pause(soon=True, trouble=trouble)
+            yield Pause(soon=True, problem=problem)
 
     def _write(self, owner: str, former: str | None) -> None:
         """Give the node a new owner if it still has the owner that this handover gave it."""
         self._live = write_owner(self._batch.cluster, self._live, self._owner, owner, former)
         self._owner = owner
 
-    def _look(self, view: View) -> None:
+    def _look(self, view: NodeView) -> None:
         """Note the node as it is now, for the next write."""
         self._live = view.node_object
 
-    def _untouched(self, refused: str) -> Outcome:
+    def _untouched(self, refused: str) -> HandoverOutcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
 
-    def _outcome(self, result: Result, message: str = "") -> Outcome:
+    def _outcome(self, result: Result, message: str = "") -> HandoverOutcome:
         gap = None
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at
-        return Outcome(self._move, result, message, gap)
+        return HandoverOutcome(self._move, result, message, gap)
 
 
 def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from ...core.base import kinds, names
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets
-from ...core.kubevirt.snapshot import Node
-from ..api._client import Cluster, DeleteOptions
+from ...core.observed.nodes import Node
+from ..api.client import Cluster, DeleteOptions
 from ..api.waiting import Clock
 
 _NOT_PULLED_YET = frozenset({"ContainerCreating", "PodInitializing", ""})

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from ...core.base import kinds, names
 from ...core.base.findings import printable
 from ...core.base.objects import Object, field, is_managed
-from ...core.kubevirt import snapshot
-from ...core.kubevirt.snapshot import Node
-from ...core.planning import updates
-from ...core.planning.updates import AnyRelocation, Need, Relocation
+from ...core.observed.migrations import is_active
+from ...core.observed.nodes import Node
+from ...core.planning.relocation import AnyRelocation, Need, Relocation, with_vmi
 from ...core.vms.launcher_pods import LauncherPod
-from ..api._client import Cluster, ClusterError, DeleteOptions, Unreachable
+from ..api.client import Cluster, ClusterError, DeleteOptions, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
@@ -47,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome(t.Generic[AnyRelocation]):
+class MigrationOutcome(t.Generic[AnyRelocation]):
     """What happened to one VM.
 
     ``gone``: the VM does not exist any more. ``restart``: it can no longer be migrated, only restarted.
@@ -74,7 +73,7 @@ class Outcome(t.Generic[AnyRelocation]):
         }
 
 
-_Steps = t.Generator[None, None, Outcome[AnyRelocation]]
+_Steps = t.Generator[None, None, MigrationOutcome[AnyRelocation]]
 
 
 # Finding ------------------------------------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def find(
         if relocation is not None:
             needed[relocation.namespace, relocation.vmi] = relocation
     vmis = _vmis(cluster, needed)
-    wanted = (updates.with_vmi(relocation, vmis.get(key)) for key, relocation in sorted(needed.items()))
+    wanted = (with_vmi(relocation, vmis.get(key)) for key, relocation in sorted(needed.items()))
     return [relocation for relocation in wanted if relocation is not None]
 
 
@@ -115,7 +114,7 @@ def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple
 
 def carry_out(
     cluster: Cluster, need: Need[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
-) -> t.Iterator[Outcome[AnyRelocation]]:
+) -> t.Iterator[MigrationOutcome[AnyRelocation]]:
     """Migrate these VMs. Outcomes come as soon as they are known, at the end those of VMs that were not started.
 
     When the run is interrupted, its migrations go on, and the next run finds them.
@@ -137,19 +136,19 @@ def carry_out(
         if not running and (not waiting or failures >= limits.max_failures):
             break
     for relocation in waiting:
-        yield Outcome(relocation, "not_started", f"{failures} update(s) failed before")
+        yield MigrationOutcome(relocation, "not_started", f"{failures} update(s) failed before")
 
 
-def _advance(relocation: AnyRelocation, steps: _Steps[AnyRelocation]) -> Outcome[AnyRelocation] | None:
+def _advance(relocation: AnyRelocation, steps: _Steps[AnyRelocation]) -> MigrationOutcome[AnyRelocation] | None:
     """One round of one VM. An error of one VM must not stop the others."""
     try:
         next(steps)
     except StopIteration as end:
-        return t.cast("Outcome[AnyRelocation]", end.value)
+        return t.cast("MigrationOutcome[AnyRelocation]", end.value)
     except (LeaseLost, Unreachable):
         raise
     except ClusterError as error:
-        return Outcome(relocation, "failed", str(error))
+        return MigrationOutcome(relocation, "failed", str(error))
     return None
 
 
@@ -174,48 +173,50 @@ class _Migrations(t.Generic[AnyRelocation]):
                 break
             if self.clock.now() >= give_up:
                 name = running["metadata"]["name"]
-                return Outcome(relocation, "failed", f"another migration of it, {name}, does not end")
+                return MigrationOutcome(relocation, "failed", f"another migration of it, {name}, does not end")
             yield
         name, uid = running["metadata"]["name"], running["metadata"]["uid"]
         while (phase := field(running, "status", "phase")) != "Succeeded":
             if phase == "Failed":
-                return Outcome(relocation, "failed", f"its migration {name} failed: {self._why(relocation, running)}")
+                return MigrationOutcome(
+                    relocation, "failed", f"its migration {name} failed: {self._why(relocation, running)}"
+                )
             if self.clock.now() >= give_up:
                 # Asked first: KubeVirt deletes the waiting pod, which knows the scheduler's reason, at once.
                 waits = self._waits_for(relocation, running)
                 self._cancel(relocation, name, uid)
                 left = f"did not end within {self.timeout:.0f} s and was cancelled: {waits}"
-                return Outcome(relocation, "failed", f"its migration {name} {left}")
+                return MigrationOutcome(relocation, "failed", f"its migration {name} {left}")
             yield
             running = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
             if running is None or running["metadata"]["uid"] != uid:
-                return Outcome(relocation, "failed", f"somebody deleted its migration {name}")
+                return MigrationOutcome(relocation, "failed", f"somebody deleted its migration {name}")
         proof_by = self.clock.now() + _PROOF_SECONDS
         while (problem := self._problem(relocation)) is not None:
             if self.clock.now() >= proof_by:
-                return Outcome(relocation, "failed", f"it was migrated ({name}), but {problem}")
+                return MigrationOutcome(relocation, "failed", f"it was migrated ({name}), but {problem}")
             yield
-        return Outcome(relocation, "done", seconds=self.clock.now() - began)
+        return MigrationOutcome(relocation, "done", seconds=self.clock.now() - began)
 
     def _running(self, relocation: Relocation) -> Object | None:
         """The migration of the VM that has not ended, if any; KubeVirt allows one at a time."""
         listed = self.cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, relocation.namespace)
         of_vmi = (migration for migration in listed if field(migration, "spec", "vmiName") == relocation.vmi)
-        return next(filter(snapshot.is_active, of_vmi), None)
+        return next(filter(is_active, of_vmi), None)
 
-    def _settled(self, relocation: AnyRelocation) -> Outcome[AnyRelocation] | None:
+    def _settled(self, relocation: AnyRelocation) -> MigrationOutcome[AnyRelocation] | None:
         """The outcome for a VM that need not or cannot be migrated any more; None for any other VM."""
         vmi = self._vmi(relocation)
-        if updates.with_vmi(relocation, vmi) is None:
-            return Outcome(relocation, "gone", "it has ended meanwhile")
+        if with_vmi(relocation, vmi) is None:
+            return MigrationOutcome(relocation, "gone", "it has ended meanwhile")
         pod = self._current_pod(relocation, vmi)
         if pod is None:
-            return Outcome(relocation, "restart", "it has no running launcher pod any more")
+            return MigrationOutcome(relocation, "restart", "it has no running launcher pod any more")
         fresh = self.need.update(pod)
         if fresh is None:
-            return Outcome(relocation, "done", "it was updated meanwhile")
-        now = updates.with_vmi(fresh, vmi)
-        return Outcome(relocation, "restart", now.reason) if now is not None and now.how == "restart" else None
+            return MigrationOutcome(relocation, "done", "it was updated meanwhile")
+        now = with_vmi(fresh, vmi)
+        return MigrationOutcome(relocation, "restart", now.reason) if now is not None and now.how == "restart" else None
 
     def _problem(self, relocation: AnyRelocation) -> str | None:
         """What is wrong with the VM after its migration; None when nothing is."""
@@ -224,7 +225,7 @@ class _Migrations(t.Generic[AnyRelocation]):
         if pod is None:
             return "it has no running launcher pod"
         node = self.cluster.get(kinds.NODE, pod.node)
-        return self.need.problem(relocation, pod, Node.of(node) if node else None)
+        return self.need.problem(relocation, pod, Node.from_object(node) if node else None)
 
     def _vmi(self, relocation: Relocation) -> Object | None:
         return self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, relocation.vmi, relocation.namespace)
@@ -234,7 +235,9 @@ class _Migrations(t.Generic[AnyRelocation]):
         labels = field(namespace, "metadata", "labels")
         selector = f"{names.CREATED_BY_LABEL}={relocation.uid}"
         listed = self.cluster.list(kinds.POD, relocation.namespace, label_selector=selector)
-        return [pod for pod in (LauncherPod.of(obj, labels) for obj in listed) if pod.vmi_uid == relocation.uid]
+        return [
+            pod for pod in (LauncherPod.from_object(obj, labels) for obj in listed) if pod.vmi_uid == relocation.uid
+        ]
 
     def _current_pod(self, relocation: Relocation, vmi: Object | None) -> LauncherPod | None:
         """The launcher pod that the guest runs in: during a migration there are two, and the VMI names the node."""

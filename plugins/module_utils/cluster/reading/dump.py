@@ -13,7 +13,7 @@ import typing as t
 
 from ...core.base.findings import InputErrors, printable
 from ...core.base.objects import flat, named
-from ...core.kubevirt import snapshot
+from ...core.observed import snapshot
 from ...core.vms.launcher_pods import LauncherPod, is_launcher
 
 try:
@@ -39,7 +39,7 @@ def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:
         by_kind.setdefault(obj.get("kind", ""), []).append(obj)
     labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in by_kind["Namespace"]}
     return [
-        LauncherPod.of(pod, labels.get(pod["metadata"].get("namespace", "")))
+        LauncherPod.from_object(pod, labels.get(pod["metadata"].get("namespace", "")))
         for pod in by_kind["Pod"]
         if is_launcher(pod)
     ]

@@ -12,10 +12,13 @@ import typing as t
 from ...core.base import kinds, names, permissions
 from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
-from ...core.kubevirt import feature_gates, hco, health, snapshot
-from ...core.kubevirt.snapshot import Snapshot
+from ...core.kubevirt import health
+from ...core.observed import hyperconverged, operator_api, snapshot
+from ...core.observed.migrations import Migration, active_migrations, is_active
+from ...core.observed.nodes import Node
+from ...core.observed.snapshot import Snapshot
 from ...core.vms.launcher_pods import LauncherPod
-from ..api._client import Cluster, Forbidden, NotFound
+from ..api.client import Cluster, Forbidden, NotFound
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 
@@ -56,7 +59,7 @@ def take_snapshot(
     """
     kubevirt = find_kubevirt(cluster, namespace, name)
     home = kubevirt["metadata"]["namespace"]
-    if nodes is not None and not health.Health.of(kubevirt).settled:
+    if nodes is not None and not health.Health.from_kubevirt(kubevirt).settled:
         # Only the nodes of the whole cluster tell whether that is just because of nodes that are not Ready.
         return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).limited_to(nodes)
     # All migrations of a fleet, ended ones too, are too much for a few nodes; a batch asks for them when it needs them.
@@ -80,7 +83,7 @@ def take_snapshot(
         objects,
         admission=admission(cluster, home),
         monitoring=alerts,
-        native=native_api(cluster, kubevirt, schema=schema),
+        operator_api=read_operator_api(cluster, kubevirt, schema=schema),
     )
 
 
@@ -195,9 +198,9 @@ def count_without_handler(cluster: Cluster, namespace: str) -> int:
     return missing + sum(owner not in pools for owner in owners)
 
 
-def nodes(cluster: Cluster) -> tuple[snapshot.Node, ...]:
+def nodes(cluster: Cluster) -> tuple[Node, ...]:
     """All nodes."""
-    return tuple(snapshot.Node.of(node) for node in cluster.list(kinds.NODE))
+    return tuple(Node.from_object(node) for node in cluster.list(kinds.NODE))
 
 
 def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
@@ -221,24 +224,26 @@ def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object
 
 def find_hyperconverged(cluster: Cluster, kubevirt: Object) -> Object | None:
     """The HyperConverged object that manages this KubeVirt; None when none does."""
-    return t.cast("Object | None", hco.hco_of(kubevirt, _hyperconvergeds(cluster, kubevirt["metadata"]["namespace"])))
+    return t.cast(
+        "Object | None", hyperconverged.hco_of(kubevirt, _hyperconvergeds(cluster, kubevirt["metadata"]["namespace"]))
+    )
 
 
-def native_pool_fields(cluster: Cluster) -> list[str]:
+def operator_pool_fields(cluster: Cluster) -> list[str]:
     """The fields of the KubeVirt spec for KubeVirt's own pools that this build has; none in stock KubeVirt."""
-    crd = cluster.get(kinds.CUSTOM_RESOURCE_DEFINITION, feature_gates.KUBEVIRT_CRD)
-    return list(feature_gates.native_pool_fields(crd)) if crd else []
+    crd = cluster.get(kinds.CUSTOM_RESOURCE_DEFINITION, operator_api.KUBEVIRT_CRD)
+    return list(operator_api.operator_pool_fields(crd)) if crd else []
 
 
-def native_api(cluster: Cluster, kubevirt: Object, *, schema: bool = False) -> snapshot.NativeApi:
+def read_operator_api(cluster: Cluster, kubevirt: Object, *, schema: bool = False) -> operator_api.OperatorApi:
     """What the cluster has of pools that KubeVirt itself makes.
 
     :param schema: read the KubeVirt CRD, too. It is large, and a field that is in use is in it.
     """
-    fields = native_pool_fields(cluster) if schema else feature_gates.native_pools_in_use(kubevirt)
+    fields = operator_pool_fields(cluster) if schema else operator_api.operator_pools_in_use(kubevirt)
     served = cluster.serves(kinds.WORKER_POOL)
     worker_pools = cluster.list(kinds.WORKER_POOL, missing_ok=True) if served else ()
-    return snapshot.NativeApi(tuple(fields), served, tuple(worker_pools))
+    return operator_api.OperatorApi(tuple(fields), served, tuple(worker_pools))
 
 
 def _hyperconvergeds(cluster: Cluster, namespace: str) -> list[Object]:
@@ -249,7 +254,7 @@ def _hyperconvergeds(cluster: Cluster, namespace: str) -> list[Object]:
 def _migrations(cluster: Cluster) -> tuple[list[Object], list[Object], list[Object]]:
     """The migrations that have not ended, their VMIs, and the pods that they move these to."""
     kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
-    active = [m for m in cluster.list(kind, missing_ok=True) if snapshot.is_active(m)]
+    active = [m for m in cluster.list(kind, missing_ok=True) if is_active(m)]
     vmis = []
     for namespace, name in sorted({(m["metadata"]["namespace"], m["spec"].get("vmiName", "")) for m in active}):
         vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace) if name else None
@@ -272,9 +277,9 @@ def canary_vms(cluster: Cluster) -> t.Iterator[Object]:
     return cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
 
 
-def migrations(cluster: Cluster) -> tuple[snapshot.Migration, ...]:
+def migrations(cluster: Cluster) -> tuple[Migration, ...]:
     """The live migrations that are running now."""
-    return snapshot.active_migrations(*_migrations(cluster))
+    return active_migrations(*_migrations(cluster))
 
 
 def namespaces(cluster: Cluster) -> dict[str, dict[str, str]]:
@@ -287,13 +292,13 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
     """The launcher pods of all namespaces on all nodes, or on some. They come page by page: there may be 100,000."""
     labels = namespaces(cluster)
     for pod in _pods_on(cluster, None, LAUNCHER_PODS, nodes):
-        yield LauncherPod.of(pod, labels.get(pod["metadata"]["namespace"]))
+        yield LauncherPod.from_object(pod, labels.get(pod["metadata"]["namespace"]))
 
 
 def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
     """The launcher pods of all namespaces that do not run yet. The server selects them."""
     for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS, field_selector="status.phase=Pending"):
-        yield LauncherPod.of(pod)
+        yield LauncherPod.from_object(pod)
 
 
 def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:

@@ -12,7 +12,7 @@ from ...core.base import kinds
 from ...core.base.findings import InputErrors
 from ...core.pools import dialects
 from ...core.pools.model import Pool
-from ..api._client import Cluster
+from ..api.client import Cluster
 from . import live
 
 try:

@@ -13,10 +13,10 @@ from ...core.base import kinds, names
 from ...core.base.findings import InputErrors, listed
 from ...core.base.kinds import Kind
 from ...core.base.objects import KubeObject, flat, named
-from ...core.checks.outlook import Subject
+from ...core.checks.explanation import Subject
 from ...core.vms import expansion, launcher_pods, prediction
 from ...core.vms.launcher_pods import LauncherPod
-from ..api._client import Cluster, ClusterError, Forbidden
+from ..api.client import Cluster, ClusterError, Forbidden
 
 _EXPAND_SECONDS = 5.0
 """virt-api may take so long to expand a VM; then we expand it here."""
@@ -160,7 +160,7 @@ def _subject(
     namespace_object = _readable(source, kinds.NAMESPACE, namespace, None)
     pods = source.launcher_pods(namespace, vmi) if in_cluster else ()
     labels = None if namespace_object is None else namespace_object["metadata"].get("labels") or {}
-    launchers = (LauncherPod.of(pod, labels) for pod in pods)
+    launchers = (LauncherPod.from_object(pod, labels) for pod in pods)
     templates = [template for template in (vmi, vm and vm["spec"]["template"]) if template is not None]
     return Subject(
         namespace=namespace,

@@ -12,7 +12,7 @@ from ...core.base import kinds
 from ...core.base.objects import KubeObject, named
 from ...core.checks.verification import Report, Verifier
 from ...core.vms.launcher_pods import LauncherPod
-from ..api._client import Cluster
+from ..api.client import Cluster
 from . import dump, live
 
 

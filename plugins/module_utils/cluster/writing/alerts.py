@@ -11,7 +11,7 @@ import copy
 from ...core.base import kinds
 from ...core.base.objects import KubeObject, Object
 from ...core.monitoring.alerts import Alerts
-from ..api._client import Cluster, DeleteOptions
+from ..api.client import Cluster, DeleteOptions
 
 Change = tuple["KubeObject | None", "KubeObject | None"]
 """An object before and after a write; None: it does not exist."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ...core.admission.guard import Guard, Probe
-from ..api._client import Cluster, ClusterError, Denied
+from ...core.admission.guard import Guard, GuardProbe
+from ..api.client import Cluster, ClusterError, Denied
 from ..api.waiting import Clock
 from . import policies
 from .policies import Change
@@ -39,7 +39,7 @@ def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Ch
     return [*written, *removed]
 
 
-def _problem(cluster: Cluster, probe: Probe, *, in_force: bool) -> str | None:
+def _problem(cluster: Cluster, probe: GuardProbe, *, in_force: bool) -> str | None:
     """What is wrong with the server's answer to a probe, as a clause; None when nothing is."""
     refused_by = probe.refused_by if in_force else None
     try:

@@ -12,7 +12,7 @@ from ...core.base import kinds, names
 from ...core.base.objects import Object
 from ...core.planning import history
 from ...core.planning.history import History
-from ..api._client import Cluster
+from ..api.client import Cluster
 
 
 def read(cluster: Cluster, namespace: str) -> History:

@@ -13,10 +13,11 @@ from ...core.admission import guard, launcher_rollout, node_policy, policy_objec
 from ...core.base import kinds, names
 from ...core.base.kinds import Kind
 from ...core.base.objects import Object, is_managed
-from ...core.kubevirt.snapshot import Node, is_pool_daemonset
 from ...core.monitoring import alerts
+from ...core.observed.nodes import Node
+from ...core.observed.snapshot import is_pool_daemonset
 from ...core.planning import removal
-from ..api._client import Cluster, DeleteOptions
+from ..api.client import Cluster, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live
 from . import policies, settle, writes
@@ -100,7 +101,7 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
         if kind == kinds.DAEMON_SET:
             settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
     for node in leftovers.nodes:
-        writes.write_owner(cluster, node, Node.of(node).owner, names.PRIMARY, None)
+        writes.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)
 
 
 def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:

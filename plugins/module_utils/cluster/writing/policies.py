@@ -23,9 +23,9 @@ from ...core.base import kinds, names, objects
 from ...core.base.kinds import Kind
 from ...core.base.objects import Object, foreign_message, is_managed
 from ...core.kubevirt import daemonsets
-from ...core.kubevirt.snapshot import Admission, Snapshot
+from ...core.observed.snapshot import Admission, Snapshot
 from ...core.planning.plan import Plan
-from ..api._client import Cluster, ClusterError, Conflict, DeleteOptions, Denied, Invalid
+from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions, Denied, Invalid
 from ..api.waiting import Clock, Persistence
 
 Desired = t.Sequence[tuple[Kind, Object]]
@@ -334,7 +334,7 @@ _LIVE_PROBE_SECONDS = 10.0
 
 def probed_policy(cluster: Cluster, plan: Plan, clock: Clock) -> Policy:
     """The state of the launcher policy. A live policy is tried with probes, which needs the right to create pods."""
-    policy, rollout = Policy.of(plan.launcher_rollout), plan.launcher_rollout
+    policy, rollout = Policy.from_rollout(plan.launcher_rollout), plan.launcher_rollout
     if rollout is None or policy.state != "live":
         return policy
     trial = trial_of(rollout, 0, probe_site(cluster, plan.snapshot))

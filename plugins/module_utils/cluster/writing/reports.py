@@ -11,7 +11,7 @@ import typing as t
 from ...core.base import kinds
 from ...core.base.objects import Object
 from ...core.reports import config_map
-from ..api._client import Cluster
+from ..api.client import Cluster
 
 
 def put(

@@ -13,8 +13,11 @@ from ...core.base.findings import listed
 from ...core.base.objects import Object
 from ...core.kubevirt import exclusion, health
 from ...core.kubevirt.hco import Edit
-from ...core.kubevirt.snapshot import HandlerPod, Migration, Node, Snapshot
-from ..api._client import Cluster, ClusterError
+from ...core.observed.handlers import HandlerPod
+from ...core.observed.migrations import Migration
+from ...core.observed.nodes import Node
+from ...core.observed.snapshot import Snapshot
+from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock, Persistence
 from ..reading import live
 
@@ -120,7 +123,7 @@ class _HealthWatch:
         :raises ClusterError: during an upgrade of KubeVirt, or when it stays Degraded.
         """
         kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
-        state = health.Health.of(kubevirt)
+        state = health.Health.from_kubevirt(kubevirt)
         where = f"KubeVirt {self._namespace}/{self._name}"
         if self._degraded.lasts(state.degraded is not None):
             raise ClusterError(
@@ -152,7 +155,7 @@ def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock
 
 def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
     """The primary's pods that are not Ready because their node is not Ready, with that node."""
-    handlers = (HandlerPod.of(pod) for pod in live.handler_pods(cluster, namespace))
+    handlers = (HandlerPod.from_object(pod) for pod in live.handler_pods(cluster, namespace))
     # A pod that was only just created has no node yet.
     suspects = {pod.name: pod.node for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready}
     unready = {name for name in set(suspects.values()) if not _is_ready(cluster.get(kinds.NODE, name))}
@@ -160,7 +163,7 @@ def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
 
 
 def _is_ready(node: Object | None) -> bool:
-    return node is not None and Node.of(node).ready
+    return node is not None and Node.from_object(node).ready
 
 
 def _rollout_progress(daemonset: Object) -> str:
@@ -245,7 +248,9 @@ def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: f
 
 def _pods_left(cluster: Cluster, namespace: str, daemonset: str) -> str:
     """Name the pods of a DaemonSet. Kubernetes' pod garbage collector deletes those of a node 40 to 60 s after the node."""
-    pods = [pod for pod in map(HandlerPod.of, live.handler_pods(cluster, namespace)) if pod.daemonset == daemonset]
+    pods = [
+        pod for pod in map(HandlerPod.from_object, live.handler_pods(cluster, namespace)) if pod.daemonset == daemonset
+    ]
     there = {node["metadata"]["name"] for node in live.nodes_named(cluster, {pod.node for pod in pods})}
     return listed(
         f"{pod.name} (on node {pod.node}{'' if pod.node in there else ', which is gone: Kubernetes will delete it'})"

@@ -13,9 +13,9 @@ from ...core.base import kinds, names, objects
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets
 from ...core.kubevirt.hco import Edit
-from ...core.kubevirt.snapshot import Node
+from ...core.observed.nodes import Node
 from ...core.planning.plan import DaemonSetChange
-from ..api._client import Cluster, ClusterError, Conflict, DeleteOptions
+from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions
 
 _MOST_TRIES = 10
 
@@ -84,9 +84,9 @@ def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, forme
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
     name = node["metadata"]["name"]
     for attempt in range(_MOST_TRIES):
-        if attempt or Node.of(node).owner != expected:
+        if attempt or Node.from_object(node).owner != expected:
             node = cluster.existing(kinds.NODE, name)
-        live = Node.of(node)
+        live = Node.from_object(node)
         if (live.owner, live.former_owner) == (owner, former):
             # This was our own write, whose answer was lost, or somebody wrote the same.
             return node

@@ -93,6 +93,6 @@ def stages(
             if pool.name in begun and images.get(pool.name, pool.virt_launcher_image) != pool.virt_launcher_image
         }
         present = (tuple(images.items()), tuple(canary_images), len(leaving))
-        tables.append(tables[-1] if present == former else Table.of((*pools, *leaving), images, canary_images))
+        tables.append(tables[-1] if present == former else Table.for_pools((*pools, *leaving), images, canary_images))
         former = present
     return tuple(tables)

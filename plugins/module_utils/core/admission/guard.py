@@ -25,7 +25,7 @@ from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest
 from ..base.selectors import example_labels
 from ..kubevirt import exclusion, health
-from ..kubevirt.snapshot import Admission, Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import node_policy, policy_objects
 from .probes import digest_in, sample
@@ -82,29 +82,29 @@ class Guard:
             )
         yield from policy_objects.foreign_findings(self.desired, self.admission)
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[GuardProbe, ...]:
         """Objects, never stored, that show whether the guard is in force: each policy refuses one and lets one pass."""
         free = node_policy.plain(names.OWNER_GUARD)
-        probes = [Probe("a node without an owner", kinds.NODE, free)]
+        probes = [GuardProbe("a node without an owner", kinds.NODE, free)]
         for pool in sample(self.assigned):
             labels = example_labels(pool.nodes)
             first = next((each.name for each in self.assigned if labels and each.nodes.matches(labels)), None)
             if labels is not None and first is not None:
                 node = _labelled(free, {**labels, names.OWNER_LABEL: first})
-                probes.append(Probe(f"a new node of pool {first}", kinds.NODE, node))
+                probes.append(GuardProbe(f"a new node of pool {first}", kinds.NODE, node))
         claimed = _labelled(free, {names.OWNER_LABEL: names.IN_TRANSIT})
-        probes.append(Probe("a node that says who owns it", kinds.NODE, claimed, names.OWNER_GUARD))
+        probes.append(GuardProbe("a node that says who owns it", kinds.NODE, claimed, names.OWNER_GUARD))
         if self.snapshot.primary is not None:
             primary = _daemonset(self.snapshot.primary)
             bare = copy.deepcopy(primary)
             bare["spec"]["template"]["spec"] = exclusion.without_exclusion_terms(primary["spec"]["template"]["spec"])
-            probes.append(Probe("a virt-handler with the exclusion", kinds.DAEMON_SET, primary))
-            probes.append(Probe("a virt-handler without it", kinds.DAEMON_SET, bare, names.EXCLUSION_GUARD))
+            probes.append(GuardProbe("a virt-handler with the exclusion", kinds.DAEMON_SET, primary))
+            probes.append(GuardProbe("a virt-handler without it", kinds.DAEMON_SET, bare, names.EXCLUSION_GUARD))
         return tuple(probes)
 
 
 @dataclass(frozen=True)
-class Probe:
+class GuardProbe:
     """An object that a dry run creates. ``refused_by``: the policy that must refuse it; None: nobody may refuse it."""
 
     name: str
@@ -134,7 +134,7 @@ def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
             "change the owners of nodes or drop the exclusion; run site with virtpools_guard: true to repair it, or with "
             "false to delete it.",
         )
-    degraded = health.Health.of(snapshot.kubevirt).degraded or ""
+    degraded = health.Health.from_kubevirt(snapshot.kubevirt).degraded or ""
     if names.EXCLUSION_GUARD in degraded:
         yield warning(
             "guard_refuses",

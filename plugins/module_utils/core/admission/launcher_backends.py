@@ -14,7 +14,7 @@ from ..base.findings import Finding, InputErrors, error, listed, note, warning
 from ..base.kinds import Kind
 from ..base.objects import ABSENT, Difference, KubeObject, Object, differences, is_managed
 from ..kubevirt.health import release_of
-from ..kubevirt.snapshot import Admission
+from ..observed.snapshot import Admission
 from ..vms import mapping
 from ..vms.mapping import Table
 from . import aie_config, kyverno_policy, launcher_policy

@@ -15,7 +15,7 @@ from ..base.findings import Finding, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest
-from ..kubevirt.snapshot import Admission, Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table
 from . import activation, launcher_backends, outdated_policy, policy_objects
@@ -145,7 +145,7 @@ class LauncherPolicyRollout:
                 yield from (obj for _kind, obj in reversed(objects(step - 1)))
 
 
-def make(
+def make_rollout(
     snapshot: Snapshot,
     pools: t.Sequence[Pool],
     retired: t.Sequence[Pool],
@@ -159,7 +159,7 @@ def make(
     """
     admission = snapshot.admission or Admission()
     in_effect = launcher_backends.recorded_table(admission)
-    full = Table.of(pools)
+    full = Table.for_pools(pools)
     done: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
     for node in snapshot.nodes.values():

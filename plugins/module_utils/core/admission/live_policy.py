@@ -35,11 +35,11 @@ class Policy:
     problem: str | None = None
     digest: str | None = None
     created: str | None = None
-    native: str | None = None
+    build: str | None = None
     """The build of KubeVirt that gives launcher pods their images itself, without a policy of ours; None for none."""
 
     @classmethod
-    def of(cls, rollout: LauncherPolicyRollout | None) -> Policy:
+    def from_rollout(cls, rollout: LauncherPolicyRollout | None) -> Policy:
         """The policy on a plan's cluster, compared with the mapping table that must be in effect there now."""
         admission = rollout.snapshot.admission if rollout is not None else None
         if rollout is None or admission is None:
@@ -68,14 +68,14 @@ class Policy:
     @property
     def name(self) -> str:
         """The name of the policy's objects; of KubeVirt's own pools, where these are."""
-        if self.native is not None:
-            return self.native
+        if self.build is not None:
+            return self.build
         return names.AIE_CONFIG if self.backend == "aie_webhook" else names.POLICY
 
     @property
     def title(self) -> str:
         """What messages about VMs call it."""
-        return "the launcher policy" if self.native is None else "the last change of KubeVirt's pools"
+        return "the launcher policy" if self.build is None else "the last change of KubeVirt's pools"
 
     @property
     def in_order(self) -> bool:

@@ -19,7 +19,7 @@ from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object
 from ..base.selectors import example_labels
-from ..kubevirt.snapshot import Admission
+from ..observed.snapshot import Admission
 from ..pools.model import Pool
 from . import policy_objects
 from .probes import Probe, digest_in, sample

@@ -18,7 +18,7 @@ from ..base import cel, kinds, names
 from ..base.findings import Finding, error, listed, warning
 from ..base.objects import Object, digest, field
 from ..kubevirt import daemonsets, hco
-from ..kubevirt.snapshot import Snapshot
+from ..observed.snapshot import Snapshot
 from ..vms.mapping import Table
 from .probes import digest_in
 

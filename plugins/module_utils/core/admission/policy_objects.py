@@ -12,7 +12,7 @@ from ..base import kinds
 from ..base.findings import Finding, error
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, foreign_message, is_managed
-from ..kubevirt.snapshot import Admission
+from ..observed.snapshot import Admission
 from . import launcher_backends
 
 

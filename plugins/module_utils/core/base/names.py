@@ -111,7 +111,7 @@ COMPUTE = "compute"
 CONTROLLER_ACCOUNT = "kubevirt-controller"
 """virt-controller's ServiceAccount in KubeVirt's namespace; virt-controller creates the launcher pods."""
 
-NATIVE_POOL_LABELS = ("kubevirt.io/handler-pool", "kubevirt.io/worker-pool")
+OPERATOR_POOL_LABELS = ("kubevirt.io/handler-pool", "kubevirt.io/worker-pool")
 """On DaemonSets and handler pods of KubeVirt's own pools, and as annotation on launcher pods: the pool. A list's pools have the
 first, WorkerPool objects the second."""
 

@@ -78,7 +78,7 @@ READER: tuple[Permission, ...] = (
     *_all("get", "mutatingpolicies", _KYVERNO),
     *_all("list", "prometheusrules", _MONITORING),
 )
-"""What the reading modules ``plan_info``, ``pool_info`` and ``launcher_images_info`` need."""
+"""What the reading modules ``plan_info``, ``pool_info`` and ``verification_info`` need."""
 
 LIST_POLICIES: tuple[Permission, ...] = (
     *_all("list", "mutatingadmissionpolicies", _ADMISSION),
@@ -98,7 +98,7 @@ EXPLAIN: tuple[Permission, ...] = (
     *_all("get", "virtualmachineclusterpreferences", _INSTANCETYPE),
     *_all("get", "network-attachment-definitions", "k8s.cni.cncf.io"),
 )
-"""What ``launcher_explain_info`` needs besides."""
+"""What ``explanation_info`` needs besides."""
 
 WRITER: tuple[Permission, ...] = (
     *READER,
@@ -117,16 +117,16 @@ FOLLOW: tuple[Permission, ...] = _all("watch", "pods")
 WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.kubevirt.io")
 """What a run needs besides on a cluster that HCO manages."""
 
-NATIVE: tuple[Permission, ...] = _all("get list create update delete", "workerpools", "worker.kubevirt.io")
-"""What a native run needs besides, where KubeVirt's own pools are objects. It creates and deletes no pods or DaemonSets."""
+OPERATOR: tuple[Permission, ...] = _all("get list create update delete", "workerpools", "worker.kubevirt.io")
+"""What an operator-mode run needs besides, where KubeVirt's own pools are objects. It creates and deletes no pods or DaemonSets."""
 
-NATIVE_WRITER: tuple[Permission, ...] = (
+OPERATOR_WRITER: tuple[Permission, ...] = (
     *READER,
     *_all("create update delete", "configmaps"),
     *_all("create update delete", "leases", "coordination.k8s.io"),
     *_all("update", "kubevirts", "kubevirt.io"),
 )
-"""What a native run needs."""
+"""What an operator-mode run needs."""
 
 WRITER_OF_BACKEND: t.Mapping[str, tuple[Permission, ...]] = {
     "admission_policy": (
@@ -171,15 +171,15 @@ LEFTOVERS: tuple[Permission, ...] = (
 _MIGRATE: tuple[Permission, ...] = _all("get create delete", "virtualmachineinstancemigrations", "kubevirt.io")
 
 CANARY_VM: tuple[Permission, ...] = (*_all("create delete", "virtualmachines", "kubevirt.io"), *EXPLAIN)
-"""What ``canary_vm`` needs besides; with an instancetype it reads what ``launcher_explain_info`` reads."""
+"""What ``canary_vm`` needs besides; with an instancetype it reads what ``explanation_info`` reads."""
 
 WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE)
 """What ``workload_update`` needs."""
 
 
-def for_native_run(*, hco: bool, objects: bool) -> tuple[Permission, ...]:
-    """What a native run needs. ``objects``: the pools are objects, and no list."""
-    return (*NATIVE_WRITER, *(WRITER_HCO if hco else ()), *(NATIVE if objects else ()))
+def for_operator_run(*, hco: bool, objects: bool) -> tuple[Permission, ...]:
+    """What an operator-mode run needs. ``objects``: the pools are objects, and no list."""
+    return (*OPERATOR_WRITER, *(WRITER_HCO if hco else ()), *(OPERATOR if objects else ()))
 
 
 def for_run(

@@ -17,15 +17,16 @@ from ..base import kinds, names
 from ..base.findings import Finding, InputErrors, listed, note, warning
 from ..base.objects import KubeObject, Object, condition
 from ..base.selectors import Requirement
-from ..kubevirt.snapshot import Node, pod_problem
+from ..observed.handlers import pod_problem
+from ..observed.nodes import Node
 from ..pools.criteria import ARCHITECTURE_LABEL, Example
 from ..pools.inputs import shown
 from ..pools.model import Pool
 from ..vms import matching, prediction
-from ..vms.launcher_pods import LauncherPod, Placement
+from ..vms.launcher_pods import LauncherPod, PodPlacement
 from ..vms.mapping import Table
 from ..vms.prediction import Defaults
-from .outlook import Subject
+from .explanation import Subject
 from .verdicts import Judge, Judgement, Vmi
 
 _NAME_PREFIX = "virt-canary-"
@@ -231,7 +232,7 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
     hosts = tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
     on_nodes = Requirement(names.HOSTNAME_LABEL, "In", hosts)
     affinity = spec.get("affinity") or {}
-    required = {"nodeSelectorTerms": list(Placement.of_spec(spec).requiring(on_nodes).terms or ())}
+    required = {"nodeSelectorTerms": list(PodPlacement.of_spec(spec).requiring(on_nodes).terms or ())}
     of_nodes = {**(affinity.get("nodeAffinity") or {}), names.REQUIRED_AFFINITY: required}
     architecture = spec.get("architecture") or nodes[0].labels.get(ARCHITECTURE_LABEL)
     return {
@@ -271,14 +272,14 @@ def result(
     if vmi is None:
         failure = condition(vm, "Failure").get("message")
         return Problem("it has no VM instance yet" + (f": {failure}" if failure else ""))
-    phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.of(vmi)
+    phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.from_object(vmi)
     if phase in ("Failed", "Succeeded"):
         return Problem(f"its guest has ended (phase {phase})", final=True)
     if pod is None:
-        return _stays(phase, seen.trouble, "it has no launcher pod")
-    judgement = judge.judge(LauncherPod.of(pod, draft.namespace_labels), seen)
+        return _stays(phase, seen.problem, "it has no launcher pod")
+    judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)
     if phase != "Running":
-        return _stays(phase, seen.trouble, judgement.reason, pod_problem(pod))
+        return _stays(phase, seen.problem, judgement.reason, pod_problem(pod))
     wrong = _wrong(draft, judgement)
     return Problem(wrong, final=True) if wrong else judgement
 

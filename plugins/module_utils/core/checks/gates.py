@@ -15,21 +15,22 @@ from dataclasses import dataclass
 from ..base.findings import listed
 from ..base.objects import KubeObject
 from ..kubevirt import preflight
-from ..kubevirt.snapshot import Node, Snapshot
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
 from . import node_checks
 
 _MOST_CHARACTERS = 100_000
 _DIGESTS = "sha256:"
 _DIGEST_BYTES = 5
-"""Of 100,000 known troubles, one in ten million new ones has the digest of any."""
+"""Of 100,000 known problems, one in ten million new ones has the digest of any."""
 
 
 @dataclass(frozen=True)
-class Trouble:
+class GateProblem:
     """What keeps a gate from passing. ``code`` and ``subject`` identify it, before a wave and after it.
 
-    ``final``: it does not go away by itself. ``starting``: a VM is starting, which is trouble only when it takes too long.
+    ``final``: it does not go away by itself. ``starting``: a VM is starting, which is problem only when it takes too long.
     """
 
     code: str
@@ -43,7 +44,7 @@ class Trouble:
         return f"{self.code} {self.subject}"
 
 
-def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.Iterator[Trouble]:
+def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.Iterator[GateProblem]:
     """What is wrong with KubeVirt and with these nodes.
 
     :param snapshot: with these nodes at least.
@@ -51,35 +52,35 @@ def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.It
     """
     for finding in preflight.fitness(snapshot):
         if finding.severity == "error":
-            yield Trouble(finding.code, snapshot.kubevirt_name, finding.message)
+            yield GateProblem(finding.code, snapshot.kubevirt_name, finding.message)
     facts = node_checks.Facts(snapshot, now)
     for name in nodes:
         node = snapshot.nodes.get(name)
         if node is None:
-            yield Trouble("node_gone", name, f"Node {name} is gone.")
+            yield GateProblem("node_gone", name, f"Node {name} is gone.")
         elif problem := node_checks.first_problem(node_checks.GATE, facts, node):
-            yield Trouble(problem.check.code, name, problem.sentence)
+            yield GateProblem(problem.check.code, name, problem.sentence)
 
 
-def of_vmi(vmi: KubeObject) -> Trouble | None:
+def of_vmi(vmi: KubeObject) -> GateProblem | None:
     """What is wrong with a VM instance on a node of the wave."""
     status = vmi.get("status") or {}
     title, subject = _named(vmi)
     what = f"{title} on node {status.get('nodeName')}"
     if status.get("phase") == "Failed":
-        return Trouble("vmi_failed", subject, f"{what} has failed.", final=True)
+        return GateProblem("vmi_failed", subject, f"{what} has failed.", final=True)
     if status.get("phase") == "Scheduled":  # Its pod runs, its guest does not yet.
-        return Trouble("vmi_starting", subject, f"{what} stays Scheduled.", starting=True)
+        return GateProblem("vmi_starting", subject, f"{what} stays Scheduled.", starting=True)
     return None
 
 
-def orphan(vmi: KubeObject) -> Trouble | None:
-    """The trouble with a VM instance that runs on a node without a Ready handler, where nothing manages it."""
+def orphan(vmi: KubeObject) -> GateProblem | None:
+    """The problem with a VM instance that runs on a node without a Ready handler, where nothing manages it."""
     status = vmi.get("status") or {}
     if status.get("phase") != "Running":
         return None
     title, subject = _named(vmi)
-    return Trouble("orphan", subject, f"{title} runs on node {status.get('nodeName')}, which has no Ready handler.")
+    return GateProblem("orphan", subject, f"{title} runs on node {status.get('nodeName')}, which has no Ready handler.")
 
 
 def _named(vmi: KubeObject) -> tuple[str, str]:
@@ -96,7 +97,7 @@ def without_handler(snapshot: Snapshot) -> frozenset[str]:
 
 def of_pending(
     pods: t.Iterable[LauncherPod], wave: t.Collection[str], nodes: t.Callable[[], t.Collection[Node]]
-) -> t.Iterator[Trouble]:
+) -> t.Iterator[GateProblem]:
     """What is wrong with launcher pods that do not run yet, on nodes of the wave or on no node at all.
 
     A pod on no node counts when only the requirement that the launcher policy adds keeps it off every node.
@@ -108,14 +109,14 @@ def of_pending(
             continue  # During a migration the VM runs elsewhere.
         vmi, subject = f"VM instance {pod.namespace}/{pod.vmi}", f"{pod.namespace}/{pod.vmi} {pod.vmi_uid}"
         if pod.node in wave:
-            yield Trouble("vmi_starting", subject, f"{vmi} on node {pod.node} stays Scheduling.", starting=True)
+            yield GateProblem("vmi_starting", subject, f"{vmi} on node {pod.node} stays Scheduling.", starting=True)
         elif pod.unschedulable is not None and (attributes := pod.placement.owner) is not None:
             # Nodes whose labels and taints fit what the VM asks for itself, and that only the policy's requirement excludes.
             own, mapped = pod.placement.without_owner(), pod.placement
             usable = (node for node in nodes() if node.ready and node.schedulable)
             fitting = [node.name for node in usable if own.unfit(node) is None and mapped.unfit(node) is not None]
             if fitting:
-                yield Trouble(
+                yield GateProblem(
                     "vmi_kept_off",
                     subject,
                     f"{vmi} finds no node because it must go to one with {attributes}, while {listed(fitting)} "
@@ -123,12 +124,12 @@ def of_pending(
                 )
 
 
-def baseline_of(troubles: t.Iterable[Trouble]) -> list[str]:
-    """What is wrong now, for a gate that is asked later: a key for each trouble, or of many a part of each key's digest.
+def baseline_of(problems: t.Iterable[GateProblem]) -> list[str]:
+    """What is wrong now, for a gate that is asked later: a key for each problem, or of many a part of each key's digest.
 
     An open wave keeps it in the history, a ConfigMap, which the keys of 9,000 VMs would fill.
     """
-    keys = sorted(trouble.key for trouble in troubles)
+    keys = sorted(problem.key for problem in problems)
     if sum(map(len, keys)) <= _MOST_CHARACTERS:
         return keys
     return [_DIGESTS + base64.b64encode(b"".join(map(_digest, keys))).decode()]
@@ -147,7 +148,7 @@ def _digests_in(baseline: t.Iterable[str]) -> t.Iterator[bytes]:
 
 
 class Gate:
-    """Passes when there is no trouble beyond the baseline.
+    """Passes when there is no problem beyond the baseline.
 
     It does not wait for VMs that begin to start while it looks, since on a busy cluster some always do.
     """
@@ -157,15 +158,15 @@ class Gate:
         self._digests = frozenset(_digests_in(self._known))
         self._starting: set[str] | None = None
 
-    def blocking(self, troubles: t.Iterable[Trouble]) -> list[Trouble]:
+    def blocking(self, problems: t.Iterable[GateProblem]) -> list[GateProblem]:
         """Those that keep the gate from passing; callers look again until there are none.
 
         The first call decides which VMs were starting.
         """
-        fresh = [trouble for trouble in troubles if not self._knows(trouble.key)]
+        fresh = [problem for problem in problems if not self._knows(problem.key)]
         if self._starting is None:
-            self._starting = {trouble.key for trouble in fresh if trouble.starting}
-        return [trouble for trouble in fresh if not trouble.starting or trouble.key in self._starting]
+            self._starting = {problem.key for problem in fresh if problem.starting}
+        return [problem for problem in fresh if not problem.starting or problem.key in self._starting]
 
     def _knows(self, key: str) -> bool:
         return key in self._known or (bool(self._digests) and _digest(key) in self._digests)

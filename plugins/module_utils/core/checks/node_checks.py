@@ -18,7 +18,9 @@ from ..base import names
 from ..base.findings import Finding, Severity, listed
 from ..base.objects import KubeObject
 from ..kubevirt import handler_fit
-from ..kubevirt.snapshot import HandlerPod, Node, Snapshot
+from ..observed.handlers import HandlerPod
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..planning import assignment
 from ..planning.plan import Plan
 from ..planning.schedule import Action

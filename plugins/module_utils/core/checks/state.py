@@ -17,8 +17,8 @@ from ..base.objects import KubeObject
 from ..base.selectors import TermIndex
 from ..kubevirt import daemonsets, exclusion, health, preflight
 from ..kubevirt.hco import title
-from ..kubevirt.snapshot import Snapshot
 from ..monitoring import alerts
+from ..observed.snapshot import Snapshot
 from ..planning import assignment, history
 from ..pools.model import Pool
 from . import node_checks

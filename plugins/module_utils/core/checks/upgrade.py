@@ -17,13 +17,13 @@ from ..admission import outdated_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, error, in_order, listed, note, warning
 from ..kubevirt import health, preflight
-from ..kubevirt.snapshot import Snapshot
+from ..observed.snapshot import Snapshot
 from ..planning import goals, plan
 from ..planning.options import Options
 from ..pools.model import Pool
 from .verification import Verifier
 
-Verdict = t.Literal["ready", "prepare", "blocked"]
+Readiness = t.Literal["ready", "prepare", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Upgrade:
     findings: tuple[Finding, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Readiness:
         """``blocked`` when there are errors, ``prepare`` when there are warnings, else ``ready``."""
         severities = {finding.severity for finding in self.findings}
         return "blocked" if "error" in severities else "prepare" if "warning" in severities else "ready"
@@ -111,7 +111,7 @@ def _now(snapshot: Snapshot, options: Options, present: plan.Plan | None) -> t.S
     if not snapshot.pools or snapshot.primary is None:
         return preflight.fitness(snapshot)
     if present is None:
-        present = plan.make(snapshot, goals.recorded(snapshot), goals.recorded_options(snapshot, options))
+        present = plan.make_plan(snapshot, goals.recorded(snapshot), goals.recorded_options(snapshot, options))
     # Images are compared with the new version, not with the present one.
     return [f for f in Verifier(present).report().findings if f.code not in ("version_skew", "version_skew_unknown")]
 

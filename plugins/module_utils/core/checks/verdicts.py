@@ -22,7 +22,8 @@ from ..admission.live_policy import Policy
 from ..base import names
 from ..base.findings import printable
 from ..base.objects import KubeObject, condition
-from ..kubevirt.snapshot import Node, Snapshot
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..planning.plan import Plan
 from ..pools.model import Pool
 from ..vms import matching
@@ -57,7 +58,7 @@ class Vmi:
     """What we need of a VMI in addition to its launcher pod. Small, since those of a whole cluster are held at once.
 
     ``node``: where it runs; during a migration, the launcher pod on this node counts. ``migratable``: None while KubeVirt
-    does not say. ``trouble``: why KubeVirt cannot make its pod.
+    does not say. ``problem``: why KubeVirt cannot make its pod.
     """
 
     namespace: str
@@ -66,10 +67,10 @@ class Vmi:
     node: str
     migratable: bool | None
     ended: bool
-    trouble: str | None
+    problem: str | None
 
     @classmethod
-    def of(cls, obj: KubeObject) -> Vmi:
+    def from_object(cls, obj: KubeObject) -> Vmi:
         metadata, status = obj["metadata"], obj.get("status") or {}
         migratable = condition(obj, "LiveMigratable").get("status")
         synchronized = condition(obj, "Synchronized")
@@ -82,7 +83,7 @@ class Vmi:
             node=sys.intern(status.get("nodeName") or ""),
             migratable=None if migratable is None else migratable == "True",
             ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
-            trouble=printable(why or "no reason given") if failed else None,
+            problem=printable(why or "no reason given") if failed else None,
         )
 
 
@@ -115,14 +116,14 @@ class Judge:
     """Judges launcher pods by the mapping table, the nodes as they are, and the live launcher policy."""
 
     @classmethod
-    def of(cls, plan: Plan, policy: Policy | None = None) -> Judge:
+    def for_plan(cls, plan: Plan, policy: Policy | None = None) -> Judge:
         """A judge for the cluster of a plan, before its run: a pool that the run activates takes no VM yet.
 
         :param policy: the live policy, when the caller knows more about it than the plan shows.
         """
         table = Table(()) if plan.launcher_rollout is None else plan.launcher_rollout.stages[0]
         stock = outdated_policy.stock_image(plan.snapshot) or ""
-        return cls(table, stock, plan.snapshot, policy or Policy.of(plan.launcher_rollout))
+        return cls(table, stock, plan.snapshot, policy or Policy.from_rollout(plan.launcher_rollout))
 
     def __init__(self, table: Table, stock_image: str, snapshot: Snapshot, policy: Policy) -> None:
         """``stock_image``: KubeVirt's own launcher image."""
@@ -175,7 +176,7 @@ class Judge:
             node="",
             owner="",
             verdict="pending",
-            reason=f"KubeVirt cannot make its launcher pod: {vmi.trouble}",
+            reason=f"KubeVirt cannot make its launcher pod: {vmi.problem}",
             remedy="none" if self._in_order else "run site",
         )
 

@@ -21,7 +21,7 @@ from ..base import names
 from ..base.findings import Finding, InputErrors, Severity, error, in_order
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, preflight
-from ..kubevirt.snapshot import Snapshot, is_pool_daemonset
+from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
 from ..planning.plan import DaemonSetChange, Plan
 from ..vms.launcher_pods import LauncherPod
@@ -175,11 +175,11 @@ class Verifier:
         """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
         VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools."""
         self._plan = plan
-        self._policy = policy or Policy.of(plan.launcher_rollout)
+        self._policy = policy or Policy.from_rollout(plan.launcher_rollout)
         self._allow_skew = allow_skew
         self._seen = seen or (lambda pod: pod)
         self._limit = limit
-        self._judge = Judge.of(plan, self._policy)
+        self._judge = Judge.for_plan(plan, self._policy)
         self._table = self._judge.table
         self._stock = outdated_policy.stock_image(plan.snapshot) or ""
         self._vmis: dict[tuple[str, str], Vmi] = {}
@@ -189,7 +189,7 @@ class Verifier:
         self._by_pool: collections.Counter[tuple[str, Verdict]] = collections.Counter()
 
     def add_vmi(self, vmi: KubeObject) -> None:
-        known = Vmi.of(vmi)
+        known = Vmi.from_object(vmi)
         if not known.ended:
             self._vmis[known.namespace, known.name] = known
 
@@ -260,7 +260,7 @@ class Verifier:
                 vmi = self._vmis.pop(key, None)
                 self._count(self._judge.judge(pod, vmi if vmi is not None and vmi.uid == pod.vmi_uid else None))
         self._waiting.clear()
-        refused = [vmi for vmi in self._vmis.values() if vmi.trouble is not None and not vmi.node]
+        refused = [vmi for vmi in self._vmis.values() if vmi.problem is not None and not vmi.node]
         for vmi in refused:
             self._count(self._judge.without_pod(vmi))
         return len(self._vmis) - len(refused)

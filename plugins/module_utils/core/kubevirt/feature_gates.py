@@ -17,10 +17,10 @@ import difflib
 import re
 import typing as t
 
-from ..base import findings, kinds, names
+from ..base import findings, names
 from ..base.findings import Finding, InputErrors
 from ..base.objects import Object, field
-from ..pools.dialects import DIALECTS, KubeVirtField
+from ..observed.operator_api import POOL_FIELDS
 from . import hco
 from .hco import Edit, ReadOnly
 from .health import release_of, version_of
@@ -31,8 +31,6 @@ _PLACE = ".".join(_LISTS_IN)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _DISABLING_SINCE = (1, 8)
 
-KUBEVIRT_CRD: t.Final = f"{kinds.KUBEVIRT.plural}.{kinds.KUBEVIRT.group}"
-WORKER_POOL_CRD: t.Final = f"{kinds.WORKER_POOL.plural}.{kinds.WORKER_POOL.group}"
 """The names of the CRDs that say which pools of its own a KubeVirt can have."""
 
 # Names ------------------------------------------------------------------------------------------------------------
@@ -70,11 +68,6 @@ refusals."""
 _SINCE: t.Final = {name: release for release, known in _KNOWN_SINCE.items() for name in known.split()}
 _NEWEST_KNOWN: t.Final = max(_KNOWN_SINCE)
 
-NATIVE_FIELDS: t.Final = {
-    source.gate: source.name for dialect in DIALECTS.values() if isinstance(source := dialect.source, KubeVirtField)
-}
-"""Gates that only builds of KubeVirt with their own pools have, and the field of the KubeVirt spec for each."""
-
 WORKER_POOLS_GATE: t.Final = "WorkerPools"
 _WORKER_POOLS = "workerPools"
 """The list whose gate a build with WorkerPool objects has, too."""
@@ -96,17 +89,17 @@ def unknown_gates(
 
     :param fields: the fields for pools of its own that its CRD has; ``worker_pools``: whether it has the kind WorkerPool.
     """
-    known = {gate for gate, name in NATIVE_FIELDS.items() if name in fields or (worker_pools and name == _WORKER_POOLS)}
+    known = {gate for gate, name in POOL_FIELDS.items() if name in fields or (worker_pools and name == _WORKER_POOLS)}
     unsure = sorted(set(gates) - known)
     return [finding for gate in unsure if (finding := _unknown(gate, release_of(kubevirt_version)))]
 
 
 def _unknown(gate: str, release: tuple[int, int] | None) -> Finding | None:
-    if gate in NATIVE_FIELDS:
+    if gate in POOL_FIELDS:
         return findings.warning(
             "feature_gate_of_fork",
             f"Feature gate {gate} does not exist in stock KubeVirt, which accepts it silently, so setting it proves "
-            f"nothing: a KubeVirt with pools of its own has spec.{NATIVE_FIELDS[gate]} in its CRD.",
+            f"nothing: a KubeVirt with pools of its own has spec.{POOL_FIELDS[gate]} in its CRD.",
         )
     since = _SINCE.get(gate)
     if since is None:
@@ -131,24 +124,6 @@ def _dotted(release: tuple[int, int]) -> str:
 
 
 # Pools of KubeVirt's own --------------------------------------------------------------------------------------------
-
-
-def native_pool_fields(kubevirt_crd: ReadOnly) -> tuple[str, ...]:
-    """The fields for KubeVirt's own pools that the KubeVirt CRD has in a served version; a stock CRD has none."""
-    return tuple(
-        name
-        for name in NATIVE_FIELDS.values()
-        if any(
-            version.get("served", True)
-            and field(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", name) is not None
-            for version in field(kubevirt_crd, "spec", "versions") or []
-        )
-    )
-
-
-def native_pools_in_use(kubevirt: ReadOnly) -> tuple[str, ...]:
-    """Which of these fields are not empty in the live KubeVirt object."""
-    return tuple(name for name in NATIVE_FIELDS.values() if field(kubevirt, "spec", name))
 
 
 def is_on(kubevirt: ReadOnly, gate: str) -> bool:

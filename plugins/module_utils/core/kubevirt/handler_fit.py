@@ -10,9 +10,9 @@ from __future__ import annotations
 from ..base import names
 from ..base.objects import KubeObject, field
 from ..base.selectors import node_selector_matches, untolerated
+from ..observed.nodes import Node
 from ..pools.quantities import Quantity
 from . import exclusion
-from .snapshot import Node
 
 _DAEMON_POD_TOLERATIONS: tuple[KubeObject, ...] = tuple(
     {"key": f"node.kubernetes.io/{condition}", "operator": "Exists"}

@@ -21,7 +21,6 @@ from ..base import names
 from ..base.findings import InputErrors
 from ..base.objects import Object, canonical_json, field
 
-_MANAGER = "hco-operator"
 _OPERATIONS = ("add", "copy", "move", "remove", "replace", "test")
 
 
@@ -55,32 +54,6 @@ def title(item: ReadOnly) -> str:
     """How messages name an object: ``KubeVirt kubevirt/kubevirt``."""
     metadata = item.get("metadata") or {}
     return f"{item.get('kind', 'object')} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-
-
-def hco_of(kubevirt: ReadOnly, hyperconvergeds: t.Iterable[ReadOnly]) -> ReadOnly | None:
-    """The HyperConverged object that manages ``kubevirt``; None when there is none.
-
-    It is in KubeVirt's namespace, and KubeVirt has HCO's managed-by label (which HCO restores) or a controller
-    reference to it (which HCO does not restore). HCO accepts only the name ``kubevirt-hyperconverged``.
-    """
-    namespace = field(kubevirt, "metadata", "namespace")
-    managed = field(kubevirt, "metadata", "labels", names.MANAGED_BY_LABEL) == _MANAGER
-    for candidate in hyperconvergeds:
-        metadata = candidate.get("metadata") or {}
-        if metadata.get("name") != names.HCO_NAME or metadata.get("namespace") != namespace:
-            continue
-        if managed or _controls(candidate, kubevirt):
-            return candidate
-    return None
-
-
-def _controls(hyperconverged: ReadOnly, kubevirt: ReadOnly) -> bool:
-    return any(
-        reference.get("controller") is True
-        and reference.get("kind") == "HyperConverged"
-        and reference.get("name") == field(hyperconverged, "metadata", "name")
-        for reference in field(kubevirt, "metadata", "ownerReferences") or []
-    )
 
 
 def workload_placement(hyperconverged: ReadOnly) -> Object | None:

@@ -111,7 +111,7 @@ class Health:
     version: str | None
 
     @classmethod
-    def of(cls, kubevirt: ReadOnly) -> Health:
+    def from_kubevirt(cls, kubevirt: ReadOnly) -> Health:
         available, degraded = condition(kubevirt, "Available"), condition(kubevirt, "Degraded")
         is_available = available.get("status") == "True"
         synchronized = condition(kubevirt, "Synchronized")
@@ -236,7 +236,7 @@ def health_findings(
     where = hco.title(kubevirt)
     if field(kubevirt, "metadata", "deletionTimestamp"):
         return [findings.error("kubevirt_deleted", f"{where} is being deleted, so there is nothing to change.")]
-    health = Health.of(kubevirt)
+    health = Health.from_kubevirt(kubevirt)
     if not health.deployed or primary is None:
         what = "is not deployed yet" if not health.deployed else f"has no DaemonSet {names.HANDLER} yet"
         return [findings.error("kubevirt_not_deployed", f"{where} {what}; wait until it is available, then run again.")]

@@ -10,10 +10,11 @@ import typing as t
 
 from ..base import names
 from ..base.findings import Finding, error, listed, warning
+from ..observed import operator_api
+from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
 from . import daemonsets, exclusion, feature_gates, handler_fit, health
 from .hco import Edit
-from .snapshot import Snapshot, is_pool_daemonset
 
 TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
 """Codes of errors that our own work causes for some seconds: KubeVirt is available only while every primary handler is
@@ -28,7 +29,7 @@ PASSING = TRANSIENT | {DEGRADED}
 def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew: bool) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user should know (warnings)."""
     yield from for_exclusion(snapshot, edit)
-    yield from _native(snapshot)
+    yield from _operator(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
     yield from skew(snapshot, pools, allow_skew)
@@ -69,19 +70,19 @@ def fitness(snapshot: Snapshot) -> list[Finding]:
     return findings
 
 
-def _native(snapshot: Snapshot) -> t.Iterator[Finding]:
-    for used in feature_gates.native_pools_in_use(snapshot.kubevirt):
+def _operator(snapshot: Snapshot) -> t.Iterator[Finding]:
+    for used in operator_api.operator_pools_in_use(snapshot.kubevirt):
         yield error(
-            "native_pools_in_use",
+            "operator_pools_in_use",
             f"KubeVirt {snapshot.kubevirt_name} has pools of its own in spec.{used}, whose DaemonSets have the names that "
-            "ours would get; empty that field, or leave the pools to this build of KubeVirt (virtpools_mode: native).",
+            "ours would get; empty that field, or leave the pools to this build of KubeVirt (virtpools_mode: operator).",
         )
-    if snapshot.native.worker_pools and feature_gates.is_on(snapshot.kubevirt, feature_gates.WORKER_POOLS_GATE):
+    if snapshot.operator_api.worker_pools and feature_gates.is_on(snapshot.kubevirt, feature_gates.WORKER_POOLS_GATE):
         yield error(
-            "native_pools_in_use",
-            f"KubeVirt {snapshot.kubevirt_name} makes pools of its own from {len(snapshot.native.worker_pools)} WorkerPool object(s), "
+            "operator_pools_in_use",
+            f"KubeVirt {snapshot.kubevirt_name} makes pools of its own from {len(snapshot.operator_api.worker_pools)} WorkerPool object(s), "
             "and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
-            "KubeVirt (virtpools_mode: native).",
+            "KubeVirt (virtpools_mode: operator).",
         )
 
 

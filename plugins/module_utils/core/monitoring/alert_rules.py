@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ..base import names
 from ..base.objects import Object
 
-Severity = t.Literal["critical", "warning"]
+AlertSeverity = t.Literal["critical", "warning"]
 Health = t.Literal["critical", "warning", "none"]
 
 GROUP = "virtpools"
@@ -78,7 +78,7 @@ class Alert:
     name: str
     expr: str
     lasts: str
-    severity: Severity
+    severity: AlertSeverity
     health: Health
     summary: str
     description: str

@@ -21,7 +21,7 @@ from ..base.findings import Finding, InputErrors, error, warning
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, Object, foreign_message, is_managed
 from ..base.selectors import dns_label_problem
-from ..kubevirt.snapshot import Monitoring
+from ..observed.snapshot import Monitoring
 from ..pools import inputs
 from ..pools.inputs import FieldPath, Problems
 from . import alert_rules

@@ -17,7 +17,8 @@ from ..base.objects import KubeObject
 from ..base.selectors import TermIndex, example_labels
 from ..kubevirt import handler_fit
 from ..kubevirt.handler_fit import unfit
-from ..kubevirt.snapshot import Node, Snapshot
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
 
 Overlap = t.Literal["error", "first_wins"]

@@ -16,8 +16,8 @@ from ..base.findings import Finding, InputErrors, warning
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, exclusion, handler_fit, preflight
 from ..kubevirt.hco import Edit
-from ..kubevirt.snapshot import Admission, Snapshot
 from ..monitoring import alerts
+from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import assignment, removal, schedule, waves
 from .assignment import Assignment
@@ -67,7 +67,7 @@ def unchanged(edit: Edit) -> Edit:
     return replace(edit, after=edit.before)
 
 
-def of(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
+def make_goal(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
     """What the options ask for.
 
     :param primary: the primary's DaemonSet.

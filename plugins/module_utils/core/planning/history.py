@@ -18,8 +18,8 @@ from ..base import kinds, names, objects
 from ..base.findings import InputErrors, listed
 from ..base.frozen import FrozenMap, freeze, thaw
 from ..base.objects import KubeObject, foreign_message, is_managed
-from ..kubevirt.snapshot import Snapshot
 from ..monitoring.alerts import Settings
+from ..observed.snapshot import Snapshot
 from ..pools.model import Pool, restore_pool
 
 MOST_ENTRIES = 10
@@ -35,10 +35,10 @@ _ALERTS = "alerts"
 """An option like these. An entry has it only when alerts were wanted, so that the digest of any other list stays as it was in
 releases without alerts."""
 
-_NATIVE = "native"
-"""The same for the build of KubeVirt by which the pools were made natively."""
+_BUILD = "build"
+"""The same for the build of KubeVirt by which the pools were made in operator mode."""
 
-_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "native"
+_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "operator"
 
 NO_POOLS: t.Final = "no pools"
 """Stands in place of an entry's digest for the state before the first list."""
@@ -70,15 +70,15 @@ class Entry:
         }
 
     @property
-    def native(self) -> str | None:
-        """The build of KubeVirt by which the pools were made natively; None for composed pools."""
-        return t.cast("str | None", self.options.get(_NATIVE))
+    def build(self) -> str | None:
+        """The build of KubeVirt by which the pools were made in operator mode; None for collection pools."""
+        return t.cast("str | None", self.options.get(_BUILD))
 
     @property
     def run_options(self) -> dict[str, t.Any]:
         """The values for a run that brings the list back, by the names of ``planning.options.Options``."""
         noted = self.options.get(_ALERTS)
-        options = {name: value for name, value in self.options.items() if name != _NATIVE}
+        options = {name: value for name, value in self.options.items() if name != _BUILD}
         return {**options, _ALERTS: None if noted is None else Settings.of_object(noted)}
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -119,8 +119,8 @@ class OpenWave:
 
 
 @dataclass(frozen=True)
-class NativeRecord:
-    """What native mode must know to take back all that it did.
+class OperatorRecord:
+    """What operator mode must know to take back all that it did.
 
     ``build``: the build's name. ``gate_depth``: None when its feature gate was on before; else how many of the fields
     ``spec``, ``configuration``, ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then.
@@ -139,14 +139,14 @@ class History:
 
     ``opened``: whether the history began before the cluster had pools. Without entries it is that of a first run that has
     not completed. ``waves``: the open waves, in the order in which they began.
-    ``native``: from before native mode's first write to after its last.
+    ``operator_record``: from before operator mode's first write to after its last.
     """
 
     entries: tuple[Entry, ...] = ()
     going_to: str | None = None
     opened: bool = False
     waves: tuple[OpenWave, ...] = ()
-    native: NativeRecord | None = None
+    operator_record: OperatorRecord | None = None
 
     def open_wave(self, wave_id: str) -> OpenWave:
         """The open wave with this id.
@@ -171,14 +171,14 @@ class History:
             [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
         )
 
-    def rollback_target(self, recorded: t.Iterable[Pool], native: str | None = None) -> Entry:
+    def rollback_target(self, recorded: t.Iterable[Pool], build: str | None = None) -> Entry:
         """The list that a rollback goes back to when the user names none.
 
         This is the target of an interrupted rollback. Else it is the newest list, if the cluster has other pools because a
         later run did not complete. Else it is the list before the newest.
 
         :param recorded: the pools that the cluster has.
-        :param native: the build of KubeVirt whose pools these are; None for composed pools.
+        :param build: the build of KubeVirt whose pools these are; None for collection pools.
         :raises InputErrors: when there is no such list.
         """
         going_to = next((entry for entry in reversed(self.entries) if entry.digest == self.going_to), None)
@@ -186,7 +186,7 @@ class History:
             return going_to
         if self.entries:
             newest = self.entries[-1]
-            if _as_set(recorded) != _as_set(newest.pools) or native != newest.native:
+            if _as_set(recorded) != _as_set(newest.pools) or build != newest.build:
                 return newest
         if len(self.entries) < 2:
             message = (
@@ -209,7 +209,7 @@ class History:
             reason = (
                 f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not say which list made them"
             )
-        elif self.entries[-1].native != entry.native:
+        elif self.entries[-1].build != entry.build:
             reason = "the list before was one of the other mode; the playbook rollback goes back to it"
         elif self.entries[-1].digest != entry.digest:
             return self.entries[-1].digest
@@ -227,7 +227,7 @@ class History:
         newest = self.entries[-1]
         same = all(
             newest.options.get(name) == entry.options.get(name)
-            for name in (*OPTIONS, _ALERTS, _NATIVE)
+            for name in (*OPTIONS, _ALERTS, _BUILD)
             if name != "overlap"
         )
         return same and _as_set(newest.pools) == _as_set(entry.pools)
@@ -275,8 +275,8 @@ class History:
             data[_GOING_TO] = self.going_to
         if self.opened:
             data[_OPENED] = "true"
-        if self.native is not None:
-            data[_GATE] = objects.canonical_json(self.native.to_object())
+        if self.operator_record is not None:
+            data[_GATE] = objects.canonical_json(self.operator_record.to_object())
         return {**data, _WAVES: f"[{','.join(open_waves)}]"} if open_waves else data
 
     def to_config_map(self, namespace: str) -> objects.Object:
@@ -303,7 +303,7 @@ def read(config_map: KubeObject | None) -> History:
         data.get(_GOING_TO),
         opened=data.get(_OPENED) == "true",
         waves=tuple(wave for wave in open_waves if wave is not None),
-        native=_native(data),
+        operator_record=_operator(data),
     )
 
 
@@ -330,12 +330,12 @@ def entry_of(
     options: object,
     applied: str,
     by: str,
-    native: str | None = None,
+    build: str | None = None,
 ) -> Entry:
     """The entry for a run that has completed: its list, then the other pools that the cluster kept.
 
     :param options: an object with the attributes OPTIONS, and ``alerts``.
-    :param native: the build's name for a native run.
+    :param build: the build's name for an operator-mode run.
     """
     given = {pool.name for pool in pools}
     kept = [pool for pool in recorded if pool.name not in given]
@@ -343,8 +343,8 @@ def entry_of(
     settings = t.cast("Settings | None", getattr(options, _ALERTS))
     if settings is not None:
         noted[_ALERTS] = settings.to_object()
-    if native is not None:
-        noted[_NATIVE] = native
+    if build is not None:
+        noted[_BUILD] = build
     return Entry((*pools, *kept), freeze(noted), applied, by)
 
 
@@ -362,8 +362,8 @@ def _entry(written: object) -> Entry | None:
         options = {name: item["options"][name] for name in OPTIONS}
         if _ALERTS in item["options"]:
             options[_ALERTS] = Settings.of_object(item["options"][_ALERTS]).to_object()
-        if _NATIVE in item["options"]:
-            options[_NATIVE] = str(item["options"][_NATIVE])
+        if _BUILD in item["options"]:
+            options[_BUILD] = str(item["options"][_BUILD])
         pools = tuple(restore_pool(pool) for pool in item["pools"])
         return Entry(pools, freeze(options), str(item["applied"]), str(item["by"])) if pools else None
     except (AttributeError, InputErrors, KeyError, TypeError):
@@ -384,11 +384,11 @@ def _wave(written: object) -> OpenWave | None:
         return None
 
 
-def _native(data: t.Mapping[str, str]) -> NativeRecord | None:
+def _operator(data: t.Mapping[str, str]) -> OperatorRecord | None:
     try:
         item = json.loads(data.get(_GATE) or "null")
         depth = item["gateDepth"]
-        return NativeRecord(str(item["build"]), None if depth is None else int(depth))
+        return OperatorRecord(str(item["build"]), None if depth is None else int(depth))
     except (RecursionError, TypeError, KeyError, ValueError):
         return None
 

@@ -19,8 +19,9 @@ from ..base.findings import Finding, InputErrors, in_order, listed, note, warnin
 from ..base.objects import Difference, KubeObject, digest
 from ..kubevirt import daemonsets, preflight
 from ..kubevirt.hco import Edit
-from ..kubevirt.snapshot import Node, Snapshot
 from ..monitoring.alerts import Alerts
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
 from . import goals, removal, schedule
 from .goals import Goal
@@ -209,7 +210,7 @@ class Plan:
         moved = {move.node: move.target for move in self.moves}
         return {name: node.owned_by(moved.get(name, node.owner)) for name, node in self.snapshot.nodes.items()}
 
-    def noting(self, findings: t.Iterable[Finding]) -> Plan:
+    def with_findings(self, findings: t.Iterable[Finding]) -> Plan:
         """The same plan with more findings."""
         return replace(self, findings=in_order((*self.findings, *findings)))
 
@@ -237,12 +238,12 @@ class Plan:
         )
 
 
-def make(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
+def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for these pools on this cluster. Never raises for an unfit cluster: ``findings`` has the errors."""
     undoing = options.undoing
     if snapshot.primary is None:
         return replace(_nothing(snapshot, () if undoing else pools, options), undoing=undoing)
-    goal = goals.of(snapshot, snapshot.primary, pools, options)
+    goal = goals.make_goal(snapshot, snapshot.primary, pools, options)
     options, assigned = goal.options, goal.assigned
     moves, held_back, held = schedule.plan_moves(goal.movable, assigned, goal.desired)
     retired, staying = _retired(snapshot, goal.deleted, moves)
@@ -325,7 +326,7 @@ def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Mov
         if not emptied:
             return _Policies()
         return _Policies(launcher_rollout.without(snapshot, emptied, len(batches), options.outdated))
-    launchers = launcher_rollout.make(
+    launchers = launcher_rollout.make_rollout(
         snapshot,
         goal.launcher_pools,
         tuple(goals.readable(snapshot, (pool for pool in snapshot.pools if pool not in goal.desired))),

@@ -26,7 +26,7 @@ class RolloutScope:
     last: int
 
     @classmethod
-    def of(cls, plan: Plan, stop_after: object) -> RolloutScope:
+    def for_plan(cls, plan: Plan, stop_after: object) -> RolloutScope:
         """:param stop_after: the name or number of the last wave to carry out; None or empty for all.
 
         :raises InputErrors: when there is no such wave.
@@ -149,7 +149,7 @@ class Progress:
     since: float
 
     @classmethod
-    def of(cls, given: t.Any) -> Progress:
+    def from_argument(cls, given: t.Any) -> Progress:
         """The progress that ``to_dict`` returned.
 
         :raises InputErrors: for anything else.

@@ -14,7 +14,8 @@ from ..base.findings import Finding, InputErrors, error, listed, note, warning
 from ..base.objects import KubeObject, is_managed
 from ..kubevirt import preflight
 from ..kubevirt.hco import Edit
-from ..kubevirt.snapshot import Node, Snapshot
+from ..observed.nodes import Node
+from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
 from . import history as histories

@@ -15,7 +15,7 @@ from ..base import names
 from ..base.findings import Finding, listed, note, warning
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, handler_fit
-from ..kubevirt.snapshot import Snapshot
+from ..observed.snapshot import Snapshot
 from . import assignment, history, waves
 from .options import Options
 from .waves import natural

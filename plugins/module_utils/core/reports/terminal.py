@@ -14,8 +14,8 @@ from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
 from ..checks.verification import Report
-from ..native.moving import Departure
-from ..native.plan import NativePlan
+from ..operator_mode.moving import Departure
+from ..operator_mode.plan import OperatorPlan
 from ..planning import assignment, waves
 from ..planning.plan import DaemonSetChange, Plan
 from ..planning.progress import RolloutScope
@@ -59,12 +59,12 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
         state = "nothing of these pools is left." if plan.undoing else "everything is as the pools ask for."
         lines.append(f"No change: {state}")
     else:
-        lines += _step_lines(plan, scope or RolloutScope.of(plan, None))
+        lines += _step_lines(plan, scope or RolloutScope.for_plan(plan, None))
     lines.append(f"Plan digest: {plan.digest}")
     return lines
 
 
-def native_plan_lines(plan: NativePlan) -> list[str]:
+def operator_plan_lines(plan: OperatorPlan) -> list[str]:
     """A plan where KubeVirt's own operator makes the pools: what the user must know, what is written, and what the operator then
     does on each node."""
     lines = _finding_lines(plan.findings)
@@ -72,7 +72,7 @@ def native_plan_lines(plan: NativePlan) -> list[str]:
         ["OWNER", "NODES NOW", "AFTER THE RUN"],
         [[owner, str(count["now"]), str(count["after"])] for owner, count in plan.owners().items()],
     )
-    lines.append(f"Mode native: virt-operator makes the pools from {plan.build.place}.")
+    lines.append(f"Mode operator: virt-operator makes the pools from {plan.build.place}.")
     if plan.errors:
         lines.append("A run is refused until the errors above are gone.")
     elif not plan.pending:
@@ -91,7 +91,9 @@ def move_lines(departure: Departure, second: t.Sequence[str]) -> list[str]:
     :param second: the lines of the second part, with the findings of both.
     """
     first = departure.plan
-    steps = first.changes() if isinstance(first, NativePlan) else _step_lines(first, RolloutScope.of(first, None))
+    steps = (
+        first.changes() if isinstance(first, OperatorPlan) else _step_lines(first, RolloutScope.for_plan(first, None))
+    )
     waits = "Nothing is left to write; the run waits until all nodes are the primary's."
     return [
         f"Part 1 of 2, the {departure.mode} pools go:",

@@ -16,7 +16,7 @@ from ..base.findings import listed
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, canonical_json, condition, field
 from ..base.selectors import Requirement, node_selector_matches, untolerated
-from ..kubevirt.snapshot import Node
+from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
 from ..pools.model import Pool
 from .mapping import Table
@@ -62,13 +62,13 @@ class LauncherPod:
     stock: str | None
     pool_env: str | None
     policy_annotation: str | None
-    placement: Placement
+    placement: PodPlacement
     unschedulable: str | None
-    native_pool: str | None = None
+    operator_pool: str | None = None
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
 
     @classmethod
-    def of(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
+    def from_object(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
         """The launcher pod that an object is. ``namespace_labels`` are the labels of its namespace, if known."""
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
         annotations = metadata.get("annotations") or {}
@@ -90,9 +90,9 @@ class LauncherPod:
             stock=variables.get(names.STOCK_IMAGE_ENV),
             pool_env=variables.get(names.POOL_ENV),
             policy_annotation=annotations.get(names.POLICY_ANNOTATION),
-            placement=Placement.of_spec(spec),
+            placement=PodPlacement.of_spec(spec),
             unschedulable=_unschedulable(pod),
-            native_pool=next((annotations[key] for key in names.NATIVE_POOL_LABELS if key in annotations), None),
+            operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
         )
 
     def images_of(self, *, compute_only: bool) -> t.Mapping[str, str]:
@@ -150,7 +150,7 @@ def _unschedulable(pod: KubeObject) -> str | None:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PodPlacement:
     """What a launcher pod asks of its node, as the scheduler reads it.
 
     ``terms`` are the required node-affinity terms as the API serves them; any one is enough. None: no such affinity.
@@ -161,7 +161,7 @@ class Placement:
     tolerations: tuple[KubeObject, ...]
 
     @classmethod
-    def of_spec(cls, spec: KubeObject) -> Placement:
+    def of_spec(cls, spec: KubeObject) -> PodPlacement:
         """The placement in a pod's spec; a VMI's spec has the same fields."""
         required = field(spec, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
         return cls(
@@ -175,7 +175,7 @@ class Placement:
         """The same text for equal placements."""
         return canonical_json([dict(self.node_selector), self.terms, self.tolerations])
 
-    def requiring(self, requirement: Requirement) -> Placement:
+    def requiring(self, requirement: Requirement) -> PodPlacement:
         """The placement with this requirement added to every term."""
         added = requirement.to_object()
         # An empty term matches no node; with a requirement it would match some.
@@ -189,11 +189,11 @@ class Placement:
             terms = ({"matchExpressions": [added]},)
         return replace(self, terms=terms)
 
-    def with_pool(self, requirement: Requirement, tolerations: t.Iterable[KubeObject] = ()) -> Placement:
+    def with_pool(self, requirement: Requirement, tolerations: t.Iterable[KubeObject] = ()) -> PodPlacement:
         """The placement after the launcher policy has added a pool's requirement and tolerations."""
         return replace(self.requiring(requirement), tolerations=(*self.tolerations, *tolerations))
 
-    def without_owner(self) -> Placement:
+    def without_owner(self) -> PodPlacement:
         """The VM's own placement: without the requirement on the owner label that a launcher policy added."""
         if self.terms is None:
             return self

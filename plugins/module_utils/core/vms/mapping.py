@@ -45,7 +45,7 @@ class Table:
     canaries: t.Mapping[str, str | None] = field(default_factory=FrozenMap)
 
     @classmethod
-    def of(
+    def for_pools(
         cls,
         pools: t.Iterable[Pool],
         images: t.Mapping[str, str | None] | None = None,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from ..base import names
 from ..base.findings import Finding, in_order, note, warning
-from ..kubevirt.snapshot import Node
+from ..observed.nodes import Node
 from ..pools.model import Pool
 from . import matching
-from .launcher_pods import LauncherPod, Placement
+from .launcher_pods import LauncherPod, PodPlacement
 from .mapping import Table
 
 _MOST_EXAMPLES = 5
@@ -45,7 +45,7 @@ class NodeFit:
         requirement = self._table.requirement(winner)
         return (node for node in self._fitting(placement) if requirement.matches(node.labels))
 
-    def _fitting(self, placement: Placement) -> t.Iterator[Node]:
+    def _fitting(self, placement: PodPlacement) -> t.Iterator[Node]:
         # Thousands of VMs, each with the name of its node in its nodeSelector, would take minutes otherwise.
         pinned = placement.node_selector.get(names.HOSTNAME_LABEL)
         nodes = self._nodes if pinned is None else self._by_hostname.get(pinned, ())

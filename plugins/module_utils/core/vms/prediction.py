@@ -19,7 +19,7 @@ from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject
 from ..base.selectors import Requirement
 from ..pools.criteria import ARCHITECTURE_LABEL, PodAttributes
-from .launcher_pods import Placement
+from .launcher_pods import PodPlacement
 
 Networks = t.Mapping[str, "str | None"]
 """NetworkAttachmentDefinitions as ``namespace/name``, with the device that each asks for (None: no device)."""
@@ -49,7 +49,7 @@ class Defaults:
     hypervisor: str | None = "kvm"
 
     @classmethod
-    def of(cls, kubevirt: KubeObject) -> Defaults:
+    def from_kubevirt(cls, kubevirt: KubeObject) -> Defaults:
         """The defaults in a KubeVirt object."""
         configuration = (kubevirt.get("spec") or {}).get("configuration") or {}
         developer = configuration.get("developerConfiguration") or {}
@@ -68,7 +68,7 @@ class Prediction:
     """A future launcher pod. ``findings`` say what could not be predicted."""
 
     attributes: PodAttributes
-    placement: Placement
+    placement: PodPlacement
     findings: tuple[Finding, ...] = ()
 
 
@@ -142,9 +142,9 @@ def _node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
     return selector
 
 
-def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> Placement:
+def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> PodPlacement:
     cpu = spec["domain"]["cpu"]
-    placement = Placement.of_spec({**spec, "nodeSelector": node_selector})
+    placement = PodPlacement.of_spec({**spec, "nodeSelector": node_selector})
     if cpu["model"] == "host-model":
         placement = placement.requiring(_NOT_OBSOLETE)
     for feature in cpu.get("features") or ():

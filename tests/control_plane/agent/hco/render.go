@@ -25,7 +25,7 @@ func render(hyperConverged *unstructured.Unstructured) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	applyNativeFields(spec, own)
+	applyOperatorFields(spec, own)
 	return applyAnnotation(spec, hyperConverged.GetAnnotations()[Annotation])
 }
 
@@ -77,8 +77,8 @@ func defaults(namespace string) fields {
 	}
 }
 
-// applyNativeFields reads the fields of both API versions; where both are set, those of v1beta1 win.
-func applyNativeFields(spec, own fields) {
+// applyOperatorFields reads the fields of both API versions; where both are set, those of v1beta1 win.
+func applyOperatorFields(spec, own fields) {
 	for _, path := range [][]string{{"virtualization", "workloadUpdateStrategy"}, {"workloadUpdateStrategy"}} {
 		if given, ok := nested(own, path...).(fields); ok {
 			maps.Copy(spec["workloadUpdateStrategy"].(fields), withoutNulls(given))

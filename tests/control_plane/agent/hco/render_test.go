@@ -114,7 +114,7 @@ func TestBadAnnotation(t *testing.T) {
 	}
 }
 
-func TestNativeFields(t *testing.T) {
+func TestOperatorFields(t *testing.T) {
 	placement := fields{"nodeSelector": fields{"a": "b"}}
 	none := fields{"workloadUpdateMethods": []any{}}
 	for name, spec := range map[string]fields{

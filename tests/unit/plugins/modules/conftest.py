@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _client, waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, waiting
 from ansible_collections.virtpools.kubevirt.plugins.modules import wave_gate
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
@@ -58,8 +58,8 @@ def run(world, monkeypatch):
     def clock(beat=lambda: None):
         return waiting.Clock(beat=beat, now=lambda: runner.world.now, sleep=runner.world.sleep)
 
-    monkeypatch.setattr(_client._transport, "connect", connect)
-    monkeypatch.setattr(_module, "Clock", clock)
+    monkeypatch.setattr(client.transport, "connect", connect)
+    monkeypatch.setattr(module_base, "Clock", clock)
     monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
     return runner
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _module
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -72,21 +72,21 @@ class Run:
         return Run(role, variables, self, self.cluster)
 
 
-FIRST = Run("handler_pools", {"virtpools_pools": [GPU, RT]})
+FIRST = Run("pools", {"virtpools_pools": [GPU, RT]})
 FIRST_DIGEST = history.entry_of(read_dialect(OWN, [GPU, RT]), (), Options(), "", "").digest
-NEWER = FIRST.then("handler_pools", virtpools_pools=[NEXT_GPU, RT])
-ASSIGNING = FIRST.then("handler_pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
+NEWER = FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT])
+ASSIGNING = FIRST.then("pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
 STOPPED = FIRST.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_stop_after_wave=1)
 # With as few writes as show it: runs with all of them are above.
-GUARDED = Run("handler_pools", {"virtpools_pools": [RT], "virtpools_guard": True, "virtpools_alerts": True})
-WATCHED = Run("handler_pools", {"virtpools_pools": [SMALL_GPU, RT], "virtpools_alerts": True})
-CORRECTED = Run("handler_pools", {"virtpools_pools": [GPU], "virtpools_outdated": "correct"}, cluster="updating")
-UNDER_HCO = Run("handler_pools", {"virtpools_pools": [RT]}, cluster="HCO")
+GUARDED = Run("pools", {"virtpools_pools": [RT], "virtpools_guard": True, "virtpools_alerts": True})
+WATCHED = Run("pools", {"virtpools_pools": [SMALL_GPU, RT], "virtpools_alerts": True})
+CORRECTED = Run("pools", {"virtpools_pools": [GPU], "virtpools_outdated": "correct"}, cluster="updating")
+UNDER_HCO = Run("pools", {"virtpools_pools": [RT]}, cluster="HCO")
 RUNS = {
     "first site": FIRST,
     "new images": NEWER,
-    "pools changed": FIRST.then("handler_pools", virtpools_pools=[BIG, {**GPU, "nodeExpressions": [SMALL]}, RT]),
-    "prune": FIRST.then("handler_pools", virtpools_pools=[GPU], virtpools_prune=True),
+    "pools changed": FIRST.then("pools", virtpools_pools=[BIG, {**GPU, "nodeExpressions": [SMALL]}, RT]),
+    "prune": FIRST.then("pools", virtpools_pools=[GPU], virtpools_prune=True),
     "waves": FIRST.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_soak_seconds=5),
     "waves, stopped": STOPPED,
     "waves, continued": STOPPED.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES),
@@ -94,26 +94,24 @@ RUNS = {
         "rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_canary_vm=True
     ),
     "guard and alerts": GUARDED,
-    "guard and alerts given up": GUARDED.then("handler_pools", virtpools_pools=[RT]),
-    "guard and alerts removed": GUARDED.then("remove_pools", virtpools_remove="all"),
+    "guard and alerts given up": GUARDED.then("pools", virtpools_pools=[RT]),
+    "guard and alerts removed": GUARDED.then("remove", virtpools_remove="all"),
     "alerts follow a pool that goes": WATCHED.then(
-        "handler_pools", virtpools_pools=[RT], virtpools_prune=True, virtpools_alerts=True
+        "pools", virtpools_pools=[RT], virtpools_prune=True, virtpools_alerts=True
     ),
     "outdated policy": CORRECTED,
-    "outdated policy, new images": CORRECTED.then(
-        "handler_pools", virtpools_pools=[NEXT_GPU], virtpools_outdated="correct"
-    ),
-    "outdated policy removed": CORRECTED.then("remove_pools", virtpools_remove="all"),
+    "outdated policy, new images": CORRECTED.then("pools", virtpools_pools=[NEXT_GPU], virtpools_outdated="correct"),
+    "outdated policy removed": CORRECTED.then("remove", virtpools_remove="all"),
     "HCO": UNDER_HCO,
-    "HCO, removed": UNDER_HCO.then("remove_pools", virtpools_remove="all"),
+    "HCO, removed": UNDER_HCO.then("remove", virtpools_remove="all"),
     "rollback": NEWER.then("rollback", virtpools_rollback_to=FIRST_DIGEST),
     "new nodes assigned": ASSIGNING,
-    "new nodes no longer assigned": ASSIGNING.then("handler_pools", virtpools_pools=[GPU, RT]),
-    "VMs drained": FIRST.then("handler_pools", virtpools_pools=[NEXT_GPU, RT], virtpools_drain="migrate"),
+    "new nodes no longer assigned": ASSIGNING.then("pools", virtpools_pools=[GPU, RT]),
+    "VMs drained": FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT], virtpools_drain="migrate"),
     "VMs updated": FIRST.then("workload_update"),
     "feature gate": FIRST.then("feature_gate", virtpools_feature_gates_present=["Root"]),
-    "one pool removed": FIRST.then("remove_pools", virtpools_remove=["rt"]),
-    "removed": FIRST.then("remove_pools", virtpools_remove="all", virtpools_remove_vms="migrate"),
+    "one pool removed": FIRST.then("remove", virtpools_remove=["rt"]),
+    "removed": FIRST.then("remove", virtpools_remove="all", virtpools_remove_vms="migrate"),
 }
 VMS = {
     "VMs drained": (vm("guest", "n1", STOCK), {"image": STOCK, "to": "n4"}),
@@ -141,7 +139,7 @@ class Stage:
 
         clocked = {"clock": lambda: runner.world.now, "sleep": sleep}
         lease = functools.partial(RunLease, clock=Clock(now=clocked["clock"], sleep=sleep))
-        monkeypatch.setattr(_module, "RunLease", lease)
+        monkeypatch.setattr(module_base, "RunLease", lease)
         monkeypatch.setattr(run_lease, "RunLease", lease)
         monkeypatch.setattr(Cluster, "connect", lambda params: Cluster(runner.world, **clocked))
 
@@ -230,7 +228,7 @@ def guests(world):
         pod for pod in world.all(kinds.POD) if pod["metadata"]["labels"].get(names.KUBEVIRT_LABEL) == names.LAUNCHER
     )
     return [
-        (pod["spec"]["nodeName"], *LauncherPod.of(pod).launcher_images.values())
+        (pod["spec"]["nodeName"], *LauncherPod.from_object(pod).launcher_images.values())
         for pod in pods
         if pod["status"]["phase"] == "Running"
     ]
@@ -254,7 +252,7 @@ def begin(stage, run):
     return left_by(stage, run.after) if run.after else stock(run.cluster)
 
 
-def scene(stage, kind, number=0, fault="", cuts=None):
+def scenario(stage, kind, number=0, fault="", cuts=None):
     """A cluster before a run of that kind, and what disturbs it."""
     guest, migrated = VMS.get(kind, ((), None))
     return stage.on([*begin(stage, RUNS[kind]), *copy.deepcopy(guest)], number, fault, migrated, cuts)
@@ -267,7 +265,7 @@ def carry_out(stage, kind):
 def undisturbed(stage, kind):
     """The writes of a run of that kind, each with what a power cut after it would leave, and what the run leaves."""
     cuts = []
-    world, disturbance = scene(stage, kind, cuts=cuts)
+    world, disturbance = scenario(stage, kind, cuts=cuts)
     carry_out(stage, kind)
     steps, left = list(zip(disturbance.writes, cuts, strict=True)), outcome(world)
     cuts.clear()
@@ -309,7 +307,7 @@ def test_a_run_disturbed_at_any_write_ends_as_an_undisturbed_one(stage, kind):
 
 
 def survives(stage, kind, number, fault, wanted):
-    world, disturbance = scene(stage, kind, number, fault)
+    world, disturbance = scenario(stage, kind, number, fault)
     try:
         carry_out(stage, kind)
     except TaskFailed:

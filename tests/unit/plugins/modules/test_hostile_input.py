@@ -202,7 +202,7 @@ def test_pools(run, rng):
     for _input in range(INPUTS):
         run.world = World(*objects())
         pools = spoiled(rng, POOLS)
-        judged(run, rng.choice(("plan_info", "launcher_images_info")), pools, pools=pools)
+        judged(run, rng.choice(("plan_info", "verification_info")), pools, pools=pools)
 
 
 def test_options(run, rng):
@@ -219,8 +219,8 @@ def test_dumps(run, rng, tmp_path):
         name, more = rng.choice(
             (
                 ("plan_info", {"pools": POOLS}),
-                ("launcher_images_info", {}),
-                ("launcher_explain_info", {"vm": "plain/vm"}),
+                ("verification_info", {}),
+                ("explanation_info", {"vm": "plain/vm"}),
                 ("upgrade_info", {"version": "v1.9.1", "pools": POOLS}),
             )
         )
@@ -232,7 +232,7 @@ def test_manifests(run, rng, tmp_path):
         run.world = World(*objects())
         given = spoiled(rng, MANIFEST)
         (tmp_path / "vm.json").write_text(json.dumps(given), "utf-8")
-        judged(run, "launcher_explain_info", given, manifest=str(tmp_path / "vm.json"))
+        judged(run, "explanation_info", given, manifest=str(tmp_path / "vm.json"))
 
 
 KEYS = (
@@ -274,8 +274,8 @@ def test_labels_and_annotations_in_the_cluster(run, rng):
             (
                 ("pool_info", {}),
                 ("plan_info", {"pools": POOLS, "allow_skew": True}),
-                ("launcher_images_info", {}),
-                ("launcher_explain_info", {"vm": "plain/vm"}),
+                ("verification_info", {}),
+                ("explanation_info", {"vm": "plain/vm"}),
                 ("pool_history", {}),
                 ("plan_info", {"remove_pools": "all"}),
             )

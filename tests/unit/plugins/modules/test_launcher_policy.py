@@ -20,8 +20,8 @@ RAW = {
     "virtLauncherImage": builders.GPU_LAUNCHER_IMAGE,
     "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
 }
-ACTIVE = Table.of(read_dialect(OWN, [RAW]))
-INACTIVE = Table.of(read_dialect(OWN, [RAW]), {})
+ACTIVE = Table.for_pools(read_dialect(OWN, [RAW]))
+INACTIVE = Table.for_pools(read_dialect(OWN, [RAW]), {})
 MEANING = f"VMs that match pool gpu start with {builders.GPU_LAUNCHER_IMAGE} on its nodes"
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From native to composed pools and back, in one run each way: against the operators of the three builds."""
+"""From operator to collection pools and back, in one run each way: against the operators of the three builds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_native
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
 from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_native_pools import (
+from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_operator_pools import (
     HANDLER,
     kubevirt,
     make,
@@ -41,7 +41,7 @@ def world(build):
 
 
 def begun(made):
-    """The same cluster with what composed pools need besides."""
+    """The same cluster with what collection pools need besides."""
     Admission(made)
     for namespace in ("default", builders.NAMESPACE):
         made.put(kinds.NAMESPACE.object(namespace))
@@ -60,7 +60,7 @@ class Story:
 
     def site(self, mode, *more, module=None, **variables):
         play = Play(module or self.run)
-        play.role("handler_pools", virtpools_mode=mode, virtpools_pools=self.pools(*more), **variables)
+        play.role("pools", virtpools_mode=mode, virtpools_pools=self.pools(*more), **variables)
         return play
 
     def plan(self, mode, **arguments):
@@ -73,19 +73,19 @@ class Story:
     def history(self):
         """The build of each list that the cluster had, or None."""
         live = self.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
-        return [entry["options"].get("native") for entry in json.loads(live["data"]["entries"])]
+        return [entry["options"].get("operator") for entry in json.loads(live["data"]["entries"])]
 
     def has(self, mode):
         """Whether the cluster has its one pool in this mode, and nothing of the other."""
         assert self.owners() == ON_THEIR_NODES
         ours = self.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["metadata"]["labels"]
         labels = [node["metadata"]["labels"].get(names.OWNER_LABEL) for node in self.run.world.all(kinds.NODE)]
-        composed = mode == "composed"
-        assert (ours[names.MANAGED_BY_LABEL] == names.MANAGED_BY) is composed
-        assert labels == (["gpu", "gpu", None, None, None] if composed else [None] * 5)
+        collection = mode == "collection"
+        assert (ours[names.MANAGED_BY_LABEL] == names.MANAGED_BY) is collection
+        assert labels == (["gpu", "gpu", None, None, None] if collection else [None] * 5)
         spec = kubevirt(self.run.world)["spec"]
-        assert bool((spec.get("customizeComponents") or {}).get("patches")) is composed
-        if composed:
+        assert bool((spec.get("customizeComponents") or {}).get("patches")) is collection
+        if collection:
             rest = {key: value for key, value in spec.items() if key != "customizeComponents"}
             assert rest == {key: value for key, value in self.before.items() if key != "customizeComponents"}
         assert not self.plan(mode)["pending"]
@@ -98,10 +98,10 @@ def story(run, world, build):
     return Story(run, build)
 
 
-OTHER = {"native": "composed", "composed": "native"}
+OTHER = {"operator": "collection", "collection": "operator"}
 
 
-@pytest.fixture(params=["native", "composed"])
+@pytest.fixture(params=["operator", "collection"])
 def to(request, story):
     """The mode to move to; the cluster has the other."""
     story.site(OTHER[request.param])
@@ -116,7 +116,7 @@ def test_there_back_again_and_away(story, to):
     story.site(OTHER[to])
     assert story.has(OTHER[to])
     assert len(story.history()) == 3
-    Play(story.run).role("remove_pools", virtpools_remove="all")
+    Play(story.run).role("remove", virtpools_remove="all")
     assert kubevirt(story.run.world)["spec"] == story.before
     assert {tuple(each) for each in story.owners().values()} == {("virt-handler",)}
     assert story.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
@@ -136,8 +136,8 @@ def test_the_plan_shows_both_parts(story, to):
     assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
 
 
-def test_the_native_part_names_the_nodes_of_its_window(story, to):
-    (window,) = [each for each in story.plan(to)["findings"] if each["code"] == "native_window"]
+def test_the_operator_part_names_the_nodes_of_its_window(story, to):
+    (window,) = [each for each in story.plan(to)["findings"] if each["code"] == "operator_window"]
     assert "n1" in window["message"]
     assert "n2" in window["message"]
 
@@ -205,7 +205,7 @@ def revive(world):
 def test_the_second_part_is_checked_before_the_first_writes(story, to):
     with pytest.raises(TaskFailed, match="of another version than KubeVirt"):
         Play(story.run).role(
-            "handler_pools",
+            "pools",
             virtpools_mode=to,
             virtpools_pools=[pool(story.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
         )
@@ -215,7 +215,7 @@ def test_the_second_part_is_checked_before_the_first_writes(story, to):
 class TestUnderHco:
     @pytest.fixture
     def world(self, build):
-        managed, hyperconverged = builders.under_hco(fake_native.kubevirt(gates=[]))
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt(gates=[]))
         made = begun(make(build, of_kubevirt=managed))
         made.rendered = copy.deepcopy(managed["spec"])
         made.put(hyperconverged)
@@ -223,19 +223,19 @@ class TestUnderHco:
         return made
 
     def test_there_back_again_and_away(self, story):
-        for mode in ("composed", "native", "composed", "native"):
+        for mode in ("collection", "operator", "collection", "operator"):
             story.site(mode)
             assert story.owners() == ON_THEIR_NODES
             live = story.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
-            assert is_managed(live) is (mode == "composed")
+            assert is_managed(live) is (mode == "collection")
             assert not story.plan(mode)["pending"]
-        Play(story.run).role("remove_pools", virtpools_remove="all")
+        Play(story.run).role("remove", virtpools_remove="all")
         story.run.world.sleep(5)
         assert kubevirt(story.run.world)["spec"] == story.before
         stored = story.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
         assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
 
 
-def test_a_failed_wave_after_a_move_to_composed_pools_just_stops(story, build):
-    story.site("native")
+def test_a_failed_wave_after_a_move_to_collection_pools_just_stops(story, build):
+    story.site("operator")
     assert "other mode" in story.run("pool_history", pools=story.pools())["no_before"]

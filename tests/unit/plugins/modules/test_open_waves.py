@@ -187,9 +187,9 @@ def test_waves_that_differ_come_after_it(rollout):
         ("all", ["n1", "n2", "n3"], 2),
     ]
     assert found["progress"][0]["nodes"] == 3
-    assert rollout.fails(role="handler_pools", closed_at="n1, begun before") == "Closed."
+    assert rollout.fails(role="pools", closed_at="n1, begun before") == "Closed."
     assert rollout.moved() == ["n1"]
-    rollout.run(role="handler_pools")
+    rollout.run(role="pools")
     assert rollout.moved() == ["n1", "n2", "n3"]
     assert rollout.open_waves() == []
 

@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import _options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
@@ -39,7 +39,7 @@ class Story:
         self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)), cuts=self.cuts)
 
     def site(self, pools, **variables):
-        self._stage.run("handler_pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
+        self._stage.run("pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
 
     def rollback(self, **variables):
         self._stage.run("rollback", variables)
@@ -72,7 +72,7 @@ def edited(story):
 
 
 def test_questions_of_a_survey_that_nobody_answered_change_nothing(edited):
-    edited.rollback(**{option.variable: "" for option in _options.TABLE if option.roles})
+    edited.rollback(**{option.variable: "" for option in option_table.TABLE if option.roles})
     assert edited.state() == edited.former
 
 

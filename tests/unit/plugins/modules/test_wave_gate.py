@@ -93,7 +93,7 @@ def test_a_cluster_in_order_passes(run, world):
     before = run("wave_gate", nodes=["n1"])
     assert (before["baseline"], before["text"]) == ([], ["Nothing is wrong."])
     after = run("wave_gate", nodes=["n1"], baseline=before["baseline"])
-    assert (after["changed"], after["troubles"]) == (False, [])
+    assert (after["changed"], after["problems"]) == (False, [])
     assert world.writes == []
 
 
@@ -129,7 +129,7 @@ def test_what_was_before_does_not(run, world, disturb):
 )
 def test_other_nodes_do_not_count(run, world, disturb):
     disturb(world, "stays")
-    assert run("wave_gate", nodes=["n1"], baseline=[])["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[])["problems"] == []
 
 
 def test_another_vm_that_fails_is_new(run, world):
@@ -155,14 +155,14 @@ def test_what_goes_away_in_time_is_waited_for(run, world):
                 world.put(starting(f"later-{len(looks)}", "n1"))
 
     world.after = starts
-    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["problems"] == []
     assert 20 < world.now - begin < 60
     assert len(looks) > 3
 
 
 def test_a_recent_heartbeat_is_fine(run, world):
     world.put(builders.node("n1", labels={"hw": "gpu"}, heartbeat=builders.heartbeat(world.now - 180)))
-    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["problems"] == []
 
 
 @pytest.mark.parametrize("before", [silent, hanging], ids=lambda before: before.__name__)
@@ -170,7 +170,7 @@ def test_a_handler_that_has_just_started_has_time_for_its_first_heartbeat(run, w
     before(world, "n1")
     world.behave["virt-handler", "n1"] = Behaviour(start=0, heartbeat=10)
     begin = world.now
-    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=60)["problems"] == []
     assert 10 <= world.now - begin < 20
 
 
@@ -185,14 +185,14 @@ def test_a_handler_that_has_just_started_has_time_for_its_first_heartbeat(run, w
 )
 def test_a_vm_that_finds_no_node_for_another_reason_is_not_ours(run, world, pod):
     world.put(pod)
-    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["problems"] == []
 
 
 def test_the_target_of_a_migration_is_no_vm_that_starts(run, world):
     pod = starting("vm", "n1")
     pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "uid"
     world.put(pod)
-    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["troubles"] == []
+    assert run("wave_gate", nodes=["n1"], baseline=[], timeout=0)["problems"] == []
 
 
 def test_a_handler_that_is_gone_or_not_ready(run, world):

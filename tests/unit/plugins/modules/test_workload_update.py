@@ -30,7 +30,7 @@ def world(world):
         world.put(builders.handler_pod(name, "virt-handler-gpu"))
     world.put(kinds.NAMESPACE.object("plain"))
     for _kind, obj in launcher_policy.derive(
-        Table.of([POOL]), builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]
+        Table.for_pools([POOL]), builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]
     ):
         world.put(obj)
     return world

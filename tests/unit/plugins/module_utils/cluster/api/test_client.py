@@ -12,7 +12,7 @@ import typing
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import (
     AlreadyExists,
     Cluster,
     ClusterError,
@@ -24,7 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._cl
     NotFound,
     Unreachable,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import (
     CannotConnect,
     NoAnswer,
     Response,
@@ -329,10 +329,10 @@ class TestBeforeWrite:
 
 class TestRepeating:
     @pytest.mark.parametrize(
-        "trouble", [REFUSED, LOST, *(failure(status) for status in (429, 500, 502, 503, 504))], ids=str
+        "problem", [REFUSED, LOST, *(failure(status) for status in (429, 500, 502, 503, 504))], ids=str
     )
-    def test_until_it_works(self, trouble):
-        cluster, script = cluster_of(trouble, trouble, ok(node()))
+    def test_until_it_works(self, problem):
+        cluster, script = cluster_of(problem, problem, ok(node()))
         assert cluster.get(NODE, "n1") == node()
         assert len(script.requests) == 3
 
@@ -407,10 +407,10 @@ class TestLostAnswers:
             cluster.create(NODE, {"metadata": {"name": "n1", "labels": {"owner": "us"}}}, dry_run=False)
         assert caught.value.maybe_applied
 
-    @pytest.mark.parametrize("trouble", [None, REFUSED, failure(429)], ids=str)
-    def test_create_does_not_adopt_what_it_cannot_have_made(self, trouble):
+    @pytest.mark.parametrize("problem", [None, REFUSED, failure(429)], ids=str)
+    def test_create_does_not_adopt_what_it_cannot_have_made(self, problem):
         answers = [self.EXISTS, ok(node())]
-        cluster, _ = cluster_of(*([trouble, *answers] if trouble else answers))
+        cluster, _ = cluster_of(*([problem, *answers] if problem else answers))
         with pytest.raises(
             AlreadyExists, match="Could not create Node n1: there is one of that name already"
         ) as caught:

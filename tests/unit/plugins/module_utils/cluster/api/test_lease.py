@@ -11,12 +11,11 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import (
     WRITE_TIMEOUT_SECONDS,
     Cluster,
     ClusterError,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import NoAnswer, Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import (
     DURATION_SECONDS,
     RENEW_SECONDS,
@@ -24,6 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lea
     LeaseLost,
     RunLease,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import NoAnswer, Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import NODE
 

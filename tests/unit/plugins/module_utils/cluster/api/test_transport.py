@@ -18,9 +18,9 @@ import pytest
 
 pytest.importorskip("kubernetes")
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import _transport
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import Cluster, Unreachable
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._transport import (
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import transport
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster, Unreachable
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import (
     CannotConnect,
     NoAnswer,
     Request,
@@ -152,8 +152,8 @@ def test_a_newer_kubernetes_core_without_its_private_parts_still_works(monkeypat
         handler.end_headers()
         handler.wfile.write(json.dumps({"kind": "APIGroupList", "groups": [], "resources": []}).encode())
 
-    newer = types.SimpleNamespace(get_api_client=_transport.kubernetes_core.get_api_client)
-    monkeypatch.setattr(_transport, "kubernetes_core", newer)
+    newer = types.SimpleNamespace(get_api_client=transport.kubernetes_core.get_api_client)
+    monkeypatch.setattr(transport, "kubernetes_core", newer)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # its discovery cache
     with Server(discovery).running() as server:
         connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/mine"))
@@ -248,7 +248,7 @@ def test_a_broken_kubeconfig_is_not_quoted(tmp_path, content):
 def test_what_is_missing_is_named(monkeypatch, without, named):
     """The module must still know the options, else it would only complain about them."""
     monkeypatch.setitem(sys.modules, without, None)
-    crippled = importlib.util.module_from_spec(importlib.util.find_spec(_transport.__name__))
+    crippled = importlib.util.module_from_spec(importlib.util.find_spec(transport.__name__))
     monkeypatch.setitem(sys.modules, crippled.__name__, crippled)
     crippled.__spec__.loader.exec_module(crippled)
     assert crippled.AUTH_ARGUMENTS["api_key"]["no_log"]
@@ -257,6 +257,6 @@ def test_what_is_missing_is_named(monkeypatch, without, named):
 
 
 def test_the_client_says_so_too(monkeypatch):
-    monkeypatch.setattr(_transport, "_MISSING", "the Python package kubernetes")
+    monkeypatch.setattr(transport, "_MISSING", "the Python package kubernetes")
     with pytest.raises(Unreachable, match="without the Python package kubernetes"):
         Cluster.connect({})

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batches import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
@@ -40,7 +40,7 @@ def make_world(*nodes, of_kubevirt=None, sets=None, pods=None):
 
 def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
     found = live.take_snapshot(world.client(), nodes=only or None)
-    made = plan.make(found, pools, Options(**options))
+    made = plan.make_plan(found, pools, Options(**options))
     outcomes = batches.carry_out(world.client(), made, made.moves, replace(OPTIONS, prepull=prepull), world.clock())
     assert world.doubled == []
     return {outcome.move.node: outcome.result for outcome in outcomes}

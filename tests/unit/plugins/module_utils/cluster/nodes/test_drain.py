@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches, drain
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batches import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
@@ -262,7 +262,7 @@ class TestBatch:
         for obj in vm("a", "n1", **(vm_fields or {})):
             world.put(obj)
         Kubevirt(world)
-        made = plan.make(live.take_snapshot(world.client()), [self.POOL], Options(drain=vms))
+        made = plan.make_plan(live.take_snapshot(world.client()), [self.POOL], Options(drain=vms))
         options = BatchOptions(handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms)
         try:
             found = batches.carry_out(world.client(), made, made.moves, options, world.clock())
@@ -293,7 +293,7 @@ class TestBatch:
 
 def test_the_digest_covers_what_becomes_of_vms():
     def digest(vms):
-        return plan.make(
+        return plan.make_plan(
             builders.snapshot_of([builders.node("n1"), builders.node("n2")]), [], Options(drain=vms)
         ).digest
 
@@ -304,5 +304,5 @@ def test_the_digest_covers_what_becomes_of_vms():
 def test_where_vms_are_migrated_nodes_move_one_at_a_time(vms, batches):
     nodes = [*(builders.node(name, labels={"hw": "gpu"}) for name in NODES[:3]), builders.node("stays")]
     snapshot = builders.snapshot_of(nodes, [builders.pool("gpu")])
-    made = plan.make(snapshot, [builders.pool("gpu")], Options(max_unavailable="100%", drain=vms))
+    made = plan.make_plan(snapshot, [builders.pool("gpu")], Options(max_unavailable="100%", drain=vms))
     assert (len(made.moves), len(made.batches)) == (3, batches)

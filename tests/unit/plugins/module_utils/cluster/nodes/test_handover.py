@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch, Outcome, Target
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import (
+    Batch,
+    HandoverOutcome,
+    Target,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
@@ -526,12 +530,12 @@ class TestOutcome:
     MOVE = Move("n1", "primary", "gpu", "move")
 
     def test_for_people(self):
-        assert str(Outcome(self.MOVE, "done", gap=31.44)) == "Node n1: primary -> gpu, 31.4 s without a handler"
-        assert str(Outcome(self.MOVE, "done")) == "Node n1: primary -> gpu"
-        assert str(Outcome(self.MOVE, "stuck", "no kubelet")) == "Node n1: primary -> gpu: stuck: no kubelet"
+        assert str(HandoverOutcome(self.MOVE, "done", gap=31.44)) == "Node n1: primary -> gpu, 31.4 s without a handler"
+        assert str(HandoverOutcome(self.MOVE, "done")) == "Node n1: primary -> gpu"
+        assert str(HandoverOutcome(self.MOVE, "stuck", "no kubelet")) == "Node n1: primary -> gpu: stuck: no kubelet"
 
     def test_for_programs(self):
-        assert Outcome(self.MOVE, "returned", "late", 3.14159).to_dict() == {
+        assert HandoverOutcome(self.MOVE, "returned", "late", 3.14159).to_dict() == {
             "node": "n1",
             "from": "primary",
             "to": "gpu",

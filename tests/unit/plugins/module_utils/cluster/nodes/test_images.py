@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
 
@@ -49,12 +49,12 @@ class Kubelets(ApiServer):
 
     def pull(self, *nodes, timeout=60.0, daemonset=GPU):
         clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
-        pulls = [images.Pull(Node.of(node), daemonset) for node in nodes]
+        pulls = [images.Pull(Node.from_object(node), daemonset) for node in nodes]
         return images.pull(self.client(), builders.NAMESPACE, pulls, timeout, clock)
 
     def start(self, *nodes, secrets=(), timeout=60.0):
         clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
-        starts = [images.Start(Node.of(node), builders.GPU_LAUNCHER_IMAGE, secrets) for node in nodes]
+        starts = [images.Start(Node.from_object(node), builders.GPU_LAUNCHER_IMAGE, secrets) for node in nodes]
         return images.start(self.client(), builders.NAMESPACE, starts, timeout, clock)
 
     @property

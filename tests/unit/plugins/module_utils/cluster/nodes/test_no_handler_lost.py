@@ -52,7 +52,7 @@ def spoil(world, name, how):
 
 
 def planned(world, pools, options=None):
-    return plan.make(live.take_snapshot(world.client()), pools, options or Options())
+    return plan.make_plan(live.take_snapshot(world.client()), pools, options or Options())
 
 
 def run(world, made):
@@ -99,14 +99,16 @@ class TestBeforeThePlan:
 
     def test_the_exclusion_is_refused(self):
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]
-        made = plan.make(builders.fresh_snapshot(nodes), [TOLERANT], Options())
+        made = plan.make_plan(builders.fresh_snapshot(nodes), [TOLERANT], Options())
         text = builders.message(made.errors, "exclusion_would_end_handlers")
         assert "1 node(s) would get none again because taint special=yes:NoSchedule is not tolerated: n1." in text
 
     def test_the_exclusion_is_not_refused_for_a_node_without_a_handler(self):
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]
         fresh = builders.fresh_snapshot(nodes, pods=builders.handlers_of(nodes[1:], [builders.primary(excluded=False)]))
-        assert "exclusion_would_end_handlers" not in builders.codes(plan.make(fresh, [TOLERANT], Options()).findings)
+        assert "exclusion_would_end_handlers" not in builders.codes(
+            plan.make_plan(fresh, [TOLERANT], Options()).findings
+        )
 
 
 class TestAfterThePlan:

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -34,8 +34,8 @@ def test_yaml_and_json_files_make_one_snapshot(tmp_path):
     (tmp_path / "c.yml").write_text(yaml.safe_dump(OBJECTS[3]))
     (tmp_path / "notes.txt").write_text("{ no yaml")
     assumed = {
-        "admission": snapshot.Admission.of_dump([], builders.NAMESPACE),
-        "monitoring": snapshot.Monitoring.of_dump([]),
+        "admission": snapshot.Admission.from_dump([], builders.NAMESPACE),
+        "monitoring": snapshot.Monitoring.from_dump([]),
     }
     assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]], **assumed)
 
@@ -49,9 +49,9 @@ def test_a_json_file_may_hold_yaml(tmp_path):
 def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(OBJECTS))
     pools = [builders.pool("gpu", selector={"deviceNames": ["example.com/gpu"]})]
-    offline = plan.make(dump.read(str(tmp_path)), pools, Options())
+    offline = plan.make_plan(dump.read(str(tmp_path)), pools, Options())
     served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], version="v1.36.3")
-    online = plan.make(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
+    online = plan.make_plan(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
     assert (offline.digest, offline.changes()) == (online.digest, online.changes())
 
 

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
 
@@ -166,8 +166,8 @@ class TestKubeVirt:
             live.find_kubevirt(server.client(), "kv", None)
 
 
-def test_native_fields_without_the_crd():
-    assert live.native_pool_fields(ApiServer().client()) == []
+def test_operator_fields_without_the_crd():
+    assert live.operator_pool_fields(ApiServer().client()) == []
 
 
 def test_nodes_without_a_handler_are_counted_whatever_the_number_and_the_length_of_the_pools_names():

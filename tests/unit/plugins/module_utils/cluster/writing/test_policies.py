@@ -8,7 +8,7 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -22,7 +22,7 @@ TIMEOUT = 20
 
 def table(image):
     selector = {"vmLabels": {"matchLabels": {"class": "gpu"}}}
-    return Table.of([builders.pool("gpu", virtLauncherImage=image, selector=selector)])
+    return Table.for_pools([builders.pool("gpu", virtLauncherImage=image, selector=selector)])
 
 
 OLD, NEW = table("old"), table("new")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion

@@ -8,11 +8,11 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api._client import ClusterError, Conflict
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError, Conflict
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
@@ -29,8 +29,10 @@ def no_sleep(seconds):
 class TestOwner:
     def write(self, obj, owner, former, server=None):
         server = server or ApiServer(obj)
-        found = Node.of(writes.write_owner(server.client(sleep=no_sleep), obj, Node.of(obj).owner, owner, former))
-        live = Node.of(server.find(kinds.NODE, "n1"))
+        found = Node.from_object(
+            writes.write_owner(server.client(sleep=no_sleep), obj, Node.from_object(obj).owner, owner, former)
+        )
+        live = Node.from_object(server.find(kinds.NODE, "n1"))
         assert (found.owner, found.former_owner) == (live.owner, live.former_owner) == (owner, former)
         return server
 
@@ -139,7 +141,7 @@ class TestOwner:
 
 
 def change_of(snapshot):
-    (change,) = plan.make(snapshot, [GPU], Options()).daemonsets
+    (change,) = plan.make_plan(snapshot, [GPU], Options()).daemonsets
     return change
 
 

@@ -54,18 +54,18 @@ def rules(obj):
 
 
 def test_rules_are_the_tables_in_its_order():
-    table = Table.of([pool("z"), pool("a", selector={"deviceNames": ["vendor.example/b"]})])
+    table = Table.for_pools([pool("z"), pool("a", selector={"deviceNames": ["vendor.example/b"]})])
     made = rules(aie_config.derive(table, config_map()))
     assert made == [
         {"name": "z", "image": f"{builders.LAUNCHER_IMAGE}-z", "selector": {"deviceNames": DEVICES}},
         {"name": "a", "image": f"{builders.LAUNCHER_IMAGE}-a", "selector": {"deviceNames": ["vendor.example/b"]}},
     ]
-    assert not list(aie_config.check(Table.of([]))), "a table without pools has nothing to say"
+    assert not list(aie_config.check(Table.for_pools([]))), "a table without pools has nothing to say"
 
 
 def test_pools_that_are_not_active_get_no_rule():
     pools = [pool("gpu"), pool("rt")]
-    made = aie_config.derive(Table.of(pools, {"rt": "registry.example/virt-launcher:v1.9.0-old"}), config_map())
+    made = aie_config.derive(Table.for_pools(pools, {"rt": "registry.example/virt-launcher:v1.9.0-old"}), config_map())
     assert [(rule["name"], rule["image"]) for rule in rules(made)] == [
         ("rt", "registry.example/virt-launcher:v1.9.0-old")
     ]
@@ -75,7 +75,7 @@ def test_the_rest_of_the_config_map_stays_as_it_is():
     live = config_map(annotations={"theirs": "1"})
     live["data"]["other"] = "kept"
     before = copy.deepcopy(live)
-    made = aie_config.derive(Table.of([pool()]), live)
+    made = aie_config.derive(Table.for_pools([pool()]), live)
     assert live == before
     assert made["metadata"]["labels"] == live["metadata"]["labels"]
     assert made["metadata"]["annotations"].keys() == {"theirs", names.POLICY_ANNOTATION, names.MAPPING_ANNOTATION}
@@ -85,18 +85,20 @@ def test_the_rest_of_the_config_map_stays_as_it_is():
     assert after["metadata"].pop("resourceVersion", None) is None, "a plan would depend on it"
     del before["metadata"]["resourceVersion"]
     assert {**after, "data": None} == {**before, "data": None}
-    assert "annotations" not in aie_config.released(aie_config.derive(Table.of([pool()]), config_map()))["metadata"]
+    assert (
+        "annotations" not in aie_config.released(aie_config.derive(Table.for_pools([pool()]), config_map()))["metadata"]
+    )
 
 
 def test_the_annotation_tells_the_table():
-    table = Table.of([pool("gpu"), pool("rt", unmatched="keep_off")])
+    table = Table.for_pools([pool("gpu"), pool("rt", unmatched="keep_off")])
     made = aie_config.derive(table, config_map())
     assert mapping.restore(made["metadata"]["annotations"][names.MAPPING_ANNOTATION]) == table
 
 
 def test_the_digest_follows_the_rules():
     def digest(*pools):
-        made = aie_config.derive(Table.of(pools), config_map())
+        made = aie_config.derive(Table.for_pools(pools), config_map())
         return made["metadata"]["annotations"][names.POLICY_ANNOTATION]
 
     assert digest(pool("a"), pool("b")) == digest(pool("a"), pool("b"))
@@ -105,13 +107,13 @@ def test_the_digest_follows_the_rules():
 
 def test_a_table_too_long_for_an_annotation_is_left_out(monkeypatch):
     monkeypatch.setattr(Table, "to_text", lambda self: "")
-    made = aie_config.derive(Table.of([pool()]), config_map())
+    made = aie_config.derive(Table.for_pools([pool()]), config_map())
     assert made["metadata"]["annotations"].keys() == {names.POLICY_ANNOTATION}
 
 
 def test_the_dialect_reads_the_rules_but_for_the_nodes_that_a_rule_does_not_own():
     given = [pool("gpu"), pool("rt", selector={"deviceNames": ["vendor.example/rt"]})]
-    made = aie_config.derive(Table.of(given), config_map())
+    made = aie_config.derive(Table.for_pools(given), config_map())
     with pytest.raises(InputErrors) as caught:
         read_manifest([made], json.loads)
     assert len(caught.value.messages) == len(given)
@@ -125,14 +127,14 @@ def test_the_dialect_reads_the_rules_but_for_the_nodes_that_a_rule_does_not_own(
 
 
 def test_devices_alone_are_accepted_with_what_to_know():
-    found = list(aie_config.check(Table.of([pool(tolerations=[TAINT]), pool("rt")])))
+    found = list(aie_config.check(Table.for_pools([pool(tolerations=[TAINT]), pool("rt")])))
     assert builders.codes(found, "error") == []
     assert builders.codes(found) == ["aie_no_tolerations", "aie_compute_only"]
     assert "the VMs of gpu need them" in builders.message(found, "aie_no_tolerations")
     assert "VMs of gpu, rt" in builders.message(found, "aie_compute_only")
-    assert builders.codes(aie_config.check(Table.of([pool()]))) == ["aie_compute_only"]
+    assert builders.codes(aie_config.check(Table.for_pools([pool()]))) == ["aie_compute_only"]
     secret = pool(virtLauncherPullSecrets=[{"name": "launchers"}])
-    assert builders.codes(aie_config.check(Table.of([secret]))) == ["aie_no_pull_secrets", "aie_compute_only"]
+    assert builders.codes(aie_config.check(Table.for_pools([secret]))) == ["aie_no_pull_secrets", "aie_compute_only"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_devices_alone_are_accepted_with_what_to_know():
     ],
 )
 def test_what_a_rule_cannot_say_is_refused_even_beside_devices(selector, field):
-    table = Table.of([pool("plain"), pool("gpu", selector={"deviceNames": DEVICES, **selector})])
+    table = Table.for_pools([pool("plain"), pool("gpu", selector={"deviceNames": DEVICES, **selector})])
     found = list(aie_config.check(table))
     assert builders.codes(found, "error") == ["aie_cannot_express"]
     message = builders.message(found, "aie_cannot_express")
@@ -156,12 +158,12 @@ def test_what_a_rule_cannot_say_is_refused_even_beside_devices(selector, field):
 
 
 def test_a_pool_without_a_launcher_image_needs_a_rule_without_an_image():
-    found = list(aie_config.check(Table.of([pool(image=False)])))
+    found = list(aie_config.check(Table.for_pools([pool(image=False)])))
     assert "give virtLauncherImage," in builders.message(found, "aie_cannot_express")
 
 
 def test_unmatched_vms_cannot_be_kept_off():
-    table = Table.of([pool("a"), pool("b", unmatched="keep_off"), pool("c", unmatched="keep_off")])
+    table = Table.for_pools([pool("a"), pool("b", unmatched="keep_off"), pool("c", unmatched="keep_off")])
     found = list(aie_config.check(table))
     assert builders.codes(found, "error") == ["aie_cannot_keep_off"]
     assert "nodes of b, c;" in builders.message(found, "aie_cannot_keep_off")
@@ -183,7 +185,7 @@ def test_rules_of_others_are_refused_and_ours_known_again():
     assert found is not None
     assert found.severity == "error"
     assert found.message.startswith("ConfigMap kubevirt/kubevirt-aie-launcher-config holds rules")
-    ours = aie_config.derive(Table.of([pool()]), config_map())
+    ours = aie_config.derive(Table.for_pools([pool()]), config_map())
     assert aie_config.is_ours(ours)
     assert aie_config.foreign(ours) is None
     assert aie_config.foreign(aie_config.released(ours)) is None

@@ -34,7 +34,7 @@ def cluster(objects=(), pools=(GPU,), **fields):
 
 
 def made(objects=(), options=GUARDED, pools=(GPU,), **fields):
-    return plan.make(cluster(objects, pools, **fields), pools, options)
+    return plan.make_plan(cluster(objects, pools, **fields), pools, options)
 
 
 class TestPlan:
@@ -76,8 +76,8 @@ class TestPlan:
 
     def test_goes_with_the_last_pool(self):
         found = cluster(live(), [GPU, BIG])
-        assert plan.make(found, (), Options(remove_pools=("gpu",))).guard_changes == ()
-        assert len(plan.make(found, (), Options(remove_pools="all")).guard_changes) == len(LINES)
+        assert plan.make_plan(found, (), Options(remove_pools=("gpu",))).guard_changes == ()
+        assert len(plan.make_plan(found, (), Options(remove_pools="all")).guard_changes) == len(LINES)
 
     @pytest.mark.parametrize("objects", [[], live()])
     def test_is_in_force_as_soon_as_it_is_written_and_as_long_as_it_is_there(self, objects):
@@ -98,7 +98,7 @@ class TestExclusionDropped:
         return cluster(live(), of_kubevirt=degraded)
 
     def test_a_run_does_not_wait_for_kubevirt_to_drop_it(self):
-        found = plan.make(self.cluster(), [GPU], GUARDED)
+        found = plan.make_plan(self.cluster(), [GPU], GUARDED)
         assert (found.exclusion.changed, found.settling) == (True, False)
         assert found.errors == ()
 

@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
-TABLE = Table.of(
+TABLE = Table.for_pools(
     [builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector={"deviceNames": ["nvidia.com/A100"]})]
 )
 

@@ -18,7 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_backends import choose
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import ABSENT
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Admission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -27,10 +27,10 @@ POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
 KYVERNO, CONFIG_MAP = "MutatingPolicy", "ConfigMap"
 
 GPU = {"virtLauncherImage": builders.GPU_LAUNCHER_IMAGE, "selector": {"deviceNames": ["nvidia.com/A100"]}}
-TABLE = Table.of([builders.pool("gpu", **GPU)])
-OTHER = Table.of([builders.pool("gpu", **GPU), builders.pool("rt", unmatched="keep_off")])
-DEVICES_ONLY = Table.of([builders.pool("gpu", unmatched="allow", **GPU)])
-NOTHING = Table.of([builders.pool("handlers-only")])
+TABLE = Table.for_pools([builders.pool("gpu", **GPU)])
+OTHER = Table.for_pools([builders.pool("gpu", **GPU), builders.pool("rt", unmatched="keep_off")])
+DEVICES_ONLY = Table.for_pools([builders.pool("gpu", unmatched="allow", **GPU)])
+NOTHING = Table.for_pools([builders.pool("handlers-only")])
 
 
 def config_map(text=""):
@@ -152,7 +152,7 @@ def test_none_is_taken_at_its_word_with_what_it_means():
     message = builders.message(choice.findings, "launcher_backend_none")
     assert "VMs of gpu start with KubeVirt's own launcher image on any node" in message
     assert "nothing keeps other VMs off the nodes of gpu, rt" in message
-    keeping = Table.of([builders.pool("rt", unmatched="keep_off")])
+    keeping = Table.for_pools([builders.pool("rt", unmatched="keep_off")])
     message = builders.message(choose("none", admission(), keeping).findings, "launcher_backend_none")
     assert "so nothing keeps other VMs off the nodes of rt;" in message
 

@@ -26,7 +26,7 @@ def pool(name="gpu", selector=LABELLED, **fields):
 
 
 def many(count):
-    return Table.of(
+    return Table.for_pools(
         pool(f"pool-{n}", {"deviceNames": [f"vendor.example/d{n}-{i}" for i in range(9)]}) for n in range(count)
     )
 
@@ -37,13 +37,13 @@ def variables(table):
 
 def condition(**fields):
     """The condition of the only rule of a table."""
-    (hit,) = (text for name, text in variables(Table.of([pool(**fields)])).items() if name == "hit0")
+    (hit,) = (text for name, text in variables(Table.for_pools([pool(**fields)])).items() if name == "hit0")
     return hit.removeprefix("[").removesuffix("].indexOf(true)")
 
 
 class TestDerive:
     def test_a_policy_and_its_binding(self):
-        table = Table.of([pool()])
+        table = Table.for_pools([pool()])
         (kind, policy), (binding_kind, binding) = launcher_policy.derive(table, NAMESPACE, V1)
         assert (kind, binding_kind) == (V1, kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0])
         assert binding["spec"] == {"policyName": policy["metadata"]["name"]} == {"policyName": names.POLICY}
@@ -55,13 +55,13 @@ class TestDerive:
 
     @pytest.mark.parametrize("kind", kinds.MUTATING_ADMISSION_POLICIES, ids=lambda kind: kind.api_version)
     def test_in_the_version_that_is_served(self, kind):
-        found = launcher_policy.derive(Table.of([pool()]), NAMESPACE, kind)
+        found = launcher_policy.derive(Table.for_pools([pool()]), NAMESPACE, kind)
         assert {obj["apiVersion"] for _kind, obj in found} == {kind.api_version}
 
     def test_acts_for_virt_controller_and_its_own_probes_only(self):
         found = {}
         for name in (names.POLICY, names.CANDIDATE_POLICY):
-            ((_kind, policy), _binding) = launcher_policy.derive(Table.of([pool()]), "elsewhere", V1, name)
+            ((_kind, policy), _binding) = launcher_policy.derive(Table.for_pools([pool()]), "elsewhere", V1, name)
             (only,) = policy["spec"]["matchConditions"]
             found[name] = only["expression"]
             assert f'[?"{names.PROBE_LABEL}"].orValue("") == "{name}"' in found[name]
@@ -70,16 +70,16 @@ class TestDerive:
         assert "username" not in found[names.CANDIDATE_POLICY]
 
     def test_fails_rather_than_do_half_of_it(self):
-        spec = launcher_policy.spec(Table.of([pool()]), NAMESPACE)
+        spec = launcher_policy.spec(Table.for_pools([pool()]), NAMESPACE)
         assert (spec["failurePolicy"], spec["reinvocationPolicy"], len(spec["mutations"])) == ("Fail", "IfNeeded", 1)
 
     def test_the_stock_image_is_nowhere(self):
-        assert builders.LAUNCHER_IMAGE + '"' not in str(launcher_policy.spec(Table.of([pool()]), NAMESPACE))
+        assert builders.LAUNCHER_IMAGE + '"' not in str(launcher_policy.spec(Table.for_pools([pool()]), NAMESPACE))
 
 
 class TestDigest:
     def test_is_that_of_the_candidate_as_well(self):
-        table = Table.of([pool()])
+        table = Table.for_pools([pool()])
         digest = launcher_policy.digest_of(table, NAMESPACE)
         assert re.fullmatch(r"[0-9a-f]{12}", digest)
         for name in (names.POLICY, names.CANDIDATE_POLICY):
@@ -97,20 +97,23 @@ class TestDigest:
         ids=lambda fields: next(iter(fields)),
     )
     def test_tells_what_launcher_pods_see(self, changed):
-        one, other = Table.of([pool()]), Table.of([pool(**changed)])
+        one, other = Table.for_pools([pool()]), Table.for_pools([pool(**changed)])
         assert launcher_policy.digest_of(one, NAMESPACE) != launcher_policy.digest_of(other, NAMESPACE)
 
     def test_tells_the_order_and_the_namespace(self):
         first, second = pool("a"), pool("b")
         found = {
-            launcher_policy.digest_of(Table.of(pools), namespace)
+            launcher_policy.digest_of(Table.for_pools(pools), namespace)
             for pools in ([first, second], [second, first])
             for namespace in ("kubevirt", "openshift-cnv")
         }
         assert len(found) == 4
 
     def test_does_not_tell_handlers(self):
-        one, other = Table.of([pool()]), Table.of([pool(virtHandlerImage="other", resources={"limits": {"cpu": "1"}})])
+        one, other = (
+            Table.for_pools([pool()]),
+            Table.for_pools([pool(virtHandlerImage="other", resources={"limits": {"cpu": "1"}})]),
+        )
         assert launcher_policy.digest_of(one, NAMESPACE) == launcher_policy.digest_of(other, NAMESPACE)
 
 
@@ -149,7 +152,7 @@ class TestCondition:
 
 class TestVariables:
     def test_are_defined_once_and_before_they_are_used(self):
-        for table in (Table.of([pool(), pool("b", unmatched="allow")]), many(150), Table((), ("kept-off",))):
+        for table in (Table.for_pools([pool(), pool("b", unmatched="allow")]), many(150), Table((), ("kept-off",))):
             known = set()
             for name, expression in variables(table).items():
                 assert set(re.findall(r"variables\.([a-zA-Z]+[0-9]*)", expression)) <= known, name

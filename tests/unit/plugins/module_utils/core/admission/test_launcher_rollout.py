@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Admission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
@@ -35,7 +35,7 @@ def planned(nodes, pools=(GPU,), existing=None, admission=SERVED, of_kubevirt=No
         of_kubevirt=of_kubevirt,
         admission=admission,
     )
-    return plan.make(found, pools, Options(**options))
+    return plan.make_plan(found, pools, Options(**options))
 
 
 def live(made, stage=-1):
@@ -181,7 +181,7 @@ def test_the_cluster_records_its_pools():
     first = planned(nodes, (RT, GPU))
     found = builders.snapshot_of(nodes, (GPU, RT), admission=live(first))
     assert goals.recorded(found) == (RT, GPU)
-    made = plan.make(found, goals.recorded(found), goals.recorded_options(found, Options()))
+    made = plan.make_plan(found, goals.recorded(found), goals.recorded_options(found, Options()))
     assert made.launcher_steps == ()
 
 

@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
 
 def policy(objects=None, pool=None):
-    return Policy.of(vms.plan_of(pool, objects=objects).launcher_rollout)
+    return Policy.from_rollout(vms.plan_of(pool, objects=objects).launcher_rollout)
 
 
 def only(found):
@@ -102,7 +102,7 @@ def test_failing():
 
 
 def test_without_a_plan_for_launcher_pods():
-    found = Policy.of(None)
+    found = Policy.from_rollout(None)
     assert (found.backend, found.state, list(found.findings())) == ("none", "not_needed", [])
     assert list(leftovers(None)) == []
 

@@ -9,7 +9,7 @@ import copy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot as snapshots
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot as snapshots
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
@@ -35,7 +35,7 @@ def cluster(objects=None, pools=(GPU,), **fields):
 
 
 def made(objects=None, pools=(GPU,), options=ASSIGNING, **fields):
-    return plan.make(cluster(objects, **fields), pools, options)
+    return plan.make_plan(cluster(objects, **fields), pools, options)
 
 
 class TestPlan:
@@ -84,12 +84,12 @@ class TestPlan:
 
     def test_of_a_removal_keeps_the_pools_that_stay(self):
         found = cluster(live(GPU, BIG), [GPU, BIG])
-        part = plan.make(found, (), Options(remove_pools=("gpu",)))
+        part = plan.make_plan(found, (), Options(remove_pools=("gpu",)))
         assert [pool.name for pool in part.node_policy.pools] == ["big"]
         assert len(part.node_policy.to_write) == 1
-        everything = plan.make(found, (), Options(remove_pools="all"))
+        everything = plan.make_plan(found, (), Options(remove_pools="all"))
         assert len(everything.node_policy.to_delete) == 2
-        assert plan.make(cluster(), (), Options(remove_pools="all")).node_policy_changes == ()
+        assert plan.make_plan(cluster(), (), Options(remove_pools="all")).node_policy_changes == ()
 
 
 class TestExamine:

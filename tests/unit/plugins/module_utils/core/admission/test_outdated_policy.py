@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders
 
@@ -25,7 +25,7 @@ def pool(name="gpu", image=GPU):
 
 
 def table(*pools):
-    return Table.of(pools or [pool()])
+    return Table.for_pools(pools or [pool()])
 
 
 def updating(*methods, **others):
@@ -113,7 +113,7 @@ class TestDerive:
 
     @pytest.mark.parametrize("pools", [[], [pool(image=None)], [pool(image=STOCK)]], ids=["none", "no image", "stock"])
     def test_nothing_without_images_of_pools(self, pools):
-        assert outdated_policy.derive(Table.of(pools), STOCK, "kubevirt", POLICY) == []
+        assert outdated_policy.derive(Table.for_pools(pools), STOCK, "kubevirt", POLICY) == []
 
     def test_the_digest_tells_images_and_stock_image(self):
         def digest(of, stock=STOCK):
@@ -179,7 +179,7 @@ class TestAfterUpgrade:
 
 def test_the_image_of_canaries_is_one_of_the_pools():
     """Otherwise KubeVirt would migrate them for ever, to the image that they already have."""
-    of = Table.of([pool()], canaries={"gpu": "registry.example/new"})
+    of = Table.for_pools([pool()], canaries={"gpu": "registry.example/new"})
     spec = outdated_policy.derive(of, STOCK, "kubevirt", POLICY)[0][1]["spec"]
     (images,) = (each["expression"] for each in spec["variables"] if each["name"] == "images0")
     assert images == cel.literal(sorted([GPU, "registry.example/new"]))

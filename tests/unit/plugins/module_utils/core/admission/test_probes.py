@@ -26,11 +26,11 @@ GPU = builders.pool(
     tolerations=[{"key": "gpu", "operator": "Exists"}],
     virtLauncherPullSecrets=[{"name": "launchers"}],
 )
-TABLE = Table.of([GPU])
+TABLE = Table.for_pools([GPU])
 
 
 def made(*pools):
-    return {probe.name: probe for probe in probes.probes(Table.of(pools), SITE)}
+    return {probe.name: probe for probe in probes.probes(Table.for_pools(pools), SITE)}
 
 
 def pool_of(probe):
@@ -48,7 +48,7 @@ class TestProbes:
         }
 
     def test_ask_as_canaries_where_a_new_image_is_for_those(self):
-        table = Table.of([GPU], canaries={"gpu": "registry.example/new"})
+        table = Table.for_pools([GPU], canaries={"gpu": "registry.example/new"})
         found = {probe.name: probe for probe in probes.probes(table, SITE)}
         images = {
             name: next(c["image"] for c in probe.expected["spec"]["containers"] if c["name"] == names.COMPUTE)
@@ -99,7 +99,7 @@ class TestProbes:
 
     def test_cannot_be_taken_for_another_policys(self):
         stolen = {"vmLabels": {"matchLabels": {names.KUBEVIRT_LABEL: "other", names.PROBE_LABEL: "other"}}}
-        for probe in probes.probes(Table.of([builders.pool("gpu", selector=stolen)]), SITE, "mine"):
+        for probe in probes.probes(Table.for_pools([builders.pool("gpu", selector=stolen)]), SITE, "mine"):
             labels = probe.pod["metadata"]["labels"]
             assert (labels[names.KUBEVIRT_LABEL], labels[names.PROBE_LABEL]) == (names.LAUNCHER, "mine")
 

@@ -49,7 +49,7 @@ def needed(role):
             permissions.CANARY_VM,
             permissions.LEFTOVERS,
             permissions.WORKLOAD_UPDATE,
-            permissions.for_native_run(hco=True, objects=True),
+            permissions.for_operator_run(hco=True, objects=True),
             *permissions.WRITER_OF_BACKEND.values(),
         )
     return sorted(rights)

@@ -8,14 +8,14 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, outlook
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, explanation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
 
-NODES = [Node.of(vms.node(name, "gpu")) for name in ("gpu-0", "gpu-1")]
+NODES = [Node.from_object(vms.node(name, "gpu")) for name in ("gpu-0", "gpu-1")]
 ON_THEM = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-0", "gpu-1"]}
 OTHER = "vendor.example/other"
 NAMESPACES = {"default": {}, "team-a": {"tier": "gold"}, "team-b": {"tier": "silver"}}
@@ -78,9 +78,9 @@ def test_other_values_are_refused(raw, said):
 
 
 def drafted(*pools, raw=True, pool="gpu", table=None, nodes=NODES, namespace="default"):
-    wanted, table = canary.parse(raw), table or Table.of(pools)
+    wanted, table = canary.parse(raw), table or Table.for_pools(pools)
     vm = wanted.vm(canary.vm_name(pool), namespace)
-    subject = outlook.Subject(namespace, canary.vm_name(pool), vm=vm, namespace_labels=NAMESPACES[namespace])
+    subject = explanation.Subject(namespace, canary.vm_name(pool), vm=vm, namespace_labels=NAMESPACES[namespace])
     return canary.draft(wanted, pool, table, nodes, subject, Defaults())
 
 
@@ -162,7 +162,7 @@ def test_it_gets_something_else_where_an_earlier_pool_would_take_it():
 PLAIN = builders.pool("gpu")
 LEFT_OUT = {
     "taken by another": ([vms.gpu("first"), vms.gpu()], {}, "pool first would take it"),
-    "not active": ([], {"table": Table.of([vms.gpu()], images={})}, "it takes no VMs, or not yet"),
+    "not active": ([], {"table": Table.for_pools([vms.gpu()], images={})}, "it takes no VMs, or not yet"),
     "nothing selects": ([builders.pool("gpu", unmatched="keep_off")], {}, "it takes no VMs, or not yet"),
     "another architecture": ([vms.gpu(selector={"architectures": ["arm64"]})], {}, "its selector would not take it"),
     "for others, and not for it": (
@@ -195,11 +195,11 @@ def test_a_pool_that_lets_any_vm_in_gets_one_as_it_is():
 )
 def test_its_namespace_is_one_that_the_pool_takes(only, home):
     selector = {"deviceNames": [vms.DEVICE], **({"namespaces": only} if only else {})}
-    assert canary.namespace_for(Table.of([vms.gpu(selector=selector)]), "gpu", "default", NAMESPACES) == home
+    assert canary.namespace_for(Table.for_pools([vms.gpu(selector=selector)]), "gpu", "default", NAMESPACES) == home
 
 
 def test_nodes_of_the_primary_have_none():
-    nodes = [*NODES, Node.of(vms.node("rest")), Node.of(vms.node("moving", names.IN_TRANSIT))]
+    nodes = [*NODES, Node.from_object(vms.node("rest")), Node.from_object(vms.node("moving", names.IN_TRANSIT))]
     assert canary.nodes_by_pool(nodes) == {"gpu": NODES}
 
 
@@ -213,7 +213,7 @@ def test_findings_of_a_plan():
 # Whether it has passed
 
 NAME = canary.vm_name("gpu")
-JUDGE = Judge.of(vms.plan_of())
+JUDGE = Judge.for_plan(vms.plan_of())
 VM = kinds.VIRTUAL_MACHINE.object(NAME, "default")
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import Gate, Trouble, baseline_of
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import Gate, GateProblem, baseline_of
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
 
 
-def troubles(count):
+def problems(count):
     return [
-        Trouble("vmi_failed", f"tenant-{n % 50}/virtual-machine-{n} 00000000-0000-{n:012}", "It failed.")
+        GateProblem("vmi_failed", f"tenant-{n % 50}/virtual-machine-{n} 00000000-0000-{n:012}", "It failed.")
         for n in range(count)
     ]
 
@@ -20,20 +20,20 @@ def troubles(count):
 class TestBaseline:
     @pytest.mark.parametrize("count", [0, 3, 20_000])
     def test_is_what_a_later_gate_does_not_mind(self, count):
-        gate = Gate(baseline_of(troubles(count)))
-        new = Trouble("vmi_failed", "tenant/new uid", "It failed.")
-        assert gate.blocking([*troubles(count), new]) == [new]
+        gate = Gate(baseline_of(problems(count)))
+        new = GateProblem("vmi_failed", "tenant/new uid", "It failed.")
+        assert gate.blocking([*problems(count), new]) == [new]
 
     def test_of_few_names_them(self):
-        assert baseline_of([Trouble("not_schedulable", "gpu-1", "")]) == ["not_schedulable gpu-1"]
+        assert baseline_of([GateProblem("not_schedulable", "gpu-1", "")]) == ["not_schedulable gpu-1"]
 
     def test_of_a_hundred_thousand_fits_into_the_history_with_its_wave(self):
         nodes = tuple(f"worker-{n:04}.region.example.com" for n in range(3000))
-        wave = OpenWave("all", nodes, tuple(baseline_of(troubles(100_000))))
+        wave = OpenWave("all", nodes, tuple(baseline_of(problems(100_000))))
         data = History(waves=(OpenWave("before", nodes), wave)).to_data()
         assert sum(map(len, data.values())) < 1_000_000
         assert wave.name in data["openWaves"]
 
     def test_that_somebody_edited_is_no_traceback(self):
-        (new,) = troubles(1)
+        (new,) = problems(1)
         assert Gate(["sha256:?", "sha256:AAA"]).blocking([new]) == [new]

@@ -145,7 +145,7 @@ class TestCluster:
         updating = builders.excluding_kubevirt()
         updating["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
         kind = vms.admission().policy_kind
-        live = outdated_policy.derive(Table.of([vms.gpu()]), vms.STOCK, builders.NAMESPACE, kind)
+        live = outdated_policy.derive(Table.for_pools([vms.gpu()]), vms.STOCK, builders.NAMESPACE, kind)
         found = check(cluster(of_kubevirt=updating, policies=[obj for _kind, obj in live]))
         assert codes(found) == ["upgrade_outdated_policy_stale"]
 

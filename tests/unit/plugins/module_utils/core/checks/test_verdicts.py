@@ -19,8 +19,10 @@ from ansible_collections.virtpools.kubevirt.tests.unit.vms import EARLIER, IMAGE
 
 def judged(pod, vmi=None, *, made=None, policy=None):
     made = made or vms.plan_of()
-    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, policy or Policy.of(made.launcher_rollout))
-    return judge.judge(LauncherPod.of(pod), Vmi.of(vmi) if vmi else None)
+    judge = Judge(
+        made.launcher_rollout.stages[0], STOCK, made.snapshot, policy or Policy.from_rollout(made.launcher_rollout)
+    )
+    return judge.judge(LauncherPod.from_object(pod), Vmi.from_object(vmi) if vmi else None)
 
 
 def verdict(*args, **kwargs):
@@ -179,14 +181,14 @@ def test_a_policy_of_other_pools():
 
 @pytest.mark.parametrize(("state", "remedy"), [("edited", "run site, then restart"), ("failing", "restart")])
 def test_a_policy_that_gives_wrong_images(state, remedy):
-    policy = dataclasses.replace(Policy.of(vms.plan_of().launcher_rollout), state=state)
+    policy = dataclasses.replace(Policy.from_rollout(vms.plan_of().launcher_rollout), state=state)
     found = judged(launcher(image=f"{IMAGE}-evil"), policy=policy)
     assert (found.verdict, found.remedy) == ("wrong_image", remedy)
     assert found.reason.endswith(f"and the launcher policy is {state}")
 
 
 def test_a_back_end_that_leaves_no_trace():
-    webhook = dataclasses.replace(Policy.of(vms.plan_of().launcher_rollout), backend="aie_webhook")
+    webhook = dataclasses.replace(Policy.from_rollout(vms.plan_of().launcher_rollout), backend="aie_webhook")
     inits = place(launcher(pool=None, image=IMAGE, kind="containerDisk"), "guest-console-log", STOCK)
     assert judged(inits, policy=webhook).verdict == "correct"
     found = judged(launcher(pool=None), policy=webhook)
@@ -291,10 +293,10 @@ def test_a_pod_that_waits_for_nodes_of_an_earlier_mapping():
 
 def test_placements_are_explained_up_to_a_limit():
     made = vms.plan_of()
-    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.of(made.launcher_rollout))
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.from_rollout(made.launcher_rollout))
     reasons = {
         judge.judge(
-            LauncherPod.of(launcher(on="", status=vms.unschedulable(), node_selector={"rack": str(number)}))
+            LauncherPod.from_object(launcher(on="", status=vms.unschedulable(), node_selector={"rack": str(number)}))
         ).reason
         for number in range(250)
     }
@@ -303,10 +305,10 @@ def test_placements_are_explained_up_to_a_limit():
 
 
 def test_a_launcher_pod_that_is_refused():
-    trouble = {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": "denied: no such key"}
+    problem = {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": "denied: no such key"}
     made = vms.plan_of()
-    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.of(made.launcher_rollout))
-    found = judge.without_pod(Vmi.of(vms.vmi(on="", phase="Pending", conditions=[trouble])))
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.from_rollout(made.launcher_rollout))
+    found = judge.without_pod(Vmi.from_object(vms.vmi(on="", phase="Pending", conditions=[problem])))
     assert (found.verdict, found.name, found.pool) == ("pending", "vm", "")
     assert found.reason == "KubeVirt cannot make its launcher pod: denied: no such key"
 
@@ -320,8 +322,8 @@ def test_a_copy_of_two_images_is_judged_by_what_the_policy_noted():
         vms.plan_of().snapshot,
         Policy("admission_policy", "live"),
     )
-    noted = LauncherPod.of(launcher(image="mirror.example/virt-launcher:1"))
+    noted = LauncherPod.from_object(launcher(image="mirror.example/virt-launcher:1"))
     assert judge.judge(noted).verdict == "correct"
-    found = judge.judge(LauncherPod.of(launcher(image="mirror.example/virt-launcher:1", pool=None)))
+    found = judge.judge(LauncherPod.from_object(launcher(image="mirror.example/virt-launcher:1", pool=None)))
     assert (found.verdict, found.remedy) == ("unknown_image", "none")
     assert "a copy of reg.example/gpu/virt-launcher:1 or of another launcher image" in found.reason

@@ -26,7 +26,7 @@ def verified(pods=(), vmis=(), *, made=None, **options):
     for found in vmis:
         verifier.add_vmi(found)
     for pod in pods:
-        verifier.add_pod(LauncherPod.of(pod))
+        verifier.add_pod(LauncherPod.from_object(pod))
     return verifier.report()
 
 
@@ -325,7 +325,7 @@ def test_pods_on_dead_nodes_are_excused():
 
 def test_a_pool_without_its_daemonset():
     pool = vms.gpu()
-    made = vms.plan.make(
+    made = vms.plan.make_plan(
         builders.snapshot_of([vms.node("rest")], admission=vms.admission(*vms.policy())), [pool], Options()
     )
     found = verified(made=made)
@@ -336,11 +336,11 @@ def test_a_pool_without_its_daemonset():
 def test_a_daemonset_whose_pool_is_gone_from_the_list():
     pools = [vms.gpu(), builders.pool("former")]
     snapshot = builders.snapshot_of(vms.nodes(), pools, admission=vms.admission(*vms.policy()))
-    made = vms.plan.make(snapshot, pools[:1], Options(prune=True))
+    made = vms.plan.make_plan(snapshot, pools[:1], Options(prune=True))
     found = verified(made=made)
     assert found.problems == {"daemonset_left": 1}
     assert "virt-handler-former" in message(found, "daemonset_left")
-    assert problems(made=vms.plan.make(snapshot, pools[:1], Options())).get("daemonset_left") is None
+    assert problems(made=vms.plan.make_plan(snapshot, pools[:1], Options())).get("daemonset_left") is None
 
 
 @pytest.mark.parametrize("allow_skew", [False, True])

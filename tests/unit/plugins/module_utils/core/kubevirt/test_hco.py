@@ -45,7 +45,7 @@ class TestWhoOwnsKubeVirt:
     @pytest.mark.parametrize("metadata", [{"labels": LABELS}, {"ownerReferences": OWNERS}])
     def test_hco_does_by_label_or_by_reference(self, metadata):
         owner = hyperconverged()
-        assert hco.hco_of(kubevirt(**metadata), [owner]) is owner
+        assert hyperconverged.hco_of(kubevirt(**metadata), [owner]) is owner
 
     @pytest.mark.parametrize(
         "metadata",
@@ -57,11 +57,11 @@ class TestWhoOwnsKubeVirt:
         ],
     )
     def test_nobody_does_without_them(self, metadata):
-        assert hco.hco_of(kubevirt(**metadata), [hyperconverged()]) is None
+        assert hyperconverged.hco_of(kubevirt(**metadata), [hyperconverged()]) is None
 
     @pytest.mark.parametrize("metadata", [{"namespace": "elsewhere"}, {"name": "another"}])
     def test_another_hyperconverged_does_not(self, metadata):
-        assert hco.hco_of(kubevirt(labels=LABELS), [hyperconverged(**metadata)]) is None
+        assert hyperconverged.hco_of(kubevirt(labels=LABELS), [hyperconverged(**metadata)]) is None
 
 
 class TestPlacement:

@@ -144,19 +144,21 @@ class TestVersions:
 
 class TestHealth:
     def test_fit(self):
-        health = Health.of(kubevirt())
+        health = Health.from_kubevirt(kubevirt())
         assert health.settled
         assert health.problems() == ()
         assert health.version == "v1.9.0"
 
     def test_a_second_kubevirt_leaves_the_other_conditions_as_they_were(self):
         item = ignored()
-        assert Health.of(item).problems() == ("its operator ignores it (There is an active KubeVirt deployment)",)
+        assert Health.from_kubevirt(item).problems() == (
+            "its operator ignores it (There is an active KubeVirt deployment)",
+        )
         item["status"]["conditions"][-1]["reason"] = "DeploymentInProgress"
-        assert Health.of(item).settled
+        assert Health.from_kubevirt(item).settled
 
     def test_phase_means_nothing(self):
-        degraded = Health.of(kubevirt(conditions={"Degraded": "no such path", **SETTLING}, observed=6))
+        degraded = Health.from_kubevirt(kubevirt(conditions={"Degraded": "no such path", **SETTLING}, observed=6))
         assert degraded.problems() == (
             "it is degraded (no such path)",
             "its operator has not yet acted on the latest change of the KubeVirt object",
@@ -165,25 +167,25 @@ class TestHealth:
 
     @pytest.mark.parametrize("item", [{}, {"status": {}}, {"status": {"phase": "Deploying", "conditions": []}}])
     def test_without_conditions_it_is_not_deployed(self, item):
-        assert Health.of(item).problems() == ("it is not deployed yet",)
+        assert Health.from_kubevirt(item).problems() == ("it is not deployed yet",)
 
     def test_a_missing_condition_is_not_available(self):
-        health = Health.of({"status": {"conditions": [{"type": "Created", "status": "True"}]}})
+        health = Health.from_kubevirt({"status": {"conditions": [{"type": "Created", "status": "True"}]}})
         assert health.unavailable == "no condition says so"
 
     def test_progressing_alone_is_a_problem(self):
-        assert Health.of(kubevirt(conditions={"Progressing": ""})).problems() == ("it is still progressing",)
+        assert Health.from_kubevirt(kubevirt(conditions={"Progressing": ""})).problems() == ("it is still progressing",)
 
     def test_upgrade(self):
-        assert Health.of(kubevirt(targetKubeVirtVersion="v1.9.1")).upgrading == ("v1.9.0", "v1.9.1")
+        assert Health.from_kubevirt(kubevirt(targetKubeVirtVersion="v1.9.1")).upgrading == ("v1.9.0", "v1.9.1")
 
     @pytest.mark.parametrize("target", [{"targetDeploymentID": "d1"}, {"targetKubeVirtRegistry": "mirror"}])
     def test_another_deployment_of_the_same_version_is_an_upgrade_too(self, target):
-        assert Health.of(kubevirt(**target)).upgrading is not None
+        assert Health.from_kubevirt(kubevirt(**target)).upgrading is not None
 
     def test_a_first_install_is_no_upgrade(self):
         nothing = {f"observed{part}": None for part in ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")}
-        assert Health.of(kubevirt(**nothing)).upgrading is None
+        assert Health.from_kubevirt(kubevirt(**nothing)).upgrading is None
 
 
 class TestRollout:
@@ -227,7 +229,7 @@ class TestUnsettledByUs:
 
 class TestWaitsOnlyForUnreadyNodes:
     def test_handlers_on_dead_nodes(self):
-        health = Health.of(kubevirt(conditions=SETTLING))
+        health = Health.from_kubevirt(kubevirt(conditions=SETTLING))
         assert waits_only_for_unready_nodes(health, {"virt-handler-x": "n1"}, ["n1", "n2"])
         assert not waits_only_for_unready_nodes(health, {"virt-handler-x": "n3"}, ["n1", "n2"])
         assert not waits_only_for_unready_nodes(health, {}, ["n1"])
@@ -236,7 +238,7 @@ class TestWaitsOnlyForUnreadyNodes:
         "other", [{"observed": 6}, {"targetKubeVirtVersion": "v1.9.1"}, {"conditions": {**SETTLING, "Degraded": "x"}}]
     )
     def test_nothing_else_may_be_wrong(self, other):
-        health = Health.of(kubevirt(**{"conditions": SETTLING, **other}))
+        health = Health.from_kubevirt(kubevirt(**{"conditions": SETTLING, **other}))
         assert not waits_only_for_unready_nodes(health, {"virt-handler-x": "n1"}, ["n1"])
 
 

@@ -159,6 +159,6 @@ class TestSkew:
 
 
 def test_pools_of_kubevirts_own_are_refused():
-    native = builders.excluding_kubevirt()
-    native["spec"]["virtHandlerPools"] = [{"name": "a"}]
-    assert "native_pools_in_use" in codes(builders.snapshot_of(of_kubevirt=native), severity="error")
+    operator = builders.excluding_kubevirt()
+    operator["spec"]["virtHandlerPools"] = [{"name": "a"}]
+    assert "operator_pools_in_use" in codes(builders.snapshot_of(of_kubevirt=operator), severity="error")

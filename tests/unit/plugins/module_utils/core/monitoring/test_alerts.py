@@ -15,10 +15,10 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alert_rules, alerts
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import Settings
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
@@ -43,7 +43,7 @@ def cluster(*rules, pools=(GPU,), served=True, missing=(), **fields):
 
 
 def made(*rules, pools=(GPU,), options=WATCHED, has=None, **fields):
-    return plan.make(cluster(*rules, pools=pools if has is None else has, **fields), pools, options)
+    return plan.make_plan(cluster(*rules, pools=pools if has is None else has, **fields), pools, options)
 
 
 def watched(obj):
@@ -189,7 +189,7 @@ class TestPlan:
         nodes = [builders.node(), stuck]
         monitoring = Monitoring(served=True, rules=(rule("gpu", "rt"),))
         found = builders.snapshot_of(nodes, [GPU, RT], admission=vms.admission(), monitoring=monitoring)
-        made_plan = plan.make(found, [GPU], replace(WATCHED, prune=True))
+        made_plan = plan.make_plan(found, [GPU], replace(WATCHED, prune=True))
         assert "pool_not_removed" in builders.codes(made_plan.findings)
         assert (made_plan.alert_changes, made_plan.last_alert_changes) == ((), ())
 
@@ -239,17 +239,17 @@ class TestPlan:
         assert made(elsewhere).alert_changes == (f"{LINE}: create",), "the name is free in our namespace"
 
     def test_is_left_alone_where_only_nodes_go_back(self):
-        found = plan.make(cluster(rule("gpu")), [GPU], replace(WATCHED, restore_nodes=frozenset(["n1"])))
+        found = plan.make_plan(cluster(rule("gpu")), [GPU], replace(WATCHED, restore_nodes=frozenset(["n1"])))
         assert found.alerts is None
         assert (found.alert_changes, found.last_alert_changes) == ((), ())
 
     def test_is_left_alone_where_it_was_not_read(self):
-        assert plan.make(replace(cluster(), monitoring=None), [GPU], WATCHED).alerts is None
+        assert plan.make_plan(replace(cluster(), monitoring=None), [GPU], WATCHED).alerts is None
 
 
 class TestRemoval:
     def removed(self, pools, *rules, **fields):
-        return plan.make(cluster(*rules, pools=(GPU, RT), **fields), (), Options(remove_pools=pools))
+        return plan.make_plan(cluster(*rules, pools=(GPU, RT), **fields), (), Options(remove_pools=pools))
 
     def test_of_one_pool_keeps_the_settings_and_comes_after_its_daemonset(self):
         settings = Settings("monitoring", {"release": "prom"}, "https://docs.example")
@@ -274,10 +274,10 @@ class TestRemoval:
 
     def test_that_was_cut_off_before_it_is_finished(self):
         stock = {"of_kubevirt": builders.kubevirt(), "of_primary": builders.primary(excluded=False)}
-        found = plan.make(cluster(rule("gpu"), pools=(), **stock), (), Options(remove_pools="all"))
+        found = plan.make_plan(cluster(rule("gpu"), pools=(), **stock), (), Options(remove_pools="all"))
         assert found.changes() == found.last_alert_changes == (f"{LINE}: delete",)
         assert found.changed
-        assert not plan.make(cluster(pools=(), **stock), (), Options(remove_pools="all")).changed
+        assert not plan.make_plan(cluster(pools=(), **stock), (), Options(remove_pools="all")).changed
 
     def test_without_alerts_has_nothing_to_do(self):
         assert self.removed("all").last_alert_changes == ()
@@ -341,7 +341,7 @@ class TestExamine:
         assert self.found(served=False) == [], "the plan says so"
 
     def test_a_dump_may_leave_it_out(self):
-        monitoring = Monitoring.of_dump([])
+        monitoring = Monitoring.from_dump([])
         admission = self.noted(alerts_wanted=True)
         found = builders.snapshot_of([builders.node()], [GPU], admission=admission, monitoring=monitoring)
         assert builders.codes(state.examine(found).findings) == []

@@ -16,8 +16,8 @@ GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 
 
 def published(snapshot, pools=(GPU,), host="west", run="site", **options):
-    made = plan.make(snapshot, pools, Options(**options))
-    return made, approval.publish(host, run, made, RolloutScope.of(made, None), {"server": "https://west"})
+    made = plan.make_plan(snapshot, pools, Options(**options))
+    return made, approval.publish(host, run, made, RolloutScope.for_plan(made, None), {"server": "https://west"})
 
 
 def hw(name, owner=None, kind="gpu"):

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Admission, Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import assignment, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
@@ -24,7 +25,7 @@ def assigned(nodes, pools=(), kept=(), overlap="error", *, primary=None, complet
     for name in kept:
         templates[name] = builders.pool_daemonset(builders.pool(name), stock)["spec"]["template"]
     templates[names.PRIMARY] = {"spec": exclusion.without_exclusion_terms(stock["spec"]["template"]["spec"])}
-    by_name = {node["metadata"]["name"]: Node.of(node) for node in nodes}
+    by_name = {node["metadata"]["name"]: Node.from_object(node) for node in nodes}
     return assignment.assign(by_name, pools, kept, templates, overlap, complete=complete)
 
 
@@ -53,7 +54,7 @@ def test_every_node_has_exactly_one_wanted_owner(fleet):
 def test_only_nodes_that_should_go_elsewhere_are_held_back(fleet):
     found = assigned(fleet.nodes, fleet.pools, fleet.kept, "first_wins")
     there = {*(pool.name for pool in fleet.pools), *fleet.kept}
-    for node in map(Node.of, fleet.nodes):
+    for node in map(Node.from_object, fleet.nodes):
         away = found.wanted[node.name] != node.owner
         tainted = bool(node.taints) and (found.wanted[node.name] != names.PRIMARY or node.owner in there)
         assert (node.name in found.blocked) == (away and (not node.ready or tainted))
@@ -159,7 +160,7 @@ class TestCounts:
 
     def test_follow_a_node_that_leaves_its_pool_for_no_handler(self):
         tainted = hw("gpu", owner="gpu", taints=[TAINT])
-        after = {"n1": Node.of(tainted).owned_by(names.PRIMARY)}
+        after = {"n1": Node.from_object(tainted).owned_by(names.PRIMARY)}
         pods = [builders.handler_pod("n1", "virt-handler-gpu")]
         assert self.counted([tainted], pods=pods) == {"gpu": 1}
         assert self.counted([tainted], after, pods=pods) == {}
@@ -225,7 +226,7 @@ class TestCapacities:
     def lines(self, *nodes, pools=(SELECTING,)):
         served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
         found = builders.snapshot_of([*nodes, builders.node("stays")], [self.SELECTING], admission=served)
-        return [line for line in terminal.plan_lines(plan.make(found, pools, Options())) if "partly moved" in line]
+        return [line for line in terminal.plan_lines(plan.make_plan(found, pools, Options())) if "partly moved" in line]
 
     def test_devices_on_moved_and_unmoved_nodes_are_counted(self):
         nodes = [self.node("n1", "gpu", A100=4), self.node("n2", "gpu", A100=2, L40S=1), self.node("n3", A100=8)]
@@ -251,7 +252,7 @@ class TestNodeGroups:
     KARPENTER = "karpenter.sh/nodepool"
 
     def findings(self, *nodes, **options):
-        made = plan.make(builders.snapshot_of([*nodes, builders.node("stays")], [GPU]), [GPU], Options(**options))
+        made = plan.make_plan(builders.snapshot_of([*nodes, builders.node("stays")], [GPU]), [GPU], Options(**options))
         return [finding for finding in made.findings if finding.code == "nodes_of_group"]
 
     def test_are_told_with_what_to_do(self):

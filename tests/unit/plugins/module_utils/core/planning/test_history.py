@@ -163,11 +163,11 @@ class TestRollbackTarget:
         assert History((A, C)).rollback_target(reversed(C.pools)) == A
 
     def test_of_the_same_pools_in_the_other_mode_is_the_newest_list(self):
-        native = history.entry_of(A.pools, (), Options(), "", "", "WorkerPool")
-        assert History((A, native)).rollback_target(A.pools) == native
-        assert History((A, native)).rollback_target(A.pools, "WorkerPool") == A
+        operator = history.entry_of(A.pools, (), Options(), "", "", "WorkerPool")
+        assert History((A, operator)).rollback_target(A.pools) == operator
+        assert History((A, operator)).rollback_target(A.pools, "WorkerPool") == A
         with pytest.raises(InputErrors, match="one of the other mode"):
-            History((native,)).fallback(A, ())
+            History((operator,)).fallback(A, ())
 
     def test_an_interrupted_rollback_keeps_its_target(self):
         begun = History((A, B)).begun(A.digest, ())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, hco
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import parse
@@ -37,7 +37,7 @@ def made(nodes, pools=(GPU,), existing=None, *, more=(), snapshot=None, pods=Non
     nodes = [*nodes, builders.node("stays")]
     existing = pools if existing is None else existing
     found = snapshot or builders.snapshot_of(nodes, existing, more=more, pods=pods)
-    return plan.make(found, pools, Options(**options))
+    return plan.make_plan(found, pools, Options(**options))
 
 
 def lines(found):
@@ -48,13 +48,15 @@ class TestAnyFleet:
     def plan_of(self, fleet, nodes=None, **options):
         nodes = fleet.nodes if nodes is None else nodes
         existing = [*fleet.pools, *(builders.pool(name) for name in fleet.kept)]
-        return plan.make(builders.snapshot_of(nodes, existing), fleet.pools, Options(overlap="first_wins", **options))
+        return plan.make_plan(
+            builders.snapshot_of(nodes, existing), fleet.pools, Options(overlap="first_wins", **options)
+        )
 
     @fleets.SETTINGS
     @given(fleets.fleets())
     def test_the_nodes_after_the_run_have_new_owners_and_their_labels(self, fleet):
         found = self.plan_of(fleet)
-        expected = [Node.of(node) for node in builders.after_moves(fleet.nodes, found.moves)]
+        expected = [Node.from_object(node) for node in builders.after_moves(fleet.nodes, found.moves)]
         coming = found.nodes_after()
         assert {name: (node.owner, node.labels) for name, node in coming.items()} == {
             node.name: (node.owner, node.labels) for node in expected
@@ -123,7 +125,7 @@ class TestAnyFleet:
             node["status"]["conditions"][0]["status"] = rng.choice(["True", "False"])
         existing = [*fleet.pools, *(builders.pool(name) for name in fleet.kept)]
         migration = {"metadata": {"namespace": "vms", "name": "m"}, "spec": {"vmiName": "vm"}}
-        found = plan.make(
+        found = plan.make_plan(
             builders.snapshot_of(nodes, existing, of_primary=builders.primary(generation=9), migrations=[migration]),
             fleet.pools,
             Options(overlap="first_wins"),
@@ -155,7 +157,7 @@ class TestAnyFleet:
 class TestFirstRun:
     def found(self, **options):
         nodes = [hw("gpu"), builders.node("stays")]
-        return plan.make(builders.fresh_snapshot(nodes), [GPU], Options(**options))
+        return plan.make_plan(builders.fresh_snapshot(nodes), [GPU], Options(**options))
 
     def test_lists_every_change_in_order(self):
         found = self.found()
@@ -182,12 +184,12 @@ class TestFirstRun:
         nodes = [hw("gpu"), builders.node("stays"), builders.node("dead", ready=False)]
         dead = builders.kubevirt(conditions={"Available": "False"})
         snapshot = builders.snapshot_of(nodes, of_kubevirt=dead, of_primary=builders.primary(excluded=False, ready=2))
-        found = plan.make(snapshot, [GPU], Options())
+        found = plan.make_plan(snapshot, [GPU], Options())
         assert "wait for ever for 1 node(s)" in builders.message(found.errors, "exclusion_blocked_by_unready_nodes")
 
     def test_before_virt_handler_exists_is_refused(self):
         nodes = [builders.node()]
-        snapshot = plan.make(builders.build_snapshot(nodes=nodes), [GPU], Options())
+        snapshot = plan.make_plan(builders.build_snapshot(nodes=nodes), [GPU], Options())
         assert builders.codes(snapshot.errors) == ["kubevirt_not_deployed"]
         assert (snapshot.moves, snapshot.batches, snapshot.daemonsets) == ((), (), ())
 
@@ -225,7 +227,7 @@ class TestTermsThatChangedUnderHco:
         found = builders.snapshot_of(
             nodes, [GPU], of_kubevirt=kubevirt, of_primary=of_primary, hyperconvergeds=[hyperconverged]
         )
-        return plan.make(found, [GPU], Options())
+        return plan.make_plan(found, [GPU], Options())
 
     def test_one_run_reaches_what_a_second_one_leaves_alone(self):
         first = self.made(builders.primary(), [])
@@ -406,7 +408,7 @@ class TestDigest:
         """The parts that the message names as changed since the approved plan."""
         approved = made(self.NODES, (GPU, FPGA)).digest
         snapshot = builders.snapshot_of([*nodes, builders.node("stays")], [GPU, FPGA], of_primary=primary)
-        text = plan.make(snapshot, pools, Options(**options)).digest.mismatch(f" {approved}\n")
+        text = plan.make_plan(snapshot, pools, Options(**options)).digest.mismatch(f" {approved}\n")
         return [part for part in (OBJECTS, OWNERS, OPTIONS) if part in (text or "")]
 
     def test_of_the_same_plan(self):
@@ -500,7 +502,7 @@ class TestRestoredNodes:
 
     def back(self, nodes, only, former=(), pools=(GPU,), **fields):
         found = builders.snapshot_of([*nodes, builders.node("stays")], pools, **fields)
-        return plan.make(found, former, Options(restore_nodes=frozenset(only)))
+        return plan.make_plan(found, former, Options(restore_nodes=frozenset(only)))
 
     def test_to_the_primary_where_there_were_no_pools(self):
         found = self.back([hw("gpu", "n1", "gpu"), hw("gpu", "n2", "gpu"), hw("gpu", "n3")], ["n2", "n3"])

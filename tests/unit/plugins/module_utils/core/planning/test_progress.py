@@ -29,11 +29,11 @@ def made():
         builders.node("stays"),
     ]
     pools = [builders.pool("gpu")]
-    return plan.make(builders.snapshot_of(nodes, pools), pools, Options(waves=waves.parse(CANARY)))
+    return plan.make_plan(builders.snapshot_of(nodes, pools), pools, Options(waves=waves.parse(CANARY)))
 
 
 def test_all_waves_unless_one_is_the_last(made):
-    due = RolloutScope.of(made, None)
+    due = RolloutScope.for_plan(made, None)
     assert [wave.name for wave in due.waves] == ["canary", "rest"]
     assert (due.later, due.stop) == ((), None)
     assert [(wave["number"], wave["left"], wave["done"], wave["batches"], wave["due"]) for wave in due.to_list()] == [
@@ -44,7 +44,7 @@ def test_all_waves_unless_one_is_the_last(made):
 
 @pytest.mark.parametrize("stop", ["canary", "1", 1, " canary "])
 def test_stops_after_a_wave_by_name_or_number(made, stop):
-    due = RolloutScope.of(made, stop)
+    due = RolloutScope.for_plan(made, stop)
     assert [wave.name for wave in due.waves] == ["canary"]
     assert [wave["due"] for wave in due.to_list()] == [True, False]
     assert "stops after wave 1 of 2 (canary)" in due.stop
@@ -60,7 +60,7 @@ def test_stops_after_a_wave_by_name_or_number(made, stop):
 
 
 def test_nothing_is_pending_where_all_before_the_stop_is_done(made):
-    assert RolloutScope.of(made, 1).pending
+    assert RolloutScope.for_plan(made, 1).pending
     moved = [
         builders.node("n1", "gpu", labels={"hw": "gpu", "role": "canary"}),
         builders.node("n2", labels={"hw": "gpu"}),
@@ -68,25 +68,30 @@ def test_nothing_is_pending_where_all_before_the_stop_is_done(made):
     pools = [builders.pool("gpu")]
     options = Options(waves=waves.parse(CANARY))
     state = builders.snapshot_of([*moved, builders.node("stays")], pools)
-    after = plan.make(state, pools, options)
-    assert (RolloutScope.of(after, 1).pending, RolloutScope.of(after, None).pending) == (False, True)
-    assert RolloutScope.of(plan.make(builders.snapshot_of([*moved, builders.node("stays")]), pools, options), 1).pending
+    after = plan.make_plan(state, pools, options)
+    assert (RolloutScope.for_plan(after, 1).pending, RolloutScope.for_plan(after, None).pending) == (False, True)
+    assert RolloutScope.for_plan(
+        plan.make_plan(builders.snapshot_of([*moved, builders.node("stays")]), pools, options), 1
+    ).pending
 
 
 def test_stopping_after_the_last_wave_is_no_stop(made):
-    assert RolloutScope.of(made, "rest").stop is None
+    assert RolloutScope.for_plan(made, "rest").stop is None
 
 
 def test_no_such_wave(made):
     with pytest.raises(
         InputErrors, match=r"is 'canery', and there is no such wave.* The waves are: 1 \(canary\), 2 \(rest\)"
     ):
-        RolloutScope.of(made, "canery")
+        RolloutScope.for_plan(made, "canery")
 
 
 def test_progress_follows_the_batches(made):
-    stands = [Progress.of(json.loads(json.dumps(each.to_dict()))) for each in RolloutScope.of(made, None).progress(100)]
-    assert stands == RolloutScope.of(made, None).progress(100)
+    stands = [
+        Progress.from_argument(json.loads(json.dumps(each.to_dict())))
+        for each in RolloutScope.for_plan(made, None).progress(100)
+    ]
+    assert stands == RolloutScope.for_plan(made, None).progress(100)
     found = [each.line(1, 0, 100 + seconds).split("; ") for each, seconds in zip(stands, (30, 80, 7320), strict=True)]
     assert found == [
         [f"Progress: {done}", "0 nodes without a Ready handler", f"{elapsed} elapsed", *expected]
@@ -103,25 +108,25 @@ def test_the_estimate_counts_batches_and_not_nodes():
     nodes = [builders.node(f"n{number}", labels={"hw": "gpu"}) for number in range(10)]
     nodes[0] = builders.node("n0", labels={"hw": "gpu", "role": "canary"})
     options = Options(waves=waves.parse(CANARY), max_unavailable=9)
-    made = plan.make(builders.snapshot_of([*nodes, builders.node("stays")]), [builders.pool("gpu")], options)
-    first, second = RolloutScope.of(made, None).progress(0)
+    made = plan.make_plan(builders.snapshot_of([*nodes, builders.node("stays")]), [builders.pool("gpu")], options)
+    first, second = RolloutScope.for_plan(made, None).progress(0)
     assert first.line(1, 0, 60).endswith("60 s elapsed; about 60 s to go")
     assert second.line(9, 0, 120).endswith("2 min elapsed")
 
 
 def test_batches_are_counted_up_to_the_stop(made):
-    line = RolloutScope.of(made, 1).progress(0)[0].line(1, 1, 10)
+    line = RolloutScope.for_plan(made, 1).progress(0)[0].line(1, 1, 10)
     assert line.endswith("; 1 node without a Ready handler; 10 s elapsed")
 
 
 def test_a_batch_that_fails_gives_no_estimate(made):
-    assert "to go" not in RolloutScope.of(made, None).progress(0)[0].line(0, 1, 10)
+    assert "to go" not in RolloutScope.for_plan(made, None).progress(0)[0].line(0, 1, 10)
 
 
 @pytest.mark.parametrize("given", [{}, [], None, {"wave": "x"}])
 def test_other_values_are_refused(given):
     with pytest.raises(InputErrors, match="progress is not what plan_info returned"):
-        Progress.of(given)
+        Progress.from_argument(given)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Admission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import history as histories
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
@@ -39,7 +39,7 @@ HISTORY = {
 
 def removing(nodes, pools=(GPU, RT), removed="all", **fields):
     found = builders.snapshot_of([*nodes, builders.node("stays")], pools, **fields)
-    return plan.make(found, (), Options(remove_pools=removed))
+    return plan.make_plan(found, (), Options(remove_pools=removed))
 
 
 def lines(found):
@@ -91,11 +91,11 @@ class TestAll:
         assert removing([], admission=vms.admission(foreign)).cleared == ()
 
     def test_changes_nothing_where_nothing_is_left(self):
-        found = plan.make(builders.fresh_snapshot([builders.node()]), (), Options(remove_pools="all"))
+        found = plan.make_plan(builders.fresh_snapshot([builders.node()]), (), Options(remove_pools="all"))
         assert (found.pending, found.findings) == (False, ())
 
     def test_goes_on_where_only_the_exclusion_is_left(self):
-        found = plan.make(builders.snapshot_of([builders.node()]), (), Options(remove_pools="all"))
+        found = plan.make_plan(builders.snapshot_of([builders.node()]), (), Options(remove_pools="all"))
         assert (found.pending, found.exclusion.changed, found.moves) == (True, True, ())
 
     def test_labels_that_no_pool_explains_go_too(self):
@@ -213,13 +213,15 @@ class TestUnhealthyKubeVirt:
     def test_a_missing_primary_keeps_nodes_from_going_back(self):
         found = builders.snapshot_of([builders.node("n1", "gpu")], [GPU])
         found = dataclasses.replace(found, primary=None)
-        assert builders.codes(plan.make(found, (), Options(remove_pools="all")).errors) == ["kubevirt_not_deployed"]
+        assert builders.codes(plan.make_plan(found, (), Options(remove_pools="all")).errors) == [
+            "kubevirt_not_deployed"
+        ]
 
 
 class TestVms:
     def findings(self, *pods, mode="refuse", owners=("gpu",), of_nodes=None):
         found = builders.snapshot_of(vms.nodes() if of_nodes is None else of_nodes)
-        read = map(LauncherPod.of, pods)
+        read = map(LauncherPod.from_object, pods)
         return list(removal.vm_findings(read, found.nodes, [vms.gpu(), RT], owners, mode))
 
     @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ class TestAnyFleet:
         pools = [*fleet.pools, *(builders.pool(name) for name in fleet.kept)]
         existing = [pool for pool in pools if pool.name not in without]
         found = builders.snapshot_of(fleet.nodes if nodes is None else nodes, existing)
-        return plan.make(found, (), Options(remove_pools=removed))
+        return plan.make_plan(found, (), Options(remove_pools=removed))
 
     @fleets.SETTINGS
     @given(fleets.fleets(), st.data())

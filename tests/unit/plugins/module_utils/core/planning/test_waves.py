@@ -170,7 +170,7 @@ class TestPlans:
 
     def plan_of(self, raw, nodes=NODES):
         pools = [builders.pool("gpu")]
-        return plan.make(builders.snapshot_of(list(nodes), pools), pools, Options(waves=waves.parse(raw)))
+        return plan.make_plan(builders.snapshot_of(list(nodes), pools), pools, Options(waves=waves.parse(raw)))
 
     def test_batches_follow_the_waves(self):
         found = self.plan_of([{"match": {"platform": "b"}, "count": 1}, {"per": "platform"}])

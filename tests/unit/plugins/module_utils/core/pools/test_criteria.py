@@ -46,7 +46,7 @@ def test_every_field_of_the_selector_is_read():
 def test_every_criterion_can_be_told_from_a_launcher_pod(path):
     """Its probes show it, and a launcher pod that shows nothing does not meet it."""
     pool, criterion = only(path)
-    found = {probe.name: probe.pod for probe in probes.probes(Table.of([pool]), SITE)}
+    found = {probe.name: probe.pod for probe in probes.probes(Table.for_pools([pool]), SITE)}
     assert criterion.met(pool.selection, PodAttributes.of_pod(found[f"for {path} of pool gpu"], {}))
     assert not criterion.met(pool.selection, PodAttributes.of_pod(found["for no pool"], {}))
 
@@ -76,6 +76,6 @@ def test_every_criterion_says_what_it_wants_and_what_is_there(path):
 def test_the_policy_has_every_variable_that_a_criterion_reads(path):
     pool, criterion = only(path)
     condition = criterion.condition(pool.selection)
-    spec = launcher_policy.spec(Table.of([pool]), "kubevirt")
+    spec = launcher_policy.spec(Table.for_pools([pool]), "kubevirt")
     assert set(re.findall(r"variables\.(\w+)", condition)) <= {v["name"] for v in spec["variables"]}
     assert any(condition in variable["expression"] for variable in spec["variables"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Admission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
@@ -23,12 +23,12 @@ def hw(name, owner=None, former=None, kind="gpu", **fields):
 
 def planned(nodes, pools=(GPU,), existing=(), snapshot=None, **options):
     found = snapshot or builders.snapshot_of([*nodes, builders.node("stays")], existing)
-    return plan.make(found, pools, Options(**options))
+    return plan.make_plan(found, pools, Options(**options))
 
 
 class TestPlan:
     def test_of_a_first_run_reads_from_top_to_bottom(self):
-        found = plan.make(
+        found = plan.make_plan(
             builders.fresh_snapshot([hw("n1"), hw("n2"), builders.node("n3")]), [GPU], Options(max_unavailable=1)
         )
         text = terminal.plan_lines(found)
@@ -51,7 +51,7 @@ class TestPlan:
         served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
         pools = [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/A100"]})]
         nodes = [hw("n1", "gpu"), builders.node("stays")]
-        first = plan.make(builders.snapshot_of(nodes, pools, admission=served), pools, Options())
+        first = plan.make_plan(builders.snapshot_of(nodes, pools, admission=served), pools, Options())
         text = terminal.plan_lines(first)
         assert text[text.index("First:") - 1] == (
             "Launcher back end admission_policy: The API server has MutatingAdmissionPolicy "
@@ -59,7 +59,7 @@ class TestPlan:
         )
         live = {(obj["kind"], obj["metadata"]["name"]): obj for _kind, obj in first.launcher_rollout.policy(0)}
         after = builders.snapshot_of(nodes, pools, admission=replace(served, objects=live))
-        assert "Launcher back end" not in "".join(terminal.plan_lines(plan.make(after, pools, Options())))
+        assert "Launcher back end" not in "".join(terminal.plan_lines(plan.make_plan(after, pools, Options())))
 
     def test_without_a_change_says_so(self):
         text = terminal.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))
@@ -67,7 +67,7 @@ class TestPlan:
         assert text[-1].startswith("Plan digest: ")
 
     def test_with_errors_shows_them_first_and_no_step(self):
-        text = terminal.plan_lines(plan.make(builders.snapshot_of([hw("n1")]), [GPU], Options()))
+        text = terminal.plan_lines(plan.make_plan(builders.snapshot_of([hw("n1")]), [GPU], Options()))
         assert text[0].startswith("ERROR primary_without_nodes: ")
         assert "A run is refused until the errors above are gone." in text
         assert not [line for line in text if line.startswith(("First", "Batch"))]

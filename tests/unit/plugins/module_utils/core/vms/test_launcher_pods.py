@@ -13,12 +13,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selec
     Requirement,
     node_selector_matches,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import launcher_pods, mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import (
     LauncherImages,
     LauncherPod,
-    Placement,
+    PodPlacement,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
@@ -28,7 +28,7 @@ GPU_NODES = Requirement(names.OWNER_LABEL, "In", ("gpu",))
 
 
 def node(*args, **fields):
-    return Node.of(builders.node(*args, **fields))
+    return Node.from_object(builders.node(*args, **fields))
 
 
 class TestWrong:
@@ -98,14 +98,14 @@ class TestLauncherImages:
         ],
     )
     def test_are_found_by_name_in_every_place(self, kind, more):
-        pod = LauncherPod.of(launcher_cases.launcher_pod(kind, stock="other.example/launcher:2"))
+        pod = LauncherPod.from_object(launcher_cases.launcher_pod(kind, stock="other.example/launcher:2"))
         assert pod.launcher_images == dict.fromkeys({"container compute", *more}, "other.example/launcher:2")
 
     def test_the_users_own_images_are_none(self):
         pod = launcher_cases.launcher_pod("containerDisk")
         pod["spec"]["volumes"].append({"name": "other", "image": {"reference": STOCK}})
         pod["spec"]["volumes"].append({"name": "launcher-volume", "emptyDir": {}})
-        assert set(LauncherPod.of(pod).launcher_images) == {
+        assert set(LauncherPod.from_object(pod).launcher_images) == {
             "container compute",
             "init container guest-console-log",
             "volume launcher-volume",
@@ -122,49 +122,49 @@ class TestLauncherPod:
         ]
         sidecar = {"name": "hook-sidecar-0", "env": [{"name": "VIRTPOOLS_POOL", "value": "other"}]}
         pod["spec"]["containers"].append(sidecar)
-        found = LauncherPod.of(pod)
+        found = LauncherPod.from_object(pod)
         assert (found.stock, found.pool_env) == (STOCK, "gpu")
         assert found.policy_annotation == "0"
 
     def test_is_its_vmis_whose_name_may_be_too_long_for_a_label(self):
         long = "v" * 100
         pod = launcher_cases.launcher_pod(annotations={"kubevirt.io/domain": long})
-        assert (LauncherPod.of(pod).vmi, LauncherPod.of(pod).vmi_uid) == (long, None)
+        assert (LauncherPod.from_object(pod).vmi, LauncherPod.from_object(pod).vmi_uid) == (long, None)
         pod["metadata"]["ownerReferences"] = [
             {"kind": "Other", "name": "x", "uid": "1", "controller": True},
             {"kind": "VirtualMachineInstance", "name": f"{long}2", "uid": "2", "controller": True},
         ]
-        assert (LauncherPod.of(pod).vmi, LauncherPod.of(pod).vmi_uid) == (f"{long}2", "2")
+        assert (LauncherPod.from_object(pod).vmi, LauncherPod.from_object(pod).vmi_uid) == (f"{long}2", "2")
         del pod["metadata"]["ownerReferences"], pod["metadata"]["annotations"]
-        assert LauncherPod.of(pod).vmi == "vm"
+        assert LauncherPod.from_object(pod).vmi == "vm"
 
     def test_says_what_the_scheduler_says(self):
         pod = launcher_cases.launcher_pod()
-        assert LauncherPod.of(pod).unschedulable is None
+        assert LauncherPod.from_object(pod).unschedulable is None
         pod["status"] = {
             "phase": "Pending",
             "conditions": [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
             ],
         }
-        assert LauncherPod.of(pod).unschedulable == "0/3 nodes"
+        assert LauncherPod.from_object(pod).unschedulable == "0/3 nodes"
 
     def test_knows_that_it_is_a_migrations_target_or_has_ended(self):
-        assert LauncherPod.of(launcher_cases.launcher_pod("migration target")).migration == "f7a7"
+        assert LauncherPod.from_object(launcher_cases.launcher_pod("migration target")).migration == "f7a7"
         pod = launcher_cases.launcher_pod()
-        assert LauncherPod.of(pod).migration is None
-        assert not LauncherPod.of(pod).ended
-        assert LauncherPod.of({**pod, "status": {"phase": "Succeeded"}}).ended
+        assert LauncherPod.from_object(pod).migration is None
+        assert not LauncherPod.from_object(pod).ended
+        assert LauncherPod.from_object({**pod, "status": {"phase": "Succeeded"}}).ended
 
     def test_needs_nothing_but_a_name_and_a_spec(self):
-        found = LauncherPod.of({"metadata": {"name": "x"}, "spec": {}})
+        found = LauncherPod.from_object({"metadata": {"name": "x"}, "spec": {}})
         assert (found.vmi, found.node, found.launcher_images, found.placement.terms) == ("", "", {}, None)
 
     def test_every_random_pod_can_be_read(self):
         rng = random.Random(4)
         for number in range(200):
             pod = launcher_cases.random_pod(rng, f"virt-launcher-{number}")
-            found = LauncherPod.of(pod)
+            found = LauncherPod.from_object(pod)
             (image,) = [c["image"] for c in pod["spec"]["containers"] if c["name"] == "compute"]
             assert found.launcher_images["container compute"] == image
             assert launcher_pods.is_launcher(pod)
@@ -177,7 +177,7 @@ class TestPlacement:
         rng = random.Random(11)
         table = mapping.Table(rules=(), keep_off=("a", "b-2"), allow=("gpu",))
         for number in range(300):
-            before = Placement.of_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
+            before = PodPlacement.of_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
             pool = builders.pool(rng.choice(launcher_cases.POOL_NAMES))
             requirement = table.requirement(rng.choice((None, pool)))
             after = before.with_pool(requirement)
@@ -191,13 +191,13 @@ class TestPlacement:
 
     def test_adds_the_pools_tolerations(self):
         taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
-        before = Placement({}, None, ())
+        before = PodPlacement({}, None, ())
         on = node(owner="gpu", taints=[taint])
         assert before.with_pool(GPU_NODES).unfit(on) == "the taint gpu=yes:NoSchedule is not tolerated"
         assert before.with_pool(GPU_NODES, [{"key": "gpu", "operator": "Exists"}]).unfit(on) is None
 
     def test_names_the_owner_first_since_it_concerns_most_nodes(self):
-        placement = Placement({"kubevirt.io/schedulable": "true"}, None, ()).with_pool(GPU_NODES)
+        placement = PodPlacement({"kubevirt.io/schedulable": "true"}, None, ()).with_pool(GPU_NODES)
         assert placement.unfit(node(schedulable=False)) == "the node affinity asks for virtpools.io/pool=gpu"
         assert placement.unfit(node(owner="gpu", schedulable=False)) == (
             "the nodeSelector asks for kubevirt.io/schedulable=true"
@@ -206,15 +206,15 @@ class TestPlacement:
 
     def test_tells_other_affinity_from_the_owners(self):
         zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-        placement = Placement({}, (zone,), ()).with_pool(GPU_NODES)
+        placement = PodPlacement({}, (zone,), ()).with_pool(GPU_NODES)
         assert placement.owner == GPU_NODES
         assert placement.unfit(node(owner="gpu")) == "no required term of the node affinity fits"
         assert placement.unfit(node(owner="gpu", labels={"zone": "a"})) is None
 
     def test_has_no_one_owner_where_terms_disagree(self):
         terms = [{"matchExpressions": [{"key": names.OWNER_LABEL, "operator": "In", "values": [v]}]} for v in "ab"]
-        assert Placement({}, tuple(terms), ()).owner is None
-        assert Placement({}, None, ()).owner is None
+        assert PodPlacement({}, tuple(terms), ()).owner is None
+        assert PodPlacement({}, None, ()).owner is None
 
 
 def _allows(placement, labels, name):
@@ -226,7 +226,7 @@ def _allows(placement, labels, name):
     "terms", [None, (), ({},), ({"matchExpressions": [{"key": "a", "operator": "Exists"}]},)], ids=str
 )
 def test_what_the_policy_added_can_be_taken_out_of_a_placement(terms):
-    own = Placement({}, terms, ())
+    own = PodPlacement({}, terms, ())
     freed = own.with_pool(GPU_NODES).without_owner()
     for labels in ({}, {"a": "1"}, {names.OWNER_LABEL: "gpu"}):
         found = node(labels=labels)

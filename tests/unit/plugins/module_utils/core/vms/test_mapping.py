@@ -27,12 +27,12 @@ OPEN = builders.pool("open", unmatched="allow", **SELECTING)
 
 class TestRules:
     def test_keep_the_order_and_only_pools_that_select_vms(self):
-        table = Table.of([RT, HANDLER_ONLY, GPU])
+        table = Table.for_pools([RT, HANDLER_ONLY, GPU])
         assert [rule.name for rule in table.rules] == ["rt", "gpu"]
         assert table.images == {"rt": None, "gpu": builders.GPU_LAUNCHER_IMAGE}
 
     def test_are_those_of_active_pools_with_the_images_in_effect(self):
-        assert Table.of([RT, GPU], {"gpu": "registry.example/old"}).images == {"gpu": "registry.example/old"}
+        assert Table.for_pools([RT, GPU], {"gpu": "registry.example/old"}).images == {"gpu": "registry.example/old"}
 
     def test_do_not_change_with_what_launcher_pods_do_not_show(self):
         other = builders.pool(
@@ -44,7 +44,7 @@ class TestRules:
             nodeExpressions=[{"key": "zone", "operator": "Exists"}],
             **SELECTING,
         )
-        assert Table.of([other]) == Table.of([GPU])
+        assert Table.for_pools([other]) == Table.for_pools([GPU])
 
     def test_hold_no_field_of_a_pool_but_those_that_launcher_pods_depend_on(self):
         """The table stands in an annotation that many may read: a new field of Pool must not get there by itself."""
@@ -67,24 +67,24 @@ class TestRules:
             assert getattr(pool, field) != getattr(plain, field), (
                 f"give the pool above another {field} than the default"
             )
-        (rule,) = Table.of([pool]).rules
+        (rule,) = Table.for_pools([pool]).rules
         held = {field for field in fields if getattr(rule, field) != getattr(plain, field)}
         assert held == {"virt_launcher_image", "selector", "unmatched", "tolerations", "virt_launcher_pull_secrets"}
 
 
 class TestUnmatched:
     def test_keeps_off_every_owned_node_when_all_pools_say_so(self):
-        assert Table.of([GPU, RT]).requirement(None) == Requirement(names.OWNER_LABEL, "DoesNotExist")
+        assert Table.for_pools([GPU, RT]).requirement(None) == Requirement(names.OWNER_LABEL, "DoesNotExist")
 
     def test_keeps_off_those_pools_and_nodes_in_transit_when_another_lets_everybody_in(self):
         wanted = Requirement(names.OWNER_LABEL, "NotIn", ("gpu", names.IN_TRANSIT))
-        assert Table.of([GPU, OPEN]).requirement(None) == wanted
+        assert Table.for_pools([GPU, OPEN]).requirement(None) == wanted
 
     def test_keeps_off_pools_that_are_not_active_too(self):
-        assert Table.of([GPU, OPEN], {}) == Table((), ("gpu",), ("open",))
+        assert Table.for_pools([GPU, OPEN], {}) == Table((), ("gpu",), ("open",))
 
     def test_a_winner_asks_for_its_own_nodes(self):
-        table = Table.of([GPU, OPEN])
+        table = Table.for_pools([GPU, OPEN])
         assert table.requirement(table.rules[1]) == Requirement(names.OWNER_LABEL, "In", ("open",))
 
 
@@ -92,24 +92,24 @@ class TestUnmatched:
     ("pools", "needed"), [([], False), ([HANDLER_ONLY], False), ([OPEN], True), ([HANDLER_ONLY, GPU], True)]
 )
 def test_nothing_is_needed_where_no_pool_selects_or_keeps_off(pools, needed):
-    assert Table.of(pools).needed is needed
+    assert Table.for_pools(pools).needed is needed
 
 
 class TestText:
     @pytest.mark.parametrize("pools", [[], [GPU], [GPU, RT, HANDLER_ONLY, OPEN]])
     def test_is_read_back(self, pools):
-        assert mapping.restore(Table.of(pools).to_text()) == Table.of(pools)
+        assert mapping.restore(Table.for_pools(pools).to_text()) == Table.for_pools(pools)
 
     def test_is_packed_when_it_is_long(self):
         devices = [f"example.com/device-{number}" for number in range(5000)]
-        table = Table.of([builders.pool("gpu", selector={"deviceNames": devices})])
+        table = Table.for_pools([builders.pool("gpu", selector={"deviceNames": devices})])
         assert len(table.to_text()) < 60_000
         assert mapping.restore(table.to_text()) == table
 
     def test_is_left_out_when_an_annotation_cannot_hold_it(self):
         noise = random.Random(1)
         devices = ["example.com/" + "".join(noise.choices(string.ascii_letters, k=60)) for _ in range(6000)]
-        assert Table.of([builders.pool("gpu", selector={"deviceNames": devices})]).to_text() == ""
+        assert Table.for_pools([builders.pool("gpu", selector={"deviceNames": devices})]).to_text() == ""
 
     @pytest.mark.parametrize(
         "text", ["", "[]", "{}", '{"rules": [1], "keepOff": [], "allow": []}', "zlib:?", "zlib:AAAA"]
@@ -120,7 +120,7 @@ class TestText:
 
 
 class TestCanaries:
-    TABLE = Table.of([GPU, RT, HANDLER_ONLY], canaries={"gpu": "registry.example/new", "rt": None, "arm": "x"})
+    TABLE = Table.for_pools([GPU, RT, HANDLER_ONLY], canaries={"gpu": "registry.example/new", "rt": None, "arm": "x"})
 
     def test_are_those_of_pools_that_take_vms(self):
         assert self.TABLE.canaries == {"gpu": "registry.example/new", "rt": None}
@@ -130,7 +130,7 @@ class TestCanaries:
         assert mapping.restore(self.TABLE.to_text()) == self.TABLE
 
     def test_are_absent_in_the_text_of_a_table_without_any(self):
-        assert "canaries" not in Table.of([GPU]).to_text()
+        assert "canaries" not in Table.for_pools([GPU]).to_text()
 
     def test_that_are_no_mapping_are_refused(self):
         with pytest.raises(InputErrors, match=r"holds no mapping table"):

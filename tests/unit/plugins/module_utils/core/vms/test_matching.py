@@ -64,8 +64,8 @@ def test_a_pool_without_selector_takes_no_vm():
 
 def test_the_first_pool_that_matches_wins():
     pools = [builders.pool(name, selector=DEVICES) for name in ("z", "a")]
-    found = matching.winner(Table.of(pools), attributes(devices=frozenset({"example.com/a"})))
-    assert found == Table.of(pools).rules[0]
+    found = matching.winner(Table.for_pools(pools), attributes(devices=frozenset({"example.com/a"})))
+    assert found == Table.for_pools(pools).rules[0]
 
 
 def test_what_a_pod_asks_for():
@@ -107,11 +107,11 @@ def test_criteria_say_what_was_wanted_and_found():
 @pytest.mark.parametrize(("named", "image"), [("gpu", "new"), ("other", "old"), ("primary", "old"), ("", "old")])
 def test_a_canary_of_the_pool_that_wins_gets_the_new_image(named, image):
     pools = [builders.pool("gpu", virtLauncherImage="old", selector=DEVICES)]
-    table = Table.of(pools, canaries={"gpu": "new"})
+    table = Table.for_pools(pools, canaries={"gpu": "new"})
     vm = attributes(devices=frozenset({"example.com/a"}), labels={"virtpools.io/canary": named})
     assert matching.winner(table, vm).virt_launcher_image == image
     assert matching.is_canary(table, table.rules[0], vm) is (named == "gpu")
-    assert matching.winner(Table.of(pools), vm).virt_launcher_image == "old"
+    assert matching.winner(Table.for_pools(pools), vm).virt_launcher_image == "old"
     assert matching.winner(table, attributes(labels={"virtpools.io/canary": named})) is None
 
 
@@ -121,7 +121,7 @@ def test_no_rule_that_matches_is_left_unasked():
     for number in range(400):
         pod = launcher_cases.random_pod(rng, f"p{number}")
         vm = PodAttributes.of_pod(pod, launcher_cases.NAMESPACES[pod["metadata"]["namespace"]])
-        table = Table.of(read_dialect(OWN, launcher_cases.random_pools(rng)))
+        table = Table.for_pools(read_dialect(OWN, launcher_cases.random_pools(rng)))
         asked = [rule.name for rule in table.candidates(vm)]
         expected = [rule.name for rule in table.rules if matching.matches(rule, vm)]
         assert [name for name in asked if name in expected] == expected
@@ -137,6 +137,6 @@ def test_rules_are_asked_only_about_vms_that_could_match():
     unlike = builders.pool(
         "unlike", selector={"vmLabels": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}
     )
-    table = Table.of([*rules, unlike])
+    table = Table.for_pools([*rules, unlike])
     found = table.candidates(attributes(devices=frozenset({"cpu", "example.com/7"}), labels={"x": "y"}))
     assert [rule.name for rule in found] == ["p7", "unlike"]

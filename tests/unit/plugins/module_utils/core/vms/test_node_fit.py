@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.node_fit import restart_findings
@@ -17,20 +17,20 @@ ON_GPU_NODES = launcher_cases.required(launcher_cases.term(launcher_cases.expres
 
 
 def node(name, owner=None, **labels):
-    return Node.of(builders.node(name, owner, labels={"kubernetes.io/arch": "amd64", **labels}))
+    return Node.from_object(builders.node(name, owner, labels={"kubernetes.io/arch": "amd64", **labels}))
 
 
 NODES = {found.name: found for found in (node("gpu-0", "gpu", hw="gpu"), node("rest"))}
 
 
 def table(**fields):
-    return Table.of([builders.pool("gpu", selector=SELECTOR, **fields)])
+    return Table.for_pools([builders.pool("gpu", selector=SELECTOR, **fields)])
 
 
 def vm(name="vm", on="rest", phase="Running", **fields):
     pod = fake_migrations.vm(name, on, **fields)[1]
     pod["status"] = {"phase": phase}
-    return LauncherPod.of(pod)
+    return LauncherPod.from_object(pod)
 
 
 def found(*pods, of=None, nodes=NODES):
@@ -97,7 +97,7 @@ def test_what_an_earlier_policy_asked_for_is_not_the_vms_own():
 
 def test_a_pools_tolerations_count_for_its_vms():
     taint = {"key": "gpu", "effect": "NoSchedule"}
-    tainted = {**NODES, "gpu-0": Node.of(builders.node("gpu-0", "gpu", taints=[taint]))}
+    tainted = {**NODES, "gpu-0": Node.from_object(builders.node("gpu-0", "gpu", taints=[taint]))}
     pod = vm(devices={launcher_cases.A100: 1}, architecture=None)
     assert found(pod, nodes=tainted) == [("unschedulable_on_restart", "warning")]
     tolerant = table(tolerations=[{"key": "gpu", "operator": "Exists"}])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.snapshot import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import prediction
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
@@ -138,7 +138,7 @@ class TestNodeSelector:
 class TestPlacement:
     def node(self, **labels):
         made = builders.node(labels={"kubernetes.io/arch": "amd64", **labels})
-        return Node.of(made)
+        return Node.from_object(made)
 
     def test_keeps_off_nodes_whose_host_model_is_obsolete_unless_a_cpu_model_is_given(self):
         obsolete = self.node(**{"node-labeller.kubevirt.io/obsolete-host-model": "true"})
@@ -191,4 +191,4 @@ class TestDefaults:
         ],
     )
     def test_are_kubevirts(self, spec, status, expected):
-        assert Defaults.of({"metadata": {"name": "kubevirt"}, "spec": spec, "status": status}) == expected
+        assert Defaults.from_kubevirt({"metadata": {"name": "kubevirt"}, "spec": spec, "status": status}) == expected

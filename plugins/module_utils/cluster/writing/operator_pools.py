@@ -1,0 +1,235 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Carries out operator-mode plan: tries every write as a dry run first, writes, and waits until virt-operator has followed."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ...core.base import kinds, names
+from ...core.base.findings import listed
+from ...core.base.objects import Object
+from ...core.kubevirt import health
+from ...core.kubevirt.hco import Edit
+from ...core.observed import snapshot
+from ...core.observed.snapshot import Snapshot
+from ...core.operator_mode import edits, rollout
+from ...core.operator_mode.edits import Wanted
+from ...core.operator_mode.plan import ObjectChange, OperatorPlan, Step
+from ..api.client import Cluster, ClusterError, DeleteOptions
+from ..api.waiting import Clock, Persistence
+from ..reading import live
+from . import settle, writes
+
+_DEGRADED_PATIENCE_SECONDS = 45.0
+"""As in ``settle``: virt-operator updates the condition only once per sync."""
+
+_SETTLE_SECONDS = 120.0
+"""How long the end of a run waits for KubeVirt's own conditions."""
+
+_NODES_SECONDS = 30.0
+"""The nodes are read again so often during a wait. Handlers are read each time."""
+
+Change: t.TypeAlias = "tuple[Object | None, Object | None]"
+"""An object before and after a write; None where it does not exist."""
+
+
+def try_out(cluster: Cluster, plan: OperatorPlan) -> list[Change]:
+    """Every write of the plan as a dry run on the server: its webhooks speak before anything is stored.
+
+    :raises ClusterError: when the server refuses one.
+    """
+    return [change for step in plan.steps for change in _write(cluster, plan, step, dry_run=True)]
+
+
+def carry_out(
+    cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows, last_wait: float = 0
+) -> tuple[list[Change], str | None]:
+    """Do what the plan says, and wait until virt-operator has followed each step.
+
+    :param windows: is told what happened to nodes meanwhile.
+    :param last_wait: how many seconds to wait after the last step at most, when it is no failure that this is not enough;
+        0 to wait as after any step.
+    :returns: what was written, and what virt-operator has not done yet when ``last_wait`` was over.
+    :raises ClusterError: when a write is refused, or when virt-operator takes longer than ``timeout`` seconds for a step.
+    """
+    changes: list[Change] = []
+    for number, step in enumerate(plan.steps, 1):
+        changes += _write(cluster, plan, step, dry_run=False, timeout=timeout, clock=clock)
+        if number < len(plan.steps):
+            _refuse_delay(_followed(cluster, plan, timeout, clock, windows), timeout, windows)
+    problem = _followed(cluster, plan, last_wait or timeout, clock, windows)
+    if not last_wait:
+        _refuse_delay(problem, timeout, windows)
+    return changes, problem
+
+
+def _write(
+    cluster: Cluster, plan: OperatorPlan, step: Step, *, dry_run: bool, timeout: float = 0, clock: Clock | None = None
+) -> list[Change]:
+    changes = [_write_object(cluster, change, dry_run=dry_run) for change in step.objects]
+    if clock is not None:
+        for pool in step.gone:
+            name = names.pool_daemonset_name(pool)
+            settle.await_daemonset_gone(cluster, plan.snapshot.namespace, name, timeout, clock)
+    if step.edit is not None and step.wanted is not None:
+        changes.append(_write_edit(cluster, plan, step.edit, step.wanted, dry_run=dry_run))
+        if step.wanted.touch and clock is not None:
+            _await_touch(cluster, plan, timeout, clock)
+            undo = Wanted(touch=False)
+            live_kubevirt = _kubevirt(cluster, plan)
+            hyperconverged = live.find_hyperconverged(cluster, live_kubevirt)
+            back = edits.edit(plan.build, live_kubevirt, hyperconverged, undo)
+            _write_edit(cluster, plan, back, undo, dry_run=False)
+    return changes
+
+
+def _write_object(cluster: Cluster, change: ObjectChange, *, dry_run: bool) -> Change:
+    kind = kinds.WORKER_POOL
+    if change.action == "delete":
+        uid = change.live["metadata"].get("uid") if change.live is not None else None
+        cluster.delete(kind, change.name, None, DeleteOptions(uid=uid), dry_run=dry_run)
+        return t.cast("Object | None", change.live), None
+    if change.action == "create":
+        obj = kind.object(change.name, spec=change.spec)
+        obj["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        return None, cluster.create(kind, obj, dry_run=dry_run)
+    return cluster.edit(kind, change.name, None, lambda found: {**found, "spec": change.spec}, dry_run=dry_run)
+
+
+def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: Wanted, *, dry_run: bool) -> Change:
+    def again(found: Object) -> Edit:
+        if edit.kind == "KubeVirt":
+            return edits.edit(plan.build, found, None, wanted)
+        return edits.edit(plan.build, plan.snapshot.kubevirt, found, wanted)
+
+    return writes.edit_object(cluster, edit, again, dry_run=dry_run)
+
+
+def _kubevirt(cluster: Cluster, plan: OperatorPlan) -> Object:
+    return cluster.existing(kinds.KUBEVIRT, plan.snapshot.kubevirt["metadata"]["name"], plan.snapshot.namespace)
+
+
+def _await_touch(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock) -> None:
+    """Wait until the KubeVirt object has the touch. Without HCO it has it at once."""
+    problem = clock.wait(lambda: None if edits.is_touched(_kubevirt(cluster, plan)) else "not there", timeout)
+    if problem is not None:
+        raise ClusterError(
+            f"HCO has not written the feature gate {edits.TOUCH} into KubeVirt {plan.snapshot.kubevirt_name} within {timeout:.0f} s; see "
+            "whether it reconciles, then run again."
+        )
+
+
+# Waiting ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Windows:
+    """How long nodes had no handler, or several, while virt-operator worked, as far as the wait saw it."""
+
+    bare: dict[str, float] = field(default_factory=dict)
+    doubled: dict[str, float] = field(default_factory=dict)
+    _before: float | None = None
+    _open: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+
+    def note(self, seen: rollout.Rollout, now: float) -> None:
+        passed = 0.0 if self._before is None else now - self._before
+        for seconds, nodes in zip((self.bare, self.doubled), self._open, strict=True):
+            for node in nodes:
+                seconds[node] = seconds.get(node, 0.0) + passed
+        self._open, self._before = (frozenset(seen.bare), frozenset(seen.doubled)), now
+
+    def lines(self) -> list[str]:
+        """For people, one line for each kind."""
+        kinds_of = (("no handler", self.bare), ("two handlers", self.doubled))
+        return [
+            f"{len(nodes)} node(s) had {what} for a while, at most {max(nodes.values()):.0f} s: {listed(nodes)}"
+            for what, nodes in kinds_of
+            if nodes
+        ]
+
+
+def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> str | None:
+    """Wait until virt-operator has made its DaemonSets as the pools ask for, and each node has its one Ready handler.
+
+    KubeVirt's own conditions do not count: on some builds they are early, and with a pool without a node they never come.
+
+    :returns: what is missing after ``timeout`` seconds; None for nothing.
+    :raises ClusterError: when KubeVirt stays Degraded.
+    """
+    degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+    nodes = _Nodes(cluster, clock)
+
+    def pending() -> str | None:
+        kubevirt = _kubevirt(cluster, plan)
+        state = health.Health.from_kubevirt(kubevirt)
+        if degraded.lasts(state.degraded is not None):
+            raise ClusterError(
+                f"KubeVirt {plan.snapshot.kubevirt_name} stays degraded: {state.degraded}. See what virt-operator says, repair it and run "
+                f"again. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
+            )
+        found = _state(cluster, kubevirt, nodes.read())
+        if found.primary is None:
+            return f"there is no DaemonSet {names.HANDLER}."
+        seen = rollout.observe(plan.build, found, found.primary, plan.pools)
+        windows.note(seen, clock.now())
+        return _lost_by_hco(plan, kubevirt) or seen.problem
+
+    return clock.wait(pending, timeout)
+
+
+def _refuse_delay(problem: str | None, timeout: float, windows: Windows) -> None:
+    if problem is not None:
+        raise ClusterError(
+            f"virt-operator did not follow the pools within {timeout:.0f} s: {problem} It goes on by itself; run again to wait for it, "
+            f"or with a longer virtpools_settle_timeout. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
+        )
+
+
+def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
+    """Give KubeVirt a moment to say that it has settled. Nodes and handlers are as they should be already, so it is no failure
+    when it does not."""
+    clock.wait(
+        lambda: None if health.Health.from_kubevirt(_kubevirt(cluster, plan)).settled else "not settled",
+        _SETTLE_SECONDS,
+    )
+
+
+def _lost_by_hco(plan: OperatorPlan, kubevirt: Object) -> str | None:
+    if plan.snapshot.hyperconverged is None or plan.build.field is None or not plan.pools:
+        return None
+    if (kubevirt.get("spec") or {}).get(plan.build.field):
+        return None
+    return (
+        f"the KubeVirt object has no spec.{plan.build.field}: HCO has not written it yet, or this HCO was built without that field and "
+        "loses it; then operator mode is not possible here."
+    )
+
+
+class _Nodes:
+    """All nodes, read again from time to time."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._read_at: float | None = None
+        self._nodes: list[Object] = []
+
+    def read(self) -> list[Object]:
+        now = self._clock.now()
+        if self._read_at is None or now - self._read_at >= _NODES_SECONDS:
+            self._nodes, self._read_at = list(self._cluster.list(kinds.NODE)), now
+        return self._nodes
+
+
+def _state(cluster: Cluster, kubevirt: Object, nodes: t.Iterable[Object]) -> Snapshot:
+    namespace = kubevirt["metadata"]["namespace"]
+    objects = snapshot.ClusterObjects(
+        daemonsets=cluster.list(kinds.DAEMON_SET, namespace),
+        nodes=nodes,
+        pods=live.handler_pods(cluster, namespace),
+    )
+    return snapshot.build(kubevirt, objects)

@@ -1,7 +1,0 @@
-# Copyright (c) 2026, the virtpools.kubevirt authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Native mode: pools that a build of KubeVirt itself has. What builds differ in is in ``builds`` alone."""
-
-from __future__ import annotations

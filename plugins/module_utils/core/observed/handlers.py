@@ -1,0 +1,93 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The virt-handler pods of a cluster."""
+
+from __future__ import annotations
+
+import sys
+import typing as t
+from dataclasses import dataclass, field
+
+from ..base import names
+from ..base.frozen import FrozenMap
+from ..base.objects import KubeObject, condition
+from .nodes import Node, timestamp
+
+
+@dataclass(frozen=True)
+class HandlerPod:
+    """A virt-handler pod. ``daemonset`` is its DaemonSet's name; ``problem`` says why it is not Ready, if known. ``images`` are
+    those of its containers, by name. ``started``: when its handler, which now runs, last started, in seconds since 1970 by
+    the node's clock; None when it does not run."""
+
+    name: str
+    uid: str
+    node: str
+    daemonset: str | None
+    template: str | None
+    ready: bool
+    terminating: bool
+    problem: str | None
+    images: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    started: float | None = None
+
+    def has_reported(self, node: Node) -> bool:
+        """Whether the last heartbeat of its node is its own, and not one of an earlier handler.
+
+        Heartbeat and start are whole seconds of the same clock, the node's. An earlier handler has ended before.
+        """
+        beat = node.last_heartbeat
+        return self.started is not None and beat is not None and beat >= self.started
+
+    @classmethod
+    def from_object(cls, obj: KubeObject) -> HandlerPod:
+        metadata = obj.get("metadata") or {}
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        return cls(
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            node=node_of(obj),
+            daemonset=_controller(metadata, "DaemonSet"),
+            template=(metadata.get("annotations") or {}).get(names.TEMPLATE_ANNOTATION),
+            ready=status.get("phase") == "Running" and condition(obj, "Ready").get("status") == "True",
+            terminating=bool(metadata.get("deletionTimestamp")),
+            problem=pod_problem(obj),
+            images=FrozenMap({each["name"]: sys.intern(each.get("image") or "") for each in containers}),
+            started=_started(obj),
+        )
+
+
+def pod_problem(pod: KubeObject) -> str | None:
+    """The kubelet's reason why a container of the pod does not run; None when nothing is wrong."""
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason")
+        if reason and reason not in ("ContainerCreating", "PodInitializing"):
+            message = waiting.get("message")
+            return f"container {container.get('name')}: {reason}" + (f" ({message})" if message else "")
+    if status.get("phase") == "Failed":
+        return f"pod failed: {status.get('reason') or status.get('message') or 'no reason given'}"
+    return None
+
+
+def node_of(pod: KubeObject) -> str:
+    """The node of a pod; empty while the pod waits for the scheduler."""
+    spec = pod.get("spec") or {}
+    return str(spec.get("nodeName") or "")
+
+
+def _started(pod: KubeObject) -> float | None:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = (each.get("state") or {} for each in statuses if each.get("name") == names.HANDLER)
+    return next((timestamp((state.get("running") or {}).get("startedAt")) for state in states), None)
+
+
+def _controller(metadata: KubeObject, kind: str) -> str | None:
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == kind:
+            return str(reference["name"])
+    return None

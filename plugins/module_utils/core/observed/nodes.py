@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The parts of a node that planning, handovers and checks need, so that thousands of them stay small."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ..base import names
+from ..base.objects import KubeObject, condition
+
+_PRESSURES = ("DiskPressure", "PIDPressure")
+"""Under MemoryPressure the kubelet still starts pods that request resources (Kubernetes), as virt-handler does."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What we need of a node. ``owner`` is the value of the owner label, or ``primary`` without one.
+
+    A label that is empty or says ``primary`` was set by hand and keeps the primary off. Then ``owner`` is the value in
+    quotes, which is no pool's name.
+    """
+
+    name: str
+    labels: t.Mapping[str, str]
+    taints: tuple[KubeObject, ...]
+    ready: bool
+    owner: str
+    former_owner: str | None
+    heartbeat: str | None
+    images: frozenset[str]
+    devices: t.Mapping[str, int] = field(default_factory=dict)
+    """How many of each device (extended resource, such as ``nvidia.com/A100``) the node can give to pods."""
+    allocatable: t.Mapping[str, str] = field(default_factory=dict)
+    """How much CPU and memory the node can give to pods, in Kubernetes' notation; empty when it does not say."""
+    pressure: str | None = None
+    """The condition because of which the kubelet starts no ordinary pod; None when there is none."""
+
+    @property
+    def schedulable(self) -> bool:
+        """Whether virt-handler says that VMs may start here."""
+        return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
+
+    @property
+    def last_heartbeat(self) -> float | None:
+        """When virt-handler last reported, in seconds since 1970 by the node's clock; None when it never did, or left no time.
+        It writes RFC 3339 (KubeVirt's heartbeat.go); some tools show it in quotes."""
+        return timestamp((self.heartbeat or "").strip('"'))
+
+    def owned_by(self, owner: str) -> Node:
+        """The node as it will be after its handover to this owner."""
+        if owner == self.owner:
+            return self
+        labels = {key: value for key, value in self.labels.items() if key != names.OWNER_LABEL}
+        if owner != names.PRIMARY:
+            labels[names.OWNER_LABEL] = owner
+        return replace(self, owner=owner, labels=labels)
+
+    @classmethod
+    def from_object(cls, obj: KubeObject) -> Node:
+        metadata = obj.get("metadata") or {}
+        labels = dict(metadata.get("labels") or {})
+        annotations = metadata.get("annotations") or {}
+        status = obj.get("status") or {}
+        return cls(
+            name=metadata["name"],
+            labels=labels,
+            taints=tuple((obj.get("spec") or {}).get("taints") or ()),
+            ready=condition(obj, "Ready").get("status") == "True",
+            owner=_owner(labels),
+            former_owner=annotations.get(names.FORMER_OWNER_ANNOTATION),
+            heartbeat=annotations.get(names.HEARTBEAT_ANNOTATION),
+            images=frozenset(name for image in status.get("images") or () for name in image.get("names") or ()),
+            devices=_devices(status.get("allocatable") or {}),
+            allocatable=_amounts(status.get("allocatable") or {}),
+            pressure=next((kind for kind in _PRESSURES if condition(obj, kind).get("status") == "True"), None),
+        )
+
+
+def timestamp(time: str | None) -> float | None:
+    """A time of Kubernetes in seconds since 1970; None when it is no time."""
+    try:
+        return datetime.strptime(time or "", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
+
+
+def _owner(labels: t.Mapping[str, str]) -> str:
+    value = labels.get(names.OWNER_LABEL)
+    if value is None:
+        return names.PRIMARY
+    return f"'{value}'" if value in ("", names.PRIMARY) else value
+
+
+def _amounts(allocatable: t.Mapping[str, t.Any]) -> dict[str, str]:
+    return {name: str(allocatable[name]) for name in ("cpu", "memory") if name in allocatable}
+
+
+def _devices(allocatable: t.Mapping[str, t.Any]) -> dict[str, int]:
+    return {name: int(amount) for name, amount in allocatable.items() if "/" in name and str(amount).isdigit()}

@@ -1,0 +1,224 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""VMs that must leave their launcher pod because it is outdated or on a node to be emptied: by live migration or restart.
+
+A VM is outdated when its launcher pod has other launcher images than a new one would get. KubeVirt's own label and
+status say something else: whether the image is KubeVirt's own.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..admission import launcher_backends, outdated_policy
+from ..admission.launcher_backends import Backend
+from ..base import names
+from ..base.findings import InputErrors, listed
+from ..base.frozen import FrozenMap
+from ..base.objects import KubeObject, condition
+from ..kubevirt import preflight
+from ..observed.nodes import Node
+from ..observed.snapshot import Admission, Snapshot
+from ..vms import matching
+from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.mapping import Table
+from ..vms.node_fit import NodeFit
+from . import goals, removal
+
+How = t.Literal["migrate", "restart"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relocation:
+    """A VM that must leave its launcher pod. ``reason``: why it cannot be migrated."""
+
+    namespace: str
+    vmi: str
+    uid: str
+    node: str
+    how: How
+    reason: str = ""
+
+    @property
+    def vm(self) -> str:
+        return f"{self.namespace}/{self.vmi}"
+
+    def __str__(self) -> str:
+        return f"VM {self.vm}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        vm = {"namespace": self.namespace, "name": self.vmi, "node": self.node}
+        return {**vm, "how": self.how, "reason": self.reason}
+
+
+AnyRelocation = t.TypeVar("AnyRelocation", bound=Relocation)
+
+
+class Need(t.Protocol[AnyRelocation]):
+    """A reason to migrate VMs. It finds the VMs that it applies to, and checks them after their migration."""
+
+    def update(self, pod: LauncherPod) -> AnyRelocation | None:
+        """What the VM of this pod needs, as far as the pod shows; None for nothing."""
+
+    def problem(self, moved: AnyRelocation, pod: LauncherPod, node: Node | None) -> str | None:
+        """What is wrong with a migrated VM that is now in this pod on this node; None for nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Relocation):
+    """What an outdated VM needs. ``images``: its wrong images, by their place in the pod."""
+
+    pool: str
+    expected_image: str
+    images: t.Mapping[str, str]
+
+    def __str__(self) -> str:
+        if self.how == "migrate":
+            return f"VM {self.vm}: migrate for {self.expected_image} of {self.pool}"
+        return f"VM {self.vm}: restart for {self.expected_image} of {self.pool}, since {self.reason}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        more = {"pool": self.pool, "expected_image": self.expected_image, "images": dict(self.images)}
+        return {**super().to_dict(), **more}
+
+
+class ImageDrift:
+    """The difference between the launcher images that VMs have and those that the mapping gives them now."""
+
+    def __init__(self, table: Table, stock: str, nodes: t.Iterable[Node], *, compute_only: bool = False) -> None:
+        """``table``: the mapping in effect. ``stock``: KubeVirt's own launcher image. ``compute_only``: whether the back end
+        changes only the image of the container compute."""
+        self._table = table
+        self._images = LauncherImages(table, stock)
+        self._places = NodeFit(table, nodes)
+        self._compute_only = compute_only
+
+    @classmethod
+    def in_effect(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> ImageDrift:
+        """The drift from what the live launcher policy gives VMs.
+
+        :param removed: pools that are being removed.
+        :raises InputErrors: when the policy is not the one that the pools need, or KubeVirt is not fit for migrations: a VM
+            that is migrated now could get a wrong image.
+        """
+        admission = snapshot.admission or Admission()
+        backend = launcher_backends.backend_in_use(admission)
+        table = launcher_backends.recorded_table(admission) or Table(())
+        stock = outdated_policy.stock_image(snapshot)
+        checks = (*preflight.fitness(snapshot), *outdated_policy.examine(snapshot, table))
+        problems = [f.message for f in checks if f.severity == "error" and f.code not in preflight.TRANSIENT]
+        problems += _policy_problems(snapshot, admission, backend, table, removed)
+        if problems or stock is None:
+            raise InputErrors(problems)
+        return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
+
+    def update(self, pod: LauncherPod) -> Update | None:
+        """What the VM of this pod needs, as far as the pod shows; None when its images are right.
+
+        Also None for a pod that has ended, and for one that virt-controller did not make.
+        """
+        if pod.ended or pod.terminating or pod.vmi_uid is None:
+            return None
+        winner = matching.winner(self._table, pod.attributes)
+        expected = self._images.expected(winner)
+        wrong = self._images.wrong(pod.images_of(compute_only=self._compute_only), expected)
+        if not wrong:
+            return None
+        pool = winner.name if winner is not None else names.PRIMARY
+        room = any(node.ready and node.name != pod.node for node in self._places.mapped(pod, winner))
+        return Update(
+            namespace=pod.namespace,
+            vmi=pod.vmi,
+            uid=pod.vmi_uid,
+            pool=pool,
+            expected_image=expected,
+            images=FrozenMap(wrong),
+            node=pod.node,
+            how="migrate" if room else "restart",
+            reason="" if room else f"no other Ready node of {pool} fits it",
+        )
+
+    def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
+        needed = self.update(pod)
+        if needed is not None:
+            return f"its pod {pod.name} has {', '.join(sorted(set(needed.images.values())))} again"
+        if node is None or self.misplaced(pod, node):
+            return f"it is on node {pod.node}, which is not of {moved.pool}"
+        return None
+
+    def misplaced(self, pod: LauncherPod, node: Node) -> bool:
+        """Whether the mapping keeps the VM of this pod off this node."""
+        return not self._table.requirement(matching.winner(self._table, pod.attributes)).matches(node.labels)
+
+
+def _policy_problems(
+    snapshot: Snapshot,
+    admission: Admission,
+    backend: Backend | None,
+    table: Table,
+    removed: removal.Removed | None,
+) -> t.Iterator[str]:
+    if backend is None:
+        leaving = removal.leaving(removed, snapshot) if removed else frozenset()
+        staying = [pool for pool in goals.recorded(snapshot) if pool.name not in leaving]
+        pools = [pool.name for pool in staying if pool.selector and pool.virt_launcher_image]
+        if pools:
+            yield (
+                f"{len(pools)} pool(s) have launcher images ({listed(pools)}), but no launcher policy is in force: a VM that is "
+                "migrated now would get KubeVirt's own image; run site first."
+            )
+        return
+    wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission)
+    differences = [str(difference) for difference in launcher_backends.drift(wanted, admission)]
+    if differences or not wanted:
+        unreadable = f"its annotation {names.MAPPING_ANNOTATION} does not say what it maps"
+        yield f"The launcher policy was changed by hand: {differences[0] if differences else unreadable}; run site first."
+
+
+def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | None:
+    """The same update, but by a restart where the VMI allows no migration; None when the VM instance is gone or going."""
+    if vmi is None or vmi["metadata"].get("uid") != update.uid or vmi["metadata"].get("deletionTimestamp"):
+        return None
+    status = vmi.get("status") or {}
+    phase = status.get("phase") or "Pending"
+    if phase in ("Succeeded", "Failed"):
+        return None
+    migratable = condition(vmi, "LiveMigratable")
+    reason = update.reason
+    if phase != "Running":
+        reason = f"it is {phase}, and only running VMs can be migrated"
+    elif condition(vmi, "Paused").get("status") == "True":
+        reason = "it is paused"
+    elif migratable.get("status") != "True":
+        why = migratable.get("message") or migratable.get("reason") or "KubeVirt does not say why"
+        reason = f"it cannot be migrated ({why})"
+    return replace(update, how="restart" if reason else "migrate", reason=reason)
+
+
+@dataclass(frozen=True)
+class Evacuation:
+    """The ``Need`` of nodes that are to be emptied. ``ready``: for each of them, whether it has a Ready virt-handler."""
+
+    ready: t.Mapping[str, bool]
+
+    def update(self, pod: LauncherPod) -> Relocation | None:
+        if pod.node not in self.ready or pod.ended or pod.terminating or pod.vmi_uid is None:
+            return None
+        able = self.ready[pod.node]
+        return Relocation(
+            namespace=pod.namespace,
+            vmi=pod.vmi,
+            uid=pod.vmi_uid,
+            node=pod.node,
+            how="migrate" if able else "restart",
+            reason="" if able else f"virt-handler is not Ready on node {pod.node}",
+        )
+
+    def problem(self, moved: Relocation, pod: LauncherPod, node: Node | None) -> str | None:
+        """None for a VM that came to another of these nodes: the next look finds it there and migrates it again."""
+        if node is None or pod.node == moved.node:
+            return f"it is on node {pod.node}, which {'is gone' if node is None else 'it was to leave'}"
+        return None

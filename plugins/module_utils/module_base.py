@@ -1,0 +1,371 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What all modules share: reading their options, access to the cluster, the Lease around writes, errors and results."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import getpass
+import socket
+import traceback
+import typing as t
+import uuid
+from dataclasses import replace
+
+from ansible.module_utils.basic import AnsibleModule
+
+from . import option_table
+from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
+from .cluster.api.lease import RunLease
+from .cluster.api.waiting import Clock
+from .cluster.reading import live, pool_sources
+from .cluster.writing import history, settle
+from .core.base import objects, permissions
+from .core.base.findings import InputErrors
+from .core.base.permissions import Permission
+from .core.kubevirt import preflight
+from .core.monitoring import alerts
+from .core.observed.snapshot import Snapshot
+from .core.operator_mode import forms, mode, view
+from .core.operator_mode import plan as operator_plan
+from .core.operator_mode.builds import Build
+from .core.operator_mode.plan import OperatorPlan
+from .core.planning import goals, plan, removal, waves
+from .core.planning.history import NO_POOLS, Entry
+from .core.planning.options import Drain, Options
+from .core.planning.plan import Plan
+from .core.pools import dialects
+from .core.pools.model import Pool
+from .option_table import Arguments
+
+
+class Module(AnsibleModule):
+    """An AnsibleModule to which an option that is empty or null was not given, whatever its type."""
+
+    params: dict[str, t.Any]
+
+    def _load_params(self) -> None:
+        super()._load_params()
+        internal = {name: value for name, value in self.params.items() if name.startswith("_ansible_")}
+        self.params = {**option_table.given(self.params, self.argument_spec), **internal}
+
+
+_OBJECTS_PER_COLLECTION = 100_000
+
+_SETTLE_SECONDS = 300
+"""How long a run waits for a KubeVirt that is Degraded; one that stays so ends the wait earlier."""
+
+
+class Task:
+    """One execution of a module."""
+
+    def __init__(self, arguments: Arguments, *, of_kubevirt: bool = True) -> None:
+        spec = {**AUTH_ARGUMENTS, **(option_table.arguments("kubevirt") if of_kubevirt else {}), **arguments}
+        self.module = Module(argument_spec=spec, supports_check_mode=True)
+        self.params: dict[str, t.Any] = self.module.params
+        self.check_mode: bool = self.module.check_mode
+        self.clock = Clock()
+        self._cluster: Cluster | None = None
+        self._dialect = dialects.OWN
+
+    @property
+    def run_by(self) -> str:
+        """Who runs this, for people who read the Lease and the history."""
+        return self.params.get("run_by") or _user_and_host()
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster.connect({**self.params, "run_by": self.run_by})
+        return self._cluster
+
+    def snapshot(self, nodes: t.Collection[str] | None = None) -> Snapshot:
+        """The state of the cluster, or of some of its nodes.
+
+        :raises Forbidden: when a right to read it is missing. The message names all missing rights.
+        """
+        try:
+            return live.take_snapshot(
+                self.cluster,
+                self.params["kubevirt_namespace"],
+                self.params["kubevirt_name"],
+                nodes,
+                self._alerts_namespace(),
+                schema=self.mode_asked == "operator",
+            )
+        except Forbidden:
+            self.require(permissions.READER)
+            raise
+
+    def _alerts_namespace(self) -> str | None:
+        """Where the alerts are to be, for modules that plan; None for KubeVirt's namespace."""
+        settings = self.options().alerts if "alerts" in self.params else None
+        return settings.namespace if settings else None
+
+    def require(self, rights: t.Iterable[Permission]) -> None:
+        """Check that the user has these rights.
+
+        :raises ClusterError: when some are missing. The message names all of these.
+        """
+        missing = self.cluster.missing_permissions(rights)
+        if missing:
+            raise ClusterError(
+                f"The user {self.cluster.user()} lacks {len(missing)} permission(s) on {self.cluster.server}: "
+                f"{', '.join(map(str, missing))}. Bind it to the ClusterRole virtpools-reader (plan and info modules) or "
+                "virtpools-writer (runs) that this collection ships."
+            )
+
+    @property
+    def pools_given(self) -> bool:
+        """Whether the options name a pool list, valid or not."""
+        return any(self.params[source] is not None for source in ("pools", "pools_manifest")) or bool(
+            self.params["pools_from_cluster"] or self.params["pools_from_history"]
+        )
+
+    def namespace(self) -> str:
+        """KubeVirt's namespace."""
+        found = live.find_kubevirt(self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"])
+        return str(found["metadata"]["namespace"])
+
+    @functools.cached_property
+    def earlier(self) -> Entry | None:
+        """The list of the history that ``pools_from_history`` names; None without that option.
+
+        :raises InputErrors: when the history does not have it.
+        """
+        digest = self.params["pools_from_history"]
+        return history.read(self.cluster, self.namespace()).find(digest) if digest else None
+
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools that the options name; none with ``remove_pools``. Reads the cluster only when the pools are there.
+
+        :raises InputErrors: for a wrong list, and for a list beside ``remove_pools``.
+        """
+        if self.params["remove_pools"] is not None:
+            if self.pools_given:
+                raise InputErrors(
+                    ["A pool list is given beside remove_pools, where the pools of the cluster count; drop it."]
+                )
+            return ()
+        self._dialect, given = pool_sources.read(self.params, lambda: self.cluster)
+        return self.earlier.pools if self.earlier else given
+
+    def options(self) -> Options:
+        """The options of the run, those of an earlier list included.
+
+        :raises InputErrors: when one is wrong.
+        """
+        params = self.params
+        read: dict[str, t.Any] = {
+            "waves": waves.parse(params["waves"]),
+            "remove_pools": removal.parse(params["remove_pools"]),
+            "restore_nodes": frozenset(params["restore_nodes"]) if params["restore_nodes"] else None,
+            "drain": Drain(params["drain"], params["on_non_migratable"]),
+            "alerts": alerts.parse(
+                params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
+            ),
+            "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
+        }
+        options = Options(
+            **{name: read[name] if name in read else params[name] for name in Options.__dataclass_fields__}
+        )
+        # A run that goes back leaves the cluster with the pools of the earlier list and no others.
+        return replace(options, **self.earlier.run_options, prune=True) if self.earlier else options
+
+    @property
+    def mode_asked(self) -> mode.Mode:
+        """The mode that is asked for. An earlier list comes back in the mode that it had."""
+        given: mode.Mode = self.params.get("mode") or "auto"
+        if "mode" in self.params and self.params.get("pools_from_history") and self.earlier is not None:
+            return "operator" if self.earlier.build else "collection"
+        return given
+
+    def build(self, found: Snapshot, *, moving: bool = False) -> Build | None:
+        """The build of KubeVirt by which a run on this cluster works in operator mode; None for collection pools.
+
+        :param moving: whether pools of the other mode may be there, which go first.
+        :raises InputErrors: when ``mode`` is not possible here, or both modes are in use.
+        """
+        return mode.choose(self.mode_asked, found, moving=moving)
+
+    def operator_pools(self) -> tuple[Pool, ...]:
+        """The pools that the options name, for an operator-mode run; see ``pools``."""
+        return forms.without_unmatched(self.pools(), self._dialect)
+
+    def operator_plan(self, build: Build, found: Snapshot) -> OperatorPlan:
+        """The operator-mode plan for the pools and options given."""
+        options = self.options()
+        return operator_plan.make_plan(build, found, self.operator_pools(), options)
+
+    def operator_view(self, build: Build, found: Snapshot) -> view.OperatorView:
+        """The view of a cluster with pools of KubeVirt's own, compared with the pools given, if any.
+
+        :raises InputErrors: when none are given and the cluster has none.
+        """
+        given = self.operator_pools() if self.pools_given else None
+        seen = view.make_view(build, found, given, self.options())
+        if given is None and not seen.pools:
+            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
+        return seen
+
+    def recorded(self, found: Snapshot) -> tuple[Pool, ...]:
+        """The pools that the cluster has, collection or of KubeVirt's own."""
+        build = mode.in_use(found)
+        return goals.recorded(found) if found.pools or build is None else view.recorded_pools(build, found)
+
+    def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
+        """The plan for the pools and options given, on the present cluster or on some of its nodes."""
+        options = self.options()
+        pools = self.pools()
+        return plan.make_plan(self.snapshot(nodes), pools, options)
+
+    def plan_or_recorded(self, found: Snapshot) -> Plan:
+        """The plan on this snapshot, for the pools given or, without any, for those that the cluster records.
+
+        :raises InputErrors: when none are given and the cluster has none.
+        """
+        if self.pools_given:
+            return plan.make_plan(found, self.pools(), self.options())
+        pools = goals.recorded(found)
+        if not pools:
+            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
+        return plan.make_plan(found, pools, goals.recorded_options(found, self.options()))
+
+    def settle(self, timeout: float) -> None:
+        """Wait until KubeVirt is healthy and has rolled out its last change.
+
+        :raises ClusterError: when that takes longer than ``timeout`` seconds, or KubeVirt is being upgraded.
+        """
+        namespace, name = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
+        found = live.find_kubevirt(self.cluster, namespace, name)["metadata"]
+        settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
+
+    def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
+        """Refuse a plan that has errors. Errors with the codes ``but`` do not count.
+
+        :raises InputErrors: with all errors.
+        """
+        errors = [finding.message for finding in made.errors if finding.code not in but]
+        if errors:
+            raise InputErrors(errors)
+
+    def refuse_in_run(self, made: Plan) -> None:
+        """Refuse a plan that has errors. Inside a run, what passes by itself does not count: the run's plan has waited for
+        it, and each batch makes KubeVirt unavailable anew for some seconds. A KubeVirt that stays Degraded counts.
+
+        :raises InputErrors: with all errors.
+        :raises ClusterError: when KubeVirt stays Degraded, or does not settle.
+        """
+        if not self.params["run_id"] or self.check_mode:
+            self.refuse(made)
+            return
+        self.refuse(made, but=preflight.PASSING)
+        if preflight.DEGRADED in {finding.code for finding in made.errors}:
+            self.settle(_SETTLE_SECONDS)
+
+    @contextlib.contextmanager
+    def writing(self, namespace: str) -> t.Iterator[None]:
+        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone."""
+        run_id = self.params["run_id"]
+        lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=self.run_by)
+        if run_id:
+            lease.attach()
+        else:
+            lease.acquire(self.params["lease_timeout"])
+        self.cluster.before_write = lease.ensure_fresh
+        self.clock = Clock(beat=lease.ensure_fresh)
+        try:
+            yield
+        finally:
+            self.cluster.before_write = None
+            self.clock = Clock()
+            if not run_id:
+                self._release(lease)
+
+    def _release(self, lease: RunLease) -> None:
+        """Release the Lease. A failure is only a warning: the Lease expires by itself, and the module's result matters more."""
+        try:
+            lease.release()
+        except ClusterError as error:
+            self.module.warn(str(error))
+
+
+def new_run_id() -> str:
+    return f"run-{uuid.uuid4().hex[:12]}"
+
+
+def _user_and_host() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container whose user has no name.
+        user = "somebody"
+    return f"{user} on {socket.gethostname()}"
+
+
+def object_diff(before: t.Mapping[str, t.Any] | None, after: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+    """One entry of an Ansible diff: the fields that differ between two objects, under the object's name."""
+    present = after or before or {}
+    metadata = present.get("metadata") or {}
+    title = "/".join(
+        str(part) for part in (present.get("kind"), metadata.get("namespace"), metadata.get("name")) if part
+    )
+    shown = objects.diff(t.cast("dict[str, t.Any] | None", before), t.cast("dict[str, t.Any] | None", after))
+    return {"before_header": title, "after_header": title, **shown}
+
+
+def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_kubevirt: bool = True) -> None:
+    """Run a module. ``body`` returns its result; an exception becomes the message of a failure.
+
+    :param of_kubevirt: whether the module has the options that name a KubeVirt object.
+    """
+    task = Task(arguments, of_kubevirt=of_kubevirt)
+    try:
+        with _fewer_collections():
+            result = body(task)
+    except InputErrors as error:
+        task.module.fail_json(msg="\n".join(error.messages), errors=list(error.messages))
+    except TaskFailed as error:
+        task.module.fail_json(msg=str(error), **error.result)
+    except ClusterError as error:
+        task.module.fail_json(msg=str(error))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
+        task.module.fail_json(msg=_unexpected(task, error), exception=traceback.format_exc())
+    else:
+        task.module.exit_json(**result)
+
+
+@contextlib.contextmanager
+def _fewer_collections() -> t.Iterator[None]:
+    """Let Python look for unreachable cycles less often. A page of a list is hundreds of thousands of new objects, none of them in
+    a cycle, and looking at them each time that 700 more exist costs half as much as parsing them."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_PER_COLLECTION, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _unexpected(task: Task, error: Exception) -> str:
+    """A sentence on an error that no code expects. An API server validates objects, and nobody validates files."""
+    what = f"{type(error).__name__}: {error}"
+    files = [str(task.params[name]) for name in ("manifest", "dump") if task.params.get(name)]
+    if files and isinstance(error, (AttributeError, LookupError, TypeError, ValueError)):
+        return (
+            f"An object in {' or '.join(files)} has a field that is not as Kubernetes serves it ({what}); compare it with the output "
+            "of kubectl get -o yaml, or check it with kubectl apply --dry-run=server."
+        )
+    return f"An error that this collection does not expect: {what}. Please report it."
+
+
+class TaskFailed(Exception):
+    """The module did only a part of its work. The message says what failed, ``result`` what was done."""
+
+    def __init__(self, message: str, result: dict[str, t.Any]) -> None:
+        super().__init__(message)
+        self.result = result

@@ -1,0 +1,194 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module operator_pools: pools that a build of KubeVirt itself makes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: operator_pools
+short_description: Write pools into a KubeVirt that makes them itself, and wait until it has
+version_added: 0.1.0
+description:
+  - For builds of KubeVirt with pools of their own. Turns on the build's feature gate and writes the pools, as a list in the KubeVirt object or as
+    C(WorkerPool) objects. With O(remove_pools), takes them away again, and the gate if this module turned it on.
+  - The API server tries every write as a dry run first, so that the build's own webhooks speak before anything is stored.
+  - virt-operator decides when each handler restarts. The module waits until every node has the one Ready handler that it should have, judged from the
+    DaemonSets and their pods, and returns which nodes had none or two meanwhile.
+  - Where virt-operator follows a change of C(WorkerPool) objects only with the next change of the KubeVirt object, and where it has lost a change, the module
+    turns a feature gate that means nothing on and off again.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  progress_seconds:
+    description:
+      - After how many seconds of the last wait the module returns with RV(done=false), for a caller that reports progress and calls it again. By default it
+        waits until virt-operator is done, at most O(settle_timeout) seconds.
+    type: int
+    default: 0
+  migration_timeout:
+    description: Seconds to wait for running live migrations, before anything is changed.
+    type: int
+    default: 900
+  settle_timeout:
+    description: Seconds that virt-operator may take to follow a change of the pools, for each step of the plan.
+    type: int
+    default: 1800
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Let KubeVirt make the pools
+  virtpools.kubevirt.operator_pools:
+    mode: operator
+    pools: "{{ virtpools_pools }}"
+
+- name: Take them all away again
+  virtpools.kubevirt.operator_pools:
+    remove_pools: all
+"""
+
+RETURN = r"""
+build:
+  description: The build of KubeVirt by whose pools the module works, as in O(pools_dialect).
+  returned: success
+  type: str
+  sample: virtHandlerPools
+done:
+  description: Whether virt-operator has followed. With O(progress_seconds) it may not have yet; call the module again. True in check mode.
+  returned: success
+  type: bool
+changes:
+  description: What was, or would be, done, and what virt-operator does with the nodes then.
+  returned: success
+  type: list
+  elements: str
+  sample: ["KubeVirt kubevirt/kubevirt: 1 pool(s): gpu; feature gate VirtHandlerPools on (spec.virtHandlerPools)"]
+without_handler:
+  description: The nodes that had no handler meanwhile, with the seconds that the module saw this.
+  returned: success
+  type: dict
+  sample: {"gpu-0": 12.5}
+with_two_handlers:
+  description: The nodes that had two handlers meanwhile, with the seconds that the module saw this.
+  returned: success
+  type: dict
+text:
+  description: The same for people, as lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import typing as t
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import operator_pools, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
+
+ARGUMENTS = {
+    **option_table.arguments("mode", "pools", "run", "operator_pools"),
+    "progress_seconds": {"type": "int", "default": 0},
+}
+
+
+def body(task: module_base.Task) -> dict:
+    planned = _planned(task)
+    if planned.errors:
+        raise InputErrors([finding.message for finding in planned.errors])
+    recorded = planned.removing or planned.is_recorded(task.options())
+    changes = list(planned.changes()) if planned.changed else []
+    result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}
+    windows = operator_pools.Windows()
+    diffs, waits_for = operator_pools.try_out(task.cluster, planned), None
+    if not task.check_mode and (planned.pending or not recorded):
+        with task.writing(planned.snapshot.namespace):
+            diffs, waits_for = _carry_out(task, planned, windows)
+    return {
+        **result,
+        "done": waits_for is None,
+        "diff": [module_base.object_diff(before, after) for before, after in diffs],
+        "without_handler": dict(sorted(windows.bare.items())),
+        "with_two_handlers": dict(sorted(windows.doubled.items())),
+        "text": [*changes, *windows.lines(), *([f"Still waiting: {waits_for}"] if waits_for else [])] or ["No change."],
+    }
+
+
+def _planned(task: module_base.Task) -> OperatorPlan:
+    found = task.snapshot()
+    build = task.build(found)
+    if build is None:
+        raise InputErrors(
+            [
+                (
+                    f"KubeVirt {found.kubevirt_name} has no pools of its own now, and mode does not ask for them; set mode: operator, or use "
+                    "the modules for collection pools."
+                )
+            ]
+        )
+    return task.operator_plan(build, found)
+
+
+def _carry_out(
+    task: module_base.Task, planned: OperatorPlan, windows: operator_pools.Windows
+) -> tuple[list[operator_pools.Change], str | None]:
+    """Returns what was written, and what virt-operator has not done yet."""
+    namespace = planned.snapshot.namespace
+    if planned.steps:
+        why = "virt-operator restarts handlers without waiting for them"
+        settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
+    going_to = task.params["pools_from_history"] or None
+    if planned.steps:
+        live_history.write(
+            task.cluster,
+            namespace,
+            lambda known: replace(known.begun(going_to, planned.before), operator_record=planned.record),
+            dry_run=False,
+        )
+    timeout, progress = task.params["settle_timeout"], task.params["progress_seconds"]
+    changes, waits_for = operator_pools.carry_out(task.cluster, planned, timeout, task.clock, windows, progress)
+    if waits_for:
+        return changes, waits_for
+    operator_pools.await_settled(task.cluster, planned, task.clock)
+    if planned.removing and not planned.pools:
+        if task.options().keep_history:
+            live_history.write(
+                task.cluster, namespace, lambda known: replace(known, operator_record=None), dry_run=False
+            )
+        else:
+            _forget(task, namespace)
+    else:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        entry = planned.entry(task.options(), now, task.run_by)
+        live_history.write(task.cluster, namespace, lambda known: known.completed(entry), dry_run=False)
+    return changes, None
+
+
+def _forget(task: module_base.Task, namespace: str) -> None:
+    """Delete the history, which nobody needs without pools."""
+    live = task.cluster.get(kinds.CONFIG_MAP, names.HISTORY, namespace)
+    if live is not None:
+        options = DeleteOptions(uid=live["metadata"].get("uid"))
+        task.cluster.delete(kinds.CONFIG_MAP, names.HISTORY, namespace, options, dry_run=False)
+
+
+def main() -> None:
+    module_base.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

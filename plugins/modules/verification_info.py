@@ -1,0 +1,355 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module verification_info: is every VM on the launcher image and node that the pools give it?"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: verification_info
+short_description: Verify the launcher image and node of every VM, and everything behind them
+version_added: 0.1.0
+description:
+  - Compares every running VM with what the pools give it, the launcher images of its pod container by container, its node and the node's owner.
+    A VM is V(correct), or has the verdict V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler) or V(pending),
+    with a reason, and says whether a restart or a migration would help.
+  - Looks at nodes, handlers, DaemonSets and the launcher policy as well.
+  - Reads VMs page by page, keeps the counts, and of single VMs only those that have something to tell.
+  - Without a pool list, the pools count that the cluster itself records.
+  - Needs only the rights of the ClusterRole C(virtpools-reader), with O(probe) those of C(virtpools-writer).
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - This module never changes the cluster. The files of O(reports) are its output, and written in check mode, too.
+  diff_mode:
+    support: N/A
+    details:
+      - This module never changes the cluster.
+  idempotent:
+    support: full
+options:
+  dump:
+    description:
+      - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to verify instead of a cluster.
+      - It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, the launcher pods, the VirtualMachineInstances and
+        the launcher policy with its binding; namespaces where pools select them by labels.
+    type: path
+  probe:
+    description:
+      - Whether to try out the launcher policy by creating pods in KubeVirt's namespace as server-side dry runs, which stores none.
+      - This needs the right to create pods there, which the ClusterRole C(virtpools-reader) lacks.
+    type: bool
+    default: false
+  max_listed_vms:
+    description: How many single VMs to list at most. All are counted.
+    type: int
+    default: 1000
+  fail_on:
+    description:
+      - What RV(failing) has. V(problems) for everything that is wrong; V(any) for what is only listed, too; V(none) for nothing; or
+        a list of verdicts and codes of findings (C(docs/findings.md)).
+      - VMs that are only V(outdated) are listed, not wrong.
+    type: raw
+    default: problems
+  reports:
+    description:
+      - Files to write the report to, where the module runs. A file that exists is replaced in one step.
+    type: dict
+    suboptions:
+      json:
+        description: The whole report as JSON.
+        type: path
+      junit:
+        description: As JUnit XML, for CI systems.
+        type: path
+      prometheus:
+        description: The counts in Prometheus' text format, for the textfile collector of its node exporter. It names no VM.
+        type: path
+      html:
+        description: As one HTML page that needs no network.
+        type: path
+      folder:
+        description: A folder to write C(report.txt), C(report.json) and C(report.html) to, for M(virtpools.kubevirt.verification_report).
+        type: path
+  cluster_name:
+    description:
+      - The name of the cluster in O(reports). In Prometheus' format it is the label C(cluster), which is omitted without this option.
+    type: str
+seealso:
+  - module: virtpools.kubevirt.pool_info
+  - module: virtpools.kubevirt.verification_report
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Verify all VMs
+  virtpools.kubevirt.verification_info:
+    reports:
+      html: /var/www/html/virtpools.html
+  register: verified
+
+- name: Nothing may be wrong
+  ansible.builtin.assert:
+    that: verified.healthy
+    fail_msg: "{{ verified.text | join('\n') }}"
+"""
+
+RETURN = r"""
+mode:
+  description: V(collection), or V(operator) where KubeVirt's own operator makes the pools.
+  returned: success
+  type: str
+build:
+  description: The build of KubeVirt that makes the pools, as in O(pools_dialect). Empty for collection pools.
+  returned: success
+  type: str
+server:
+  description: Address of the API server. Empty with O(dump).
+  returned: success
+  type: str
+  sample: https://east.example:6443
+uid:
+  description: UID of the namespace C(kube-system). Empty with O(dump), and when the user may not read that namespace.
+  returned: success
+  type: str
+  sample: 0c2f2e6e-6f43-4d2c-9b1c-0d5b6f1b8a52
+healthy:
+  description: Whether nothing is wrong.
+  returned: success
+  type: bool
+summary:
+  description: The report in one sentence.
+  returned: success
+  type: str
+  sample: "Everything is in order: 120 VM(s) on 8 node(s) with 2 pool(s)."
+problems:
+  description: What is wrong, by verdict or code of a finding, with the number of VMs with that verdict, or of findings with that code.
+  returned: success
+  type: dict
+  sample: {wrong_image: 2, no_handler: 1}
+listed:
+  description: The same for what is listed without being wrong.
+  returned: success
+  type: dict
+  sample: {outdated: 5}
+failing:
+  description: What O(fail_on) selects from these.
+  returned: success
+  type: dict
+counts:
+  description: How many V(vms), V(nodes), V(pools), V(problems) and things V(listed) there are; V(unjudged) VMs have no launcher pod yet.
+  returned: success
+  type: dict
+verdicts:
+  description: How many VMs have each verdict.
+  returned: success
+  type: dict
+pools:
+  description: V(primary) and every pool, with its nodes, images, and VMs by verdict. VMs that match no pool are the primary's.
+  returned: success
+  type: list
+  elements: dict
+vms:
+  description: The VMs with a problem or a remark, the worst first, at most O(max_listed_vms).
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    namespace:
+      description: Namespace of the VM.
+      type: str
+    name:
+      description: Name of the VM.
+      type: str
+    pool:
+      description: The pool that should win, or V(primary).
+      type: str
+    expected_image:
+      description: The launcher image that it should have.
+      type: str
+    images:
+      description: The launcher images that its pod has, by place.
+      type: dict
+    node:
+      description: Its node; empty while it has none.
+      type: str
+    owner:
+      description: Who owns that node.
+      type: str
+    verdict:
+      description: V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler) or V(pending).
+      type: str
+    reason:
+      description: The facts behind the verdict.
+      type: str
+    remedy:
+      description: What would help, such as V(restart), V(migration) or V(run site).
+      type: str
+vms_left_out:
+  description: How many more VMs would be in RV(vms).
+  returned: success
+  type: int
+nodes:
+  description: The nodes with a problem, as the code of its finding. The report as JSON has all nodes that have a handler or should have one.
+  returned: success
+  type: list
+  elements: dict
+daemonsets:
+  description: The DaemonSets of all owners, with their problems.
+  returned: success
+  type: list
+  elements: dict
+policy:
+  description: The launcher policy, with its back end, state and digest.
+  returned: success
+  type: dict
+findings:
+  description: What is not as it should be. See M(virtpools.kubevirt.plan_info) for the fields.
+  returned: success
+  type: list
+  elements: dict
+text:
+  description: The same for people, as lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import datetime
+import json
+import os
+import tempfile
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Forbidden
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live, vm_verification
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import verification
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import Build
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit, page, prometheus, terminal
+
+_FORMATS = ("json", "junit", "prometheus", "html")
+_IN_FOLDER = {"text": "report.txt", "json": "report.json", "html": "report.html"}
+
+ARGUMENTS = {
+    **option_table.arguments("mode", "pools", "verification_info"),
+    "reports": {"type": "dict", "options": {form: {"type": "path"} for form in (*_FORMATS, "folder")}},
+    "cluster_name": {"type": "str"},
+}
+
+
+def body(task: module_base.Task) -> dict:
+    if task.params["max_listed_vms"] < 0:
+        raise InputErrors([f"max_listed_vms is {task.params['max_listed_vms']}; give a number from 0."])
+    fail_on = verification.read_fail_on(task.params["fail_on"])
+    report, build = _verify(task)
+    how = {"mode": "collection" if build is None else "operator", "build": "" if build is None else build.name}
+    data = {**how, **report.to_dict()}
+    server, uid = (task.cluster.server, live.uid(task.cluster)) if not task.params["dump"] else ("", "")
+    text = [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.verification_lines(report)]
+    _write(task, data, text, server, uid or "")
+    return {
+        "changed": False,
+        "server": server,
+        "uid": uid or "",
+        **data,
+        "nodes": [node for node in data["nodes"] if node["problem"]],
+        "failing": report.failing(fail_on),
+        "text": text,
+    }
+
+
+def _verify(task: module_base.Task) -> tuple[verification.Report, Build | None]:
+    objects = None
+    if task.params["dump"]:
+        if task.params["probe"]:
+            raise InputErrors(["probe needs a cluster, and dump is given; drop one of them."])
+        objects = dump.read_objects(task.params["dump"])
+        cluster_state = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
+    else:
+        cluster_state = task.snapshot()
+    build = task.build(cluster_state)
+    verifier = _collection(task, cluster_state) if build is None else _operator(task, build, cluster_state)
+    if objects is not None:
+        return vm_verification.verify_dump(objects, verifier), build
+    try:
+        return vm_verification.verify_cluster(task.cluster, verifier), build
+    except Forbidden:
+        task.require(permissions.READER)
+        raise
+
+
+def _collection(task: module_base.Task, cluster_state: snapshot.Snapshot) -> verification.Verifier:
+    planned = task.plan_or_recorded(cluster_state)
+    policy = None
+    if task.params["probe"]:
+        task.require([permissions.Permission("create", "pods", namespace=planned.snapshot.namespace)])
+        policy = policies.probed_policy(task.cluster, planned, task.clock)
+    return verification.Verifier(
+        planned, policy, allow_skew=task.params["allow_skew"], limit=task.params["max_listed_vms"]
+    )
+
+
+def _operator(task: module_base.Task, build: Build, cluster_state: snapshot.Snapshot) -> verification.Verifier:
+    if task.params["probe"]:
+        raise InputErrors(["probe tries the launcher policy, and operator pools need none; drop it."])
+    seen = task.operator_view(build, cluster_state)
+    return verification.Verifier(
+        seen.plan,
+        seen.policy,
+        allow_skew=task.params["allow_skew"],
+        limit=task.params["max_listed_vms"],
+        seen=seen.launcher_pod,
+    )
+
+
+def _write(task: module_base.Task, data: dict, lines: list[str], server: str, uid: str) -> None:
+    """Write the files that are asked for. Each is there as a whole or not at all."""
+    asked = {form: path for form, path in (task.params["reports"] or {}).items() if path}
+    folder = asked.pop("folder", None)
+    files = [(form, f"reports.{form}", path) for form, path in asked.items()]
+    files += [(form, "reports.folder", os.path.join(folder, file)) for form, file in _IN_FOLDER.items() if folder]
+    if not files:
+        return
+    now = datetime.datetime.now(datetime.timezone.utc)
+    at, name = now.strftime("%Y-%m-%dT%H:%M:%SZ"), task.params["cluster_name"]
+    texts = {
+        "text": lambda: "\n".join((f"Verified at {at}", *lines, "")),
+        "json": lambda: json.dumps({"at": at, "cluster": name, "server": server, "uid": uid, **data}, indent=1) + "\n",
+        "junit": lambda: junit.render(data, at=at),
+        "prometheus": lambda: prometheus.render(
+            data, timestamp=now.timestamp(), labels={"cluster": name} if name else None
+        ),
+        "html": lambda: page.render(
+            data, cluster=" ".join(filter(None, (name, server, uid))), at=f"{now:%Y-%m-%d %H:%M} UTC"
+        ),
+    }
+    for form, option, path in files:
+        try:
+            # Beside the file, so that moving it there is one step: collectors read it at any time.
+            handle, written = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=f".{os.path.basename(path)}-")
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(texts[form]())
+        except OSError as error:
+            raise InputErrors([f"{option} cannot be written to {path}: {error.strerror}."]) from error
+        task.module.atomic_move(written, path)
+
+
+def main() -> None:
+    module_base.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

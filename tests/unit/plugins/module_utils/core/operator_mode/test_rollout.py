@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far an operator has come, judged from DaemonSets and pods, whatever KubeVirt claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import rollout
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import OperatorModeWorld
+
+B = BUILDS["virtHandlerPools"]
+RAW = {"nodeSelector": {"hw": "gpu"}, "virtHandlerImage": f"{builders.HANDLER_IMAGE}-gpu"}
+POOLS = [builders.pool()]
+SETTLED = {"updatedNumberScheduled": 1, "numberReady": 1, "desiredNumberScheduled": 1, "observedGeneration": 1}
+
+
+def seen(*, status=None, pods=None, ready=True, pools=POOLS, primary_spec=None):
+    """What is seen of a cluster with one node of the pool and one of the primary, as the operator of B made it."""
+    nodes = [builders.node("n1", labels={"hw": "gpu"}, ready=ready), builders.node("n2")]
+    of_kubevirt = builders.kubevirt()
+    world = OperatorModeWorld("B", of_kubevirt, fake_operator_mode.primary(desired=1), *nodes)
+    stock = fake_operator_mode.primary(desired=1)
+    stock["spec"] = primary_spec or world._primary_spec(of_kubevirt, {"gpu": RAW})
+    pool = {**world._daemonset("gpu", RAW, of_kubevirt), "status": {**SETTLED, **(status or {})}}
+    if pods is None:
+        pods = [pod("n1", "virt-handler-gpu", pool), pod("n2", "virt-handler", stock)]
+    found = builders.build_snapshot(of_kubevirt, daemonsets=[stock, pool], nodes=nodes, pods=pods)
+    return rollout.observe(B, found, stock, pools)
+
+
+def pod(on, of, daemonset=None, **fields):
+    made = builders.handler_pod(on, of, **fields)
+    spec = (daemonset or fake_operator_mode.primary())["spec"]["template"]["spec"]
+    made["spec"]["containers"] = [{"name": each["name"], "image": each["image"]} for each in spec["containers"]]
+    return made
+
+
+def test_all_is_done():
+    found = seen()
+    assert found.problem is None
+    assert found.bare == found.doubled == ()
+
+
+def test_a_handler_with_the_images_of_before_is_not_done_although_its_daemonset_says_so():
+    found = seen(pods=[pod("n1", "virt-handler-gpu"), pod("n2", "virt-handler")])
+    assert found.problem == "1 node(s) do not have their one Ready handler yet: n1."
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"updatedNumberScheduled": 0}, "DaemonSet virt-handler-gpu: 0 of 1 handlers are updated, 1 are Ready"),
+        ({"observedGeneration": 0}, "the DaemonSet controller has not seen DaemonSet virt-handler-gpu as it is now"),
+        ({"desiredNumberScheduled": 0}, "DaemonSet virt-handler-gpu: 1 of 0"),
+    ],
+)
+def test_a_daemonset_that_is_not_rolled_out(status, words):
+    assert words in seen(status=status).problem
+
+
+def test_two_handlers_or_none():
+    two = seen(pods=[pod("n1", "virt-handler-gpu"), pod("n1", "virt-handler", name="old"), pod("n2", "virt-handler")])
+    assert two.doubled == ("n1",)
+    none = seen(pods=[pod("n2", "virt-handler")])
+    assert none.bare == ("n1",)
+    assert "n1" in none.problem
+
+
+def test_a_handler_of_another_daemonset():
+    assert "n1" in seen(pods=[pod("n1", "virt-handler"), pod("n2", "virt-handler")]).problem
+
+
+def test_a_node_that_is_not_ready_is_excused():
+    handlers = [pod("n1", "virt-handler-gpu", ready=False), pod("n2", "virt-handler")]
+    assert seen(pods=handlers, ready=False, status={"numberReady": 0, "updatedNumberScheduled": 0}).problem is None
+
+
+def test_an_exclusion_that_is_missing():
+    found = seen(primary_spec=fake_operator_mode.primary()["spec"])
+    assert found.nodes_stale == ("virt-operator's DaemonSets select other nodes than the pools ask for: n1",)
+
+
+def test_daemonsets_that_are_missing_wrong_or_too_many():
+    assert (
+        "virt-operator has not made DaemonSet virt-handler-other"
+        in seen(pools=[*POOLS, builders.pool("other")]).sets_stale
+    )
+    (gone,) = seen(pools=[]).sets_stale
+    assert gone == "virt-operator has not deleted the DaemonSet of pool gpu"
+    (wrong,) = seen(pools=[builders.pool(virtHandlerImage="registry.example/h:v2")]).sets_stale
+    assert wrong.startswith("DaemonSet virt-handler-gpu does not have the pool's images yet (virt-handler ")

@@ -1,0 +1,213 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import vm
+
+STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
+POOL = builders.pool("gpu", virtLauncherImage=GPU, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+FOR_GPU = {"labels": {"for": "gpu"}}
+POLICY = kinds.MUTATING_ADMISSION_POLICIES[0]
+
+
+def node(name, owner=None, **fields):
+    return builders.node(name, owner, labels={"kubernetes.io/arch": "amd64"}, **fields)
+
+
+NODES = [node("n1", "gpu"), node("n2", "gpu"), node("stays"), node("stays-2")]
+
+
+def mapping(*, of=(POOL,), nodes=NODES, **options):
+    return ImageDrift(Table.for_pools(of), STOCK, map(Node.from_object, nodes), **options)
+
+
+def update(*args, of=None, **fields):
+    vmi, pod = vm(*args, **fields)
+    found = (of or mapping()).update(LauncherPod.from_object(pod))
+    return found and relocation.with_vmi(found, vmi)
+
+
+class TestOutdated:
+    def test_a_pools_vm_with_kubevirts_image(self):
+        found = update(image=STOCK, **FOR_GPU)
+        assert (found.vm, found.pool, found.expected_image, found.how) == ("plain/vm", "gpu", GPU, "migrate")
+        assert set(found.images.values()) == {STOCK}
+        assert str(found) == f"VM plain/vm: migrate for {GPU} of gpu"
+
+    def test_a_vm_of_no_pool_with_a_pools_image(self):
+        assert (update(on="stays", image=GPU).expected_image, update(on="stays", image=GPU).pool) == (STOCK, "primary")
+
+    def test_after_an_upgrade_of_kubevirt(self):
+        assert update(on="stays", image=f"{STOCK}-old").expected_image == STOCK
+
+    def test_one_place_is_enough(self):
+        _vmi, pod = vm(image=GPU, **FOR_GPU)
+        pod["spec"]["initContainers"][0]["image"] = STOCK
+        assert dict(mapping().update(LauncherPod.from_object(pod)).images) == {
+            "init container guest-console-log": STOCK
+        }
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"image": GPU, **FOR_GPU},
+            {"image": STOCK, "on": "stays"},
+            {"image": "mirror.example/a/virt-launcher:v1.9.0-gpu", **FOR_GPU},
+            {"image": f"{GPU}@sha256:{'a' * 64}", **FOR_GPU},
+            {"image": GPU, **FOR_GPU, "on": "stays"},
+        ],
+        ids=["pool's image", "KubeVirt's image", "mirror", "appended digest", "another node: that is no image"],
+    )
+    def test_vms_with_the_right_image_stay_where_they_are(self, fields):
+        assert update(**fields) is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda pod: pod["status"].update(phase="Succeeded"),
+            lambda pod: pod["metadata"].update(deletionTimestamp="now"),
+            lambda pod: pod["metadata"].pop("ownerReferences"),
+        ],
+        ids=["ended", "ending", "nobody's"],
+    )
+    def test_pods_without_a_guest_do_not_count(self, change):
+        _vmi, pod = vm(image=STOCK, **FOR_GPU)
+        change(pod)
+        assert mapping().update(LauncherPod.from_object(pod)) is None
+
+    def test_a_back_end_that_changes_compute_only_is_judged_by_compute(self):
+        _vmi, pod = vm(image=STOCK, **FOR_GPU)
+        pod["spec"]["containers"][0]["image"] = GPU
+        assert mapping().update(LauncherPod.from_object(pod)) is not None
+        assert mapping(compute_only=True).update(LauncherPod.from_object(pod)) is None
+
+
+class TestHow:
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"migratable": False}, "it cannot be migrated (because of its GPU)"),
+            ({"phase": "Scheduling"}, "it is Scheduling, and only running VMs can be migrated"),
+            ({"node_selector": {"kubernetes.io/hostname": "n1"}}, "no other Ready node of gpu fits it"),
+        ],
+    )
+    def test_needs_a_restart(self, fields, reason):
+        found = update(image=STOCK, **FOR_GPU, **fields)
+        assert (found.how, found.reason) == ("restart", reason)
+        assert str(found).endswith(f"restart for {GPU} of gpu, since {reason}")
+
+    def test_a_paused_vm_needs_a_restart(self):
+        vmi, pod = vm(image=STOCK, **FOR_GPU)
+        vmi["status"]["conditions"].append({"type": "Paused", "status": "True"})
+        assert relocation.with_vmi(mapping().update(LauncherPod.from_object(pod)), vmi).reason == "it is paused"
+
+    def test_kubevirt_has_not_said_yet(self):
+        vmi, pod = vm(image=STOCK, **FOR_GPU)
+        vmi["status"]["conditions"] = []
+        assert relocation.with_vmi(mapping().update(LauncherPod.from_object(pod)), vmi).how == "restart"
+
+    @pytest.mark.parametrize("ready", [True, False])
+    def test_only_to_nodes_that_are_ready(self, ready):
+        nodes = [NODES[0], node("n2", "gpu", ready=ready)]
+        assert (update(image=STOCK, of=mapping(nodes=nodes), **FOR_GPU).how == "migrate") is ready
+
+    def test_the_former_requirement_is_not_asked_for_again(self):
+        earlier = launcher_cases.required(
+            launcher_cases.term(launcher_cases.expression(names.OWNER_LABEL, "In", "former"))
+        )
+        assert update(image=STOCK, affinity=earlier, **FOR_GPU).how == "migrate"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda vmi: vmi["metadata"].update(uid="another"),
+            lambda vmi: vmi["metadata"].update(deletionTimestamp="now"),
+            lambda vmi: vmi["status"].update(phase="Succeeded"),
+        ],
+        ids=["another", "being deleted", "ended"],
+    )
+    def test_a_vm_that_is_gone_needs_nothing(self, change):
+        vmi, pod = vm(image=STOCK, **FOR_GPU)
+        found = mapping().update(LauncherPod.from_object(pod))
+        change(vmi)
+        assert relocation.with_vmi(found, vmi) is None
+        assert relocation.with_vmi(found, None) is None
+
+
+class TestInEffect:
+    def admission(self, *pools):
+        pairs = launcher_policy.derive(Table.for_pools(pools), builders.NAMESPACE, POLICY)
+        objects = {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for _kind, obj in pairs}
+        return snapshot.Admission(policy_kind=POLICY, objects=objects)
+
+    def state(self, admission, pools=(POOL,), of_kubevirt=None):
+        return builders.snapshot_of(NODES, pools, admission=admission, of_kubevirt=of_kubevirt)
+
+    def refusal(self, state, removed=None):
+        with pytest.raises(InputErrors) as caught:
+            ImageDrift.in_effect(state, removed)
+        (message,) = caught.value.messages
+        return message
+
+    def test_is_what_the_live_policy_says(self):
+        other = builders.pool(
+            "gpu", virtLauncherImage=f"{GPU}2", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}}
+        )
+        found = ImageDrift.in_effect(self.state(self.admission(other)))
+        assert update(image=GPU, of=found, **FOR_GPU).expected_image == f"{GPU}2"
+
+    def test_without_pools_everything_goes_back_to_kubevirts_image(self):
+        found = ImageDrift.in_effect(self.state(snapshot.Admission(policy_kind=POLICY), pools=()))
+        assert update(image=GPU, of=found, **FOR_GPU).expected_image == STOCK
+
+    def test_pools_without_policy_are_refused(self):
+        message = self.refusal(self.state(snapshot.Admission(policy_kind=POLICY)))
+        assert message.startswith("1 pool(s) have launcher images (gpu), but no launcher policy is in force")
+
+    def test_pools_without_policy_may_be_removed(self):
+        state = self.state(snapshot.Admission(policy_kind=POLICY))
+        assert update(image=GPU, of=ImageDrift.in_effect(state, ("gpu",)), **FOR_GPU).expected_image == STOCK
+        assert "no launcher policy is in force" in self.refusal(state, removed=("other",))
+
+    def test_pools_with_kubevirts_own_images_need_no_policy(self):
+        handlers_only = builders.pool("gpu", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        found = ImageDrift.in_effect(self.state(snapshot.Admission(policy_kind=POLICY), pools=[handlers_only]))
+        assert update(image=f"{STOCK}-old", of=found, **FOR_GPU).expected_image == STOCK
+
+    @pytest.mark.parametrize("part", ["spec", "binding", "annotation"])
+    def test_a_policy_changed_by_hand_is_refused(self, part):
+        admission = self.admission(POOL)
+        live = admission.objects[POLICY.name, names.POLICY]
+        if part == "spec":
+            live["spec"]["failurePolicy"] = "Ignore"
+        elif part == "binding":
+            del admission.objects[kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0].name, names.POLICY]
+        else:
+            del live["metadata"]["annotations"][names.MAPPING_ANNOTATION]
+        assert self.refusal(self.state(admission)).startswith("The launcher policy was changed by hand: ")
+
+    def test_kubevirts_own_updates_would_undo_ours(self):
+        kubevirt = builders.excluding_kubevirt()
+        kubevirt["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
+        message = self.refusal(self.state(self.admission(POOL), of_kubevirt=kubevirt))
+        assert "it would migrate these VMs again and again" in message
+
+    def test_not_while_kubevirt_is_being_upgraded(self):
+        kubevirt = builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")
+        assert "is being upgraded" in self.refusal(self.state(self.admission(POOL), of_kubevirt=kubevirt))

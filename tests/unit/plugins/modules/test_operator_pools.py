@@ -1,0 +1,396 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Operator mode against the operators of the three builds: bringing pools, changing them, taking them away."""
+
+from __future__ import annotations
+
+import copy
+import json
+import typing as t
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import GATES, OperatorModeWorld
+
+HANDLER, LAUNCHER = builders.GPU_IMAGE, builders.GPU_LAUNCHER_IMAGE
+SELECTOR = {"deviceNames": [vms.DEVICE]}
+BUILDS = ("A", "B", "C")
+THEIRS = {"op": "add", "path": "/spec/configuration/evictionStrategy", "value": "LiveMigrate"}
+"""An operation in HCO's annotation that is somebody else's."""
+
+
+def pool(build, name="gpu", **fields):
+    """A pool as the build can say it, in our form."""
+    selector = {"matchNodeSelector": True} if build == "A" else SELECTOR
+    return {
+        "name": name,
+        "nodeSelector": {"hw": name},
+        "virtHandlerImage": HANDLER,
+        "virtLauncherImage": LAUNCHER,
+        "selector": selector,
+        "unmatched": "allow",
+        **fields,
+    }
+
+
+def make(build, *, of_kubevirt=None, hws=("gpu", "gpu", "fpga", None, None), **fields):
+    nodes = [builders.node(f"n{number}", labels={"hw": hw} if hw else {}) for number, hw in enumerate(hws, 1)]
+    sets = [fake_operator_mode.primary(desired=len(nodes))]
+    found = of_kubevirt or fake_operator_mode.kubevirt()
+    return OperatorModeWorld(build, found, *sets, *nodes, *builders.handlers_of(nodes, sets), **fields)
+
+
+@pytest.fixture(params=BUILDS)
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    made = make(build)
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+def kubevirt(world):
+    (found,) = world.all(kinds.KUBEVIRT)
+    return found
+
+
+def operator(run, build, *pools, **arguments):
+    found = run("operator_pools", mode="operator", pools=list(pools or [pool(build)]), **arguments)
+    assert not found.get("failed"), found
+    return found
+
+
+def images(world, node):
+    (pod,) = world.pods(node)
+    return {each["name"]: each["image"] for each in pod["spec"]["containers"]}
+
+
+class TestBrings:
+    def test_the_pool_to_its_nodes(self, run, world, build):
+        found = operator(run, build)
+        assert found["changed"]
+        assert [world.handlers(node) for node in ("n1", "n2", "n3", "n4")] == [
+            *[["virt-handler-gpu"]] * 2,
+            *[["virt-handler"]] * 2,
+        ]
+        assert images(world, "n1")["virt-handler"] == HANDLER
+        holder = images(world, "n1")[fake_operator_mode.HOLDER]
+        assert holder == (builders.LAUNCHER_IMAGE if build == "C" else LAUNCHER)
+        assert GATES[build] in kubevirt(world)["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+
+    def test_nothing_a_second_time(self, run, world, build):
+        operator(run, build)
+        world.writes.clear()
+        found = operator(run, build)
+        assert (found["changed"], found["changes"], world.writes) == (False, [], [])
+        assert not run("plan_info", mode="auto", pools=[pool(build)])["pending"]
+
+    def test_nothing_in_check_mode(self, run, world, build):
+        found = operator(run, build, check=True)
+        assert found["changed"]
+        assert world.writes == []
+        assert found["diff"][0]["after"] != {}
+
+    def test_says_which_nodes_had_no_handler(self, run, world, build):
+        found = operator(run, build)
+        assert found["without_handler"].keys() <= world.bare.keys()
+        # As the operators are: C makes the pool's DaemonSet before it excludes the primary.
+        assert (
+            {"n1", "n2"} <= found["without_handler"].keys() if build != "C" else not found["without_handler"].get("n1")
+        )
+        assert any("had no handler for a while" in line for line in found["text"])
+
+    def test_another_image(self, run, world, build):
+        operator(run, build)
+        found = operator(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert found["changed"]
+        assert images(world, "n1")["virt-handler"] == f"{HANDLER}-2"
+
+    def test_a_second_pool(self, run, world, build):
+        operator(run, build)
+        operator(run, build, pool(build), pool(build, "fpga"))
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+
+    def test_keeps_a_pool_that_is_not_listed_unless_told(self, run, world, build):
+        operator(run, build, pool(build), pool(build, "fpga"))
+        operator(run, build)
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+        operator(run, build, prune=True)
+        assert world.handlers("n3") == ["virt-handler"]
+        assert world.find(kinds.DAEMON_SET, "virt-handler-fpga", builders.NAMESPACE) is None
+
+
+class TestMirror:
+    """Admission gives every handler its image from a mirror."""
+
+    @pytest.fixture(autouse=True)
+    def mirror(self, world):
+        def rewritten(daemonset):
+            for container in daemonset["spec"]["template"]["spec"]["containers"]:
+                container["image"] = f"mirror.example/cache/{container['image'].rpartition('/')[2]}"
+            return daemonset
+
+        world.rewritten = rewritten
+
+    def test_is_not_waited_for(self, run, world, build):
+        operator(run, build)
+        assert images(world, "n1")["virt-handler"].startswith("mirror.example/cache/")
+        operator(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert images(world, "n1")["virt-handler"].endswith("-2")
+
+    def test_is_nothing_to_do_and_no_drift(self, run, world, build):
+        operator(run, build)
+        world.writes.clear()
+        found = operator(run, build)
+        assert (found["changed"], world.writes) == (False, [])
+        assert run("verification_info")["problems"] == {}
+
+    def test_another_image_is_still_noticed(self, run, world, build):
+        operator(run, build)
+        live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/cache/virt-handler:other"
+        assert "daemonset_drift" in run("verification_info", fail_on="none")["problems"]
+
+
+class TestLabels:
+    """Once the list is there, nodes change owners by their labels: Kubernetes ends one handler and starts the other at once."""
+
+    def test_let_one_node_join_and_the_run_waits_for_it(self, run, world, build):
+        operator(run, build)
+        world.writes.clear()
+        world.find(kinds.NODE, "n4")["metadata"]["labels"]["hw"] = "gpu"
+        found = run("plan_info", mode="auto", pools=[pool(build)])
+        assert (found["pending"], found["changes"]) == (True, ["Node n4: primary -> gpu"])
+        (waits,) = [line for line in found["text"] if "have their one Ready handler" in line]
+        assert waits.startswith(
+            "virt-operator has not finished: 1 node(s) do not have their one Ready handler yet: n4."
+        )
+        before = kubevirt(world)["metadata"]["generation"]
+        found = operator(run, build)
+        assert (found["changed"], found["done"], found["changes"]) == (False, True, [])
+        assert [world.handlers(f"n{number}") for number in (1, 4, 5)] == [
+            *[["virt-handler-gpu"]] * 2,
+            ["virt-handler"],
+        ]
+        assert kubevirt(world)["metadata"]["generation"] == before
+
+    def test_a_former_handler_that_still_ends_is_waited_for(self, run, world, build):
+        """Both DaemonSets are rolled out by then: neither counts a pod that ends on a node that is not its own."""
+        operator(run, build)
+        world.find(kinds.NODE, "n4")["metadata"]["labels"]["hw"] = "gpu"
+        world.behave["virt-handler", "n4"] = Behaviour(stop=60.0)
+        world.sleep(30)
+        assert sorted(world.handlers("n4")) == ["virt-handler", "virt-handler-gpu"]
+        found = run("plan_info", mode="auto", pools=[pool(build)])
+        assert (found["pending"], found["changes"]) == (True, ["Node n4: gpu and primary -> gpu"])
+        operator(run, build)
+        assert world.handlers("n4") == ["virt-handler-gpu"]
+
+
+class TestTakesAway:
+    @pytest.mark.parametrize("gates", [None, [], ["LiveMigration"]])
+    def test_everything_that_it_brought(self, run, world, build, gates):
+        world.put(fake_operator_mode.kubevirt(gates=gates))
+        world.synced = None
+        world.sleep(5)
+        before = copy.deepcopy(kubevirt(world)["spec"])
+        operator(run, build)
+        found = run("operator_pools", remove_pools="all")
+        assert found["changed"], found
+        assert kubevirt(world)["spec"] == before
+        assert world.all(kinds.WORKER_POOL) == []
+        assert {tuple(world.handlers(f"n{number}")) for number in range(1, 6)} == {("virt-handler",)}
+        assert world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+        world.writes.clear()
+        assert not run("plan_info", mode="operator", remove_pools="all")["pending"]
+
+    def test_but_not_a_gate_that_was_on_before(self, run, world, build):
+        world.put(fake_operator_mode.kubevirt(gates=[GATES[build]]))
+        world.synced = None
+        world.sleep(5)
+        operator(run, build)
+        run("operator_pools", remove_pools="all")
+        assert kubevirt(world)["spec"]["configuration"]["developerConfiguration"]["featureGates"] == [GATES[build]]
+        assert {tuple(world.handlers(f"n{number}")) for number in range(1, 6)} == {("virt-handler",)}
+
+    def test_one_of_two(self, run, world, build):
+        operator(run, build, pool(build), pool(build, "fpga"))
+        run("operator_pools", remove_pools=["gpu"])
+        assert world.handlers("n1") == ["virt-handler"]
+        assert world.handlers("n3") == ["virt-handler-fpga"]
+
+    def test_no_pool_that_is_not_there(self, run, world, build):
+        operator(run, build)
+        assert "has no pool fgpa; its pools are: gpu" in run.failure("operator_pools", remove_pools=["fgpa"])
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("writes", range(1, 6))
+    def test_run_is_completed_by_the_next_and_taken_back_whole(self, run, world, build, writes):
+        """The run dies after so many writes: of the Lease, the history, the pools, the gate or touch, and the history again."""
+
+        def dies(_request):
+            if len(world.writes) >= writes:
+                raise KeyboardInterrupt
+
+        world.after = dies
+        with pytest.raises(KeyboardInterrupt):
+            run("operator_pools", mode="operator", pools=[pool(build)])
+        world.after = lambda _request: None
+        world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+        operator(run, build)
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+        assert world.handlers("n4") == ["virt-handler"]
+        run("operator_pools", remove_pools="all")
+        assert kubevirt(world)["spec"] == fake_operator_mode.kubevirt()["spec"]
+        assert world.all(kinds.WORKER_POOL) == []
+
+
+class TestRefused:
+    def test_with_a_pool_without_a_node(self, run, world, build):
+        text = run.failure("operator_pools", mode="operator", pools=[pool(build), pool(build, "none")])
+        assert (
+            "Pool none would have no node, and KubeVirt becomes available only when each of its DaemonSets has one"
+            in text
+        )
+        assert world.writes == []
+
+    def test_with_what_the_build_cannot_say_all_at_once(self, run, world, build):
+        pools = [pool(build, unmatched="keep_off"), pool(build, "fpga", activation="all_moved")]
+        text = run.failure("operator_pools", mode="operator", pools=pools)
+        assert "Pool gpu: unmatched is set" in text
+        assert "Pool fpga: activation is set" in text
+        assert world.writes == []
+
+
+class TestHco:
+    @pytest.fixture
+    def world(self, build):
+        """A cluster whose HCO knows the build's field."""
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt(gates=[]), operations=[THEIRS])
+        made = make(build, of_kubevirt=managed)
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(10)
+        made.writes.clear()
+        return made
+
+    @staticmethod
+    def operations(world):
+        stored = world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        return json.loads(stored["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION])
+
+    def test_brings_changes_and_takes_away_by_the_annotation(self, run, world, build):
+        before = copy.deepcopy(kubevirt(world)["spec"])
+        operator(run, build)
+        assert world.handlers("n1") == ["virt-handler-gpu"]
+        assert not [write for write in world.writes if "/kubevirts/" in write], "HCO would revert it"
+        world.writes.clear()
+        operator(run, build)
+        assert world.writes == []
+        operator(run, build, pool(build, virtHandlerImage=f"{HANDLER}-2"))
+        assert images(world, "n1")["virt-handler"] == f"{HANDLER}-2"
+        run("operator_pools", remove_pools="all")
+        assert world.handlers("n1") == ["virt-handler"]
+        assert self.operations(world) == [THEIRS]
+        world.sleep(5)  # nobody waits for HCO to take the gate away
+        assert kubevirt(world)["spec"] == before
+
+
+class TestOnB:
+    """What one build is enough for."""
+
+    @pytest.fixture
+    def world(self):
+        made = make("B")
+        made.sleep(5)
+        made.writes.clear()
+        return made
+
+    def test_the_builds_webhook_refuses_before_anything_is_written(self, run):
+        def says_no(request):
+            if request.method == "PUT" and ("dryRun", "All") in request.query:
+                raise Refused(403, "Forbidden", 'admission webhook "x" denied the request: this build says no')
+
+        run.world.before = says_no
+        assert "this build says no" in run.failure("operator_pools", mode="operator", pools=[pool("B")])
+        assert run.world.writes == []
+
+    def test_a_crd_without_the_field_is_refused(self, run):
+        run.world = make("B", fields=())
+        text = run.failure("operator_pools", mode="operator", pools=[pool("B")])
+        assert "is a build without pools of its own" in text
+        assert "no pools of its own now" in run.failure("operator_pools", pools=[pool("B")])
+
+    def test_an_operator_that_does_not_follow_is_named(self, run):
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="ImagePullBackOff")
+        text = run.failure("operator_pools", mode="operator", pools=[pool("B")], settle_timeout=60)
+        assert "virt-operator did not follow the pools within 60 s: DaemonSet virt-handler-gpu: " in text
+        assert "node(s) do not have their one Ready handler yet: n1, n2" in text
+        run.world.behave.clear()
+        for node in ("n1", "n2"):
+            for stuck in run.world.pods(node):
+                run.world.drop(kinds.POD, stuck["metadata"]["name"], builders.NAMESPACE)
+        operator(run, "B")
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+
+    def test_an_hco_that_loses_the_field_is_named(self, run):
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt())
+        run.world = make("B", of_kubevirt=managed)
+        run.world.put(hyperconverged)
+        run.world._render = lambda: None  # this HCO's type has no such field
+        text = run.failure("operator_pools", mode="operator", pools=[pool("B")], settle_timeout=30)
+        assert "this HCO was built without that field and loses it" in text
+        stored = run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        operations = json.loads(stored["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION])
+        assert [operation["path"].rsplit("/", 2)[-2:] for operation in operations] == [
+            ["spec", "virtHandlerPools"],
+            ["featureGates", "-"],
+        ]
+
+
+class TestRights:
+    """A cluster asks for the right before it answers; the fake one does not, so requests are compared with the table."""
+
+    VERBS: t.ClassVar = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+    @pytest.fixture
+    def world(self):
+        made = make("C")
+        made.sleep(5)
+        return made
+
+    def test_on_its_own_objects_are_in_the_table(self, run):
+        operator(run, "C")
+        operator(run, "C", pool("C", virtHandlerImage=f"{HANDLER}-2"))
+        run("operator_pools", remove_pools="all")
+        asked = {self._verb(each) for each in run.world.requests if "/workerpools" in each.path}
+        assert asked == {each.verb for each in permissions.OPERATOR}
+
+    def _verb(self, request):
+        named = not request.path.endswith("/workerpools")
+        return self.VERBS.get(request.method) or ("get" if named else "list")
+
+
+class TestOnC:
+    @pytest.fixture
+    def world(self):
+        made = make("C", of_kubevirt=fake_operator_mode.kubevirt(gates=[GATES["C"]]))
+        made.sleep(5)
+        return made
+
+    def test_says_which_nodes_had_two(self, run):
+        found = operator(run, "C")
+        assert found["with_two_handlers"].keys() == {node for _now, node in run.world.doubled} == {"n1", "n2"}
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        assert kubevirt(run.world)["spec"] == fake_operator_mode.kubevirt(gates=[GATES["C"]])["spec"]

@@ -15,8 +15,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import (
     gate_problems,
-    operator_pool_fields,
-    operator_pools_in_use,
     set_gates,
     unknown_gates,
 )
@@ -99,31 +97,6 @@ class TestNames:
         (found,) = unknown_gates([gate], "v1.9.0")
         assert found.code == "feature_gate_of_fork"
         assert field in found.message
-
-
-class TestOperatorPools:
-    def crd(self, *fields, **version):
-        schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": {name: {} for name in fields}}}}}
-        return {"spec": {"versions": [{"name": "v1", "served": True, "schema": schema, **version}]}}
-
-    def test_fields_of_the_crd(self):
-        assert operator_pool_fields(self.crd("infra", "workerPools", "virtHandlerPools")) == (
-            "virtHandlerPools",
-            "workerPools",
-        )
-
-    def test_a_stock_crd_has_none(self):
-        assert operator_pool_fields(self.crd("infra", "workloads")) == ()
-        assert operator_pool_fields({}) == ()
-
-    def test_a_version_that_is_not_served_does_not_count(self):
-        assert operator_pool_fields(self.crd("workerPools", served=False)) == ()
-
-    def test_in_use(self):
-        assert operator_pools_in_use({"spec": {"workerPools": [{"name": "a"}], "virtHandlerPools": []}}) == (
-            "workerPools",
-        )
-        assert operator_pools_in_use({}) == ()
 
 
 class TestKubeVirt:

@@ -37,33 +37,6 @@ def render(base, *operations):
     return hco.rendered(hyperconverged(), {"spec": base}, KNOWN, operations)["spec"]
 
 
-LABELS = {"app.kubernetes.io/managed-by": "hco-operator"}
-OWNERS = [{"kind": "HyperConverged", "name": names.HCO_NAME, "controller": True}]
-
-
-class TestWhoOwnsKubeVirt:
-    @pytest.mark.parametrize("metadata", [{"labels": LABELS}, {"ownerReferences": OWNERS}])
-    def test_hco_does_by_label_or_by_reference(self, metadata):
-        owner = hyperconverged()
-        assert hyperconverged.hco_of(kubevirt(**metadata), [owner]) is owner
-
-    @pytest.mark.parametrize(
-        "metadata",
-        [
-            {},
-            {"labels": {"app.kubernetes.io/managed-by": "Helm"}},
-            {"ownerReferences": [{**OWNERS[0], "controller": False}]},
-            {"ownerReferences": [{**OWNERS[0], "kind": "Deployment"}]},
-        ],
-    )
-    def test_nobody_does_without_them(self, metadata):
-        assert hyperconverged.hco_of(kubevirt(**metadata), [hyperconverged()]) is None
-
-    @pytest.mark.parametrize("metadata", [{"namespace": "elsewhere"}, {"name": "another"}])
-    def test_another_hyperconverged_does_not(self, metadata):
-        assert hyperconverged.hco_of(kubevirt(labels=LABELS), [hyperconverged(**metadata)]) is None
-
-
 class TestPlacement:
     def test_is_in_another_field_per_version(self):
         v1 = {

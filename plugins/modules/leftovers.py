@@ -72,9 +72,9 @@ text:
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import leftovers
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import change_line
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
 
 ARGUMENTS = {
@@ -107,7 +107,7 @@ def _unneeded(task: module_base.Task) -> dict:
                 leftovers.delete_object(task.cluster, kinds.CONFIG_MAP, obj)
     return {
         "changed": bool(objects),
-        "changes": [policy_objects.change_line(obj, "delete") for obj in objects],
+        "changes": [change_line(obj, "delete") for obj in objects],
         "diff": [module_base.object_diff(obj, None) for obj in objects],
     }
 

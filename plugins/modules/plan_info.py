@@ -296,9 +296,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary as canary_vms
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import policy_objects
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import change_line
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
@@ -379,7 +379,7 @@ def body(task: module_base.Task) -> dict:
         "leftovers": list(planned.leftovers),
         "retire": [change.pool for change in planned.retired],
         "exclusion": planned.exclusion.changed,
-        "cleared": [policy_objects.change_line(obj, "delete") for obj in planned.cleared],
+        "cleared": [change_line(obj, "delete") for obj in planned.cleared],
         "findings": [finding.to_dict() for finding in planned.findings],
         "errors": [finding.message for finding in planned.errors],
         "owners": terminal.owners(planned),

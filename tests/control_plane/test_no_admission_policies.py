@@ -60,5 +60,5 @@ def test_pools_without_vms_of_their_own_need_none(scenario: Scenario) -> None:
     assert not result.get("failed"), result
     assert not any(each["code"].startswith("launcher_backend") for each in result["findings"])
     with scenario.no_writes():
-        result = scenario.module("launcher_policy", pools=[HANDLER_ONLY])
+        result = scenario.module("run_part", part="launcher_policy", pools=[HANDLER_ONLY])
     assert result.get("backend") == "none", result

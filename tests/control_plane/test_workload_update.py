@@ -146,7 +146,7 @@ def test_with_the_policy_pool_vms_rest(story: Story) -> None:
     assert story.images("plain").isdisjoint({image(1)})
     assert [story.images(name) for name in GUESTS] == [{image(1)}] * len(GUESTS)
     with story.no_writes():
-        assert story.module("launcher_policy", pools=[a100(1)], outdated="correct")["changed"] is False
+        assert story.module("run_part", part="launcher_policy", pools=[a100(1)], outdated="correct")["changed"] is False
 
 
 def test_a_new_image_is_found_and_carried_out_once(story: Story) -> None:

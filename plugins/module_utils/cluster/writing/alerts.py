@@ -9,12 +9,9 @@ from __future__ import annotations
 import copy
 
 from ...core.base import kinds
-from ...core.base.objects import KubeObject, Object
+from ...core.base.objects import Change, KubeObject, Object
 from ...core.monitoring.alerts import Alerts
 from ..api.client import Cluster, DeleteOptions
-
-Change = tuple["KubeObject | None", "KubeObject | None"]
-"""An object before and after a write; None: it does not exist."""
 
 
 def put(cluster: Cluster, alerts: Alerts, *, after_removal: bool, dry_run: bool) -> list[Change]:
@@ -25,10 +22,10 @@ def put(cluster: Cluster, alerts: Alerts, *, after_removal: bool, dry_run: bool)
     done: list[Change] = []
     desired = alerts.to_write(after_removal=after_removal)
     if desired is not None:
-        done.append((alerts.live_at(desired), _apply(cluster, desired, dry_run=dry_run)))
+        done.append(Change(alerts.live_at(desired), _apply(cluster, desired, dry_run=dry_run)))
     for live in alerts.to_delete:
         delete(cluster, live, dry_run=dry_run)
-        done.append((live, None))
+        done.append(Change(live, None))
     return done
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import typing as t
 
 from ...core.admission.guard import Guard, GuardProbe
+from ...core.base.objects import Change
+from ...core.kubevirt import exclusion
 from ..api.client import Cluster, ClusterError, Denied
 from ..api.waiting import Clock
 from . import policies
-from .policies import Change
 
 
 def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Change]:
@@ -22,6 +23,11 @@ def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Ch
     :param timeout: seconds that the API servers may take.
     :raises ClusterError: when they take longer.
     """
+    if guard.to_write and not exclusion.has_exclusion(guard.snapshot.primary or {}):
+        raise ClusterError(
+            "The primary virt-handler does not keep off pool nodes yet, and the guard would keep KubeVirt from changing "
+            "it; install the exclusion first."
+        )
     written = policies.put(cluster, guard.desired, None, timeout, clock)
     removed = policies.remove(cluster, policies.removal_changes(guard.to_delete), None, timeout, clock)
 

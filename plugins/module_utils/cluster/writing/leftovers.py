@@ -9,10 +9,10 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ...core.admission import guard, launcher_rollout, node_policy, policy_objects
+from ...core.admission import guard, launcher_rollout, node_policy
 from ...core.base import kinds, names
 from ...core.base.kinds import Kind
-from ...core.base.objects import Object, is_managed
+from ...core.base.objects import Change, Object, change_line, is_managed
 from ...core.monitoring import alerts
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import is_pool_daemonset
@@ -21,7 +21,6 @@ from ..api.client import Cluster, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live
 from . import policies, settle, writes
-from .policies import Change
 
 _USUAL_NAMESPACE = "kubevirt"
 
@@ -41,11 +40,11 @@ class Leftovers:
     @property
     def lines(self) -> tuple[str, ...]:
         """What ``delete`` does, one line for each object, in this order."""
-        deleted = [policy_objects.change_line(obj, "delete") for _kind, obj in self.objects]
+        deleted = [change_line(obj, "delete") for _kind, obj in self.objects]
         forgotten = [
             f"Node {node['metadata']['name']}: forget its owner {removal.owner_noted(node)}" for node in self.nodes
         ]
-        lease = [policy_objects.change_line(self.lease, "delete")] if self.lease else []
+        lease = [change_line(self.lease, "delete")] if self.lease else []
         return (*map(str, self.policies), *deleted, *forgotten, *lease)
 
 

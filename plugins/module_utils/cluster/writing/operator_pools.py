@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
 from ...core.base.findings import listed
-from ...core.base.objects import Object
+from ...core.base.objects import Change, Object
 from ...core.kubevirt import health
 from ...core.kubevirt.hco import Edit
 from ...core.observed import snapshot
@@ -32,9 +32,6 @@ _SETTLE_SECONDS = 120.0
 
 _NODES_SECONDS = 30.0
 """The nodes are read again so often during a wait. Handlers are read each time."""
-
-Change: t.TypeAlias = "tuple[Object | None, Object | None]"
-"""An object before and after a write; None where it does not exist."""
 
 
 def try_out(cluster: Cluster, plan: OperatorPlan) -> list[Change]:
@@ -92,12 +89,12 @@ def _write_object(cluster: Cluster, change: ObjectChange, *, dry_run: bool) -> C
     if change.action == "delete":
         uid = change.live["metadata"].get("uid") if change.live is not None else None
         cluster.delete(kind, change.name, None, DeleteOptions(uid=uid), dry_run=dry_run)
-        return t.cast("Object | None", change.live), None
+        return Change(change.live, None)
     if change.action == "create":
         obj = kind.object(change.name, spec=change.spec)
         obj["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-        return None, cluster.create(kind, obj, dry_run=dry_run)
-    return cluster.edit(kind, change.name, None, lambda found: {**found, "spec": change.spec}, dry_run=dry_run)
+        return Change(None, cluster.create(kind, obj, dry_run=dry_run))
+    return Change(*cluster.edit(kind, change.name, None, lambda found: {**found, "spec": change.spec}, dry_run=dry_run))
 
 
 def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: Wanted, *, dry_run: bool) -> Change:
@@ -106,7 +103,7 @@ def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: Wanted
             return edits.edit(plan.build, found, None, wanted)
         return edits.edit(plan.build, plan.snapshot.kubevirt, found, wanted)
 
-    return writes.edit_object(cluster, edit, again, dry_run=dry_run)
+    return Change(*writes.edit_object(cluster, edit, again, dry_run=dry_run))
 
 
 def _kubevirt(cluster: Cluster, plan: OperatorPlan) -> Object:

@@ -13,22 +13,18 @@ from __future__ import annotations
 
 import copy
 import typing as t
-from dataclasses import dataclass, replace
 
-from ...core.admission import launcher_backends, outdated_policy, policy_objects, probes
-from ...core.admission.launcher_rollout import LauncherPolicyRollout
+from ...core.admission import launcher_backends, outdated_policy, probes
 from ...core.admission.live_policy import Policy
-from ...core.admission.probes import Probe, Site
+from ...core.admission.probes import Desired, Probe, Site, Trial
 from ...core.base import kinds, names, objects
 from ...core.base.kinds import Kind
-from ...core.base.objects import Object, foreign_message, is_managed
+from ...core.base.objects import Change, KubeObject, Object, foreign_message, is_managed
 from ...core.kubevirt import daemonsets
-from ...core.observed.snapshot import Admission, Snapshot
+from ...core.observed.snapshot import Snapshot
 from ...core.planning.plan import Plan
 from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions, Denied, Invalid
 from ..api.waiting import Clock, Persistence
-
-Desired = t.Sequence[tuple[Kind, Object]]
 
 _PATIENCE_SECONDS = 3.0
 """A wrong probe counts only when it stays wrong for so long: a server may still be reading the policy, or a webhook may
@@ -45,36 +41,6 @@ _KINDS = (
 _OUR_ANNOTATIONS = (names.MAPPING_ANNOTATION, names.POLICY_ANNOTATION)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """How a policy is tried: ``candidate`` with its probes before the policy goes live, ``probes`` after that."""
-
-    candidate: Desired
-    candidate_probes: t.Sequence[Probe]
-    probes: t.Sequence[Probe]
-
-
-@dataclass(frozen=True)
-class Change:
-    """An object before and after a write; None: it does not exist."""
-
-    kind: Kind
-    before: Object | None
-    after: Object | None
-
-    @property
-    def changed(self) -> bool:
-        diff = objects.diff(self.before, self.after)
-        return bool(diff["before"] or diff["after"])
-
-    def __str__(self) -> str:
-        verb = "create" if self.before is None else "update" if self.after is not None else "delete"
-        return policy_objects.change_line(self.after or self.before or {}, verb)
-
-
-# Writing ------------------------------------------------------------------------------------------------------------
-
-
 def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[str, t.Any]] = ()) -> list[Change]:
     """What ``put`` would change, as the server would store it, and what ``remove`` would do to the ``leaving`` objects.
 
@@ -83,7 +49,7 @@ def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[st
     changes = []
     for kind, obj in desired:
         live = _live_object(cluster, kind, obj)
-        change = Change(kind, live, _write(cluster, kind, obj, live, dry_run=True))
+        change = Change(live, _write(cluster, kind, obj, live, dry_run=True))
         if change.changed:
             changes.append(change)
     return [*changes, *removal_changes(leaving)]
@@ -99,7 +65,7 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
     planned = preview(cluster, desired)
     if not planned:
         return []
-    title = f"{planned[0].kind} {desired[0][1]['metadata']['name']}"
+    title = f"{kind_of(planned[0].present)} {desired[0][1]['metadata']['name']}"
     if trial is not None:
         try:
             _try_out(cluster, trial, timeout, clock)
@@ -109,10 +75,9 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
     wanted = {(kind, obj["metadata"]["name"]): obj for kind, obj in desired}
     try:
         for change in planned:
-            obj = wanted[change.kind, t.cast(Object, change.after)["metadata"]["name"]]
-            done.append(
-                Change(change.kind, change.before, _write(cluster, change.kind, obj, change.before, dry_run=False))
-            )
+            kind = kind_of(change.present)
+            obj = wanted[kind, change.present["metadata"]["name"]]
+            done.append(Change(change.before, _write(cluster, kind, obj, change.before, dry_run=False)))
         if trial is not None:
             _prove(cluster, trial.probes, timeout, clock)
     except ClusterError as error:
@@ -123,7 +88,7 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
 
 def removal_changes(live: t.Iterable[t.Mapping[str, t.Any]]) -> list[Change]:
     """What ``remove`` does to these live objects of ours."""
-    return [Change(kind_of(obj), t.cast(Object, obj), launcher_backends.without_rules(obj)) for obj in live]
+    return [Change(obj, launcher_backends.without_rules(obj)) for obj in live]
 
 
 def remove(
@@ -137,13 +102,14 @@ def remove(
     done = []
     for change in changes:
         metadata = t.cast(Object, change.before)["metadata"]
+        kind = kind_of(t.cast(Object, change.before))
         if change.after is not None:
-            remaining = copy.deepcopy(change.after)
+            remaining = copy.deepcopy(dict(change.after))
             remaining["metadata"]["resourceVersion"] = metadata["resourceVersion"]
-            done.append(replace(change, after=cluster.replace(change.kind, remaining, dry_run=False)))
+            done.append(Change(change.before, cluster.replace(kind, remaining, dry_run=False)))
             continue
         options = DeleteOptions(uid=metadata.get("uid"))
-        cluster.delete(change.kind, metadata["name"], metadata.get("namespace"), options, dry_run=False)
+        cluster.delete(kind, metadata["name"], metadata.get("namespace"), options, dry_run=False)
         done.append(change)
     if probe is not None and done and not _await_digest(cluster, probe, None, timeout, clock):
         raise ClusterError(
@@ -172,7 +138,7 @@ def _live_object(cluster: Cluster, kind: Kind, obj: Object) -> Object | None:
     return live
 
 
-def _write(cluster: Cluster, kind: Kind, obj: Object, live: Object | None, *, dry_run: bool) -> Object:
+def _write(cluster: Cluster, kind: Kind, obj: KubeObject, live: KubeObject | None, *, dry_run: bool) -> Object:
     """Create the object, or replace the live one; labels and annotations of others stay."""
     if live is None:
         return cluster.create(kind, obj, dry_run=dry_run)
@@ -202,9 +168,9 @@ def _restore(
             written = t.cast(Object, change.after)
             if change.before is None:
                 options = DeleteOptions(uid=written["metadata"]["uid"])
-                cluster.delete(change.kind, written["metadata"]["name"], options=options, dry_run=False)
+                cluster.delete(kind_of(written), written["metadata"]["name"], options=options, dry_run=False)
             else:
-                _write(cluster, change.kind, change.before, written, dry_run=False)
+                _write(cluster, kind_of(written), change.before, written, dry_run=False)
         former = None if any(change.before is None for change in done) else _digest_before(cluster, desired)
         if probe is None or _await_digest(cluster, probe, former, timeout, clock):
             return "The former state is in effect again."
@@ -234,19 +200,6 @@ def probe_site(cluster: Cluster, snapshot: Snapshot) -> Site:
         namespace_labels=namespace["metadata"].get("labels") or {},
         launcher_image=outdated_policy.stock_image(snapshot) or handler,
         other_image=handler,
-    )
-
-
-def trial_of(rollout: LauncherPolicyRollout, stage: int, site: Site) -> Trial | None:
-    """How the policy of a stage is tried; None when no probe shows what it does."""
-    table, snapshot = rollout.stages[stage], rollout.snapshot
-    candidate = launcher_backends.desired(
-        rollout.choice.backend, table, snapshot.namespace, snapshot.admission or Admission(), names.CANDIDATE_POLICY
-    )
-    if not candidate:
-        return None
-    return Trial(
-        candidate, probes.probes(table, site, names.CANDIDATE_POLICY), probes.probes(table, site, names.POLICY)
     )
 
 
@@ -337,6 +290,6 @@ def probed_policy(cluster: Cluster, plan: Plan, clock: Clock) -> Policy:
     policy, rollout = Policy.from_rollout(plan.launcher_rollout), plan.launcher_rollout
     if rollout is None or policy.state != "live":
         return policy
-    trial = trial_of(rollout, 0, probe_site(cluster, plan.snapshot))
+    trial = rollout.trial_of(rollout.stages[0], lambda: probe_site(cluster, plan.snapshot))
     problem = await_probes(cluster, trial.probes, _LIVE_PROBE_SECONDS, clock) if trial is not None else None
     return policy if problem is None else policy.failing(problem.rstrip("."))

@@ -23,6 +23,8 @@ from ..base import cel, kinds, names, permissions
 from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest
+from ..base.parts import Step
+from ..base.permissions import Permission
 from ..base.selectors import example_labels
 from ..kubevirt import exclusion, health
 from ..observed.snapshot import Admission, Snapshot
@@ -41,6 +43,7 @@ class Guard:
     admission: Admission
     wanted: bool
     assigned: tuple[Pool, ...] = ()
+    name: t.ClassVar = "guard"
 
     @property
     def desired(self) -> list[tuple[Kind, Object]]:
@@ -58,14 +61,24 @@ class Guard:
         return () if self.wanted else live_objects(self.admission)
 
     @property
-    def changes(self) -> tuple[str, ...]:
-        """What happens to each object, one line each."""
-        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission)
+    def steps(self) -> tuple[Step, ...]:
+        return (0,) if self.changes(0) else ()
+
+    def changes(self, step: Step) -> tuple[str, ...]:
+        """What happens to each object, one line each. All is written before nodes are handed over."""
+        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
 
     @property
-    def digest(self) -> str:
-        """The digest of all objects of the guard."""
-        return digest([obj for _kind, obj in derive(self.snapshot.namespace, self.assigned)])
+    def approved(self) -> str | None:
+        """The digest of all objects of the guard; None without a guard."""
+        return digest([obj for _kind, obj in derive(self.snapshot.namespace, self.assigned)]) if self.wanted else None
+
+    @property
+    def rights(self) -> tuple[Permission, ...]:
+        return permissions.GUARD if self.in_force else ()
+
+    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
+        return {}
 
     @property
     def in_force(self) -> bool:

@@ -10,17 +10,20 @@ import functools
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import names
+from ..base import names, permissions
 from ..base.findings import Finding, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object, digest
+from ..base.objects import KubeObject, Object, change_line, digest
+from ..base.parts import Step
+from ..base.permissions import Permission
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table
-from . import activation, launcher_backends, outdated_policy, policy_objects
+from . import activation, launcher_backends, outdated_policy, policy_objects, probes
 from .activation import Move, Progress
 from .launcher_backends import Choice, Wanted
+from .probes import Desired, Site, Trial
 
 Outdated = t.Literal["refuse", "correct"]
 
@@ -62,6 +65,7 @@ class LauncherPolicyRollout:
     """The table with all pools active and their own images: who approves a plan approves this table."""
     in_effect: Table | None
     """The table of the live policy; None where there is none."""
+    name: t.ClassVar = "launcher_policy"
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -94,16 +98,65 @@ class LauncherPolicyRollout:
         return (*others, *policy_objects.live_objects(self._admission, *unneeded))
 
     @functools.cached_property
-    def digest(self) -> str:
+    def approved(self) -> str:
         """The digest of everything that is in effect once all pools are active."""
         return digest([obj for _kind, obj in self._full_objects()])
 
-    def changes(self, step: int) -> tuple[str, ...]:
+    @property
+    def rights(self) -> tuple[Permission, ...]:
+        return permissions.WRITER_OF_BACKEND.get(self.choice.backend, ())
+
+    def facts(self, step: Step) -> t.Mapping[str, t.Any]:
+        """The back end and the digest of the policy at this step; ``none`` and None where there is no policy."""
+        policy = self.policy(step) if isinstance(step, int) else []
+        digests = (obj["metadata"].get("annotations", {}).get(names.POLICY_ANNOTATION) for _kind, obj in policy)
+        return {
+            "backend": self.choice.backend if policy else "none",
+            "digest": next(filter(None, digests), None),
+        }
+
+    def objects(self, step: Step) -> tuple[Desired, ...]:
+        """The objects to write, in groups that are written one after the other."""
+        groups = (self.correction(step), self.policy(step)) if isinstance(step, int) else ()
+        return tuple(group for group in groups if group)
+
+    def leaving(self, step: Step) -> tuple[KubeObject, ...]:
+        """Our live objects to delete."""
+        return self.to_delete(step) if isinstance(step, int) else ()
+
+    def trials(self, step: Step, site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
+        """How each group of ``objects`` is tried; None when no probe shows what it does."""
+        if not isinstance(step, int):
+            return ()
+        of_correction = (None,) if self.correction(step) else ()
+        of_policy = (self.trial_of(self.stages[step], site),) if self.policy(step) else ()
+        return (*of_correction, *of_policy)
+
+    def trial_of(self, table: Table, site: t.Callable[[], Site]) -> Trial | None:
+        """How the policy for this table is tried; None when no probe shows what it does."""
+        candidate = launcher_backends.desired(
+            self.choice.backend, table, self.snapshot.namespace, self._admission, names.CANDIDATE_POLICY
+        )
+        if not candidate:
+            return None
+        return Trial(
+            candidate,
+            probes.probes(table, site(), names.CANDIDATE_POLICY),
+            probes.probes(table, site(), names.POLICY),
+        )
+
+    def last_probe(self, step: Step, site: t.Callable[[], Site]) -> Object | None:
+        """What shows that no policy acts any more; None while one stays."""
+        return None if isinstance(step, int) and self.policy(step) else probes.plain_pod(site())
+
+    def changes(self, step: Step) -> tuple[str, ...]:
         """What a step writes and what that means for VMs, one line each."""
+        if not isinstance(step, int) or step not in self.steps:
+            return ()
         if step == 0:
             written = policy_objects.change_lines(self.to_write(0), self.to_delete(0), self._admission)
             return (*written, *_effects_on_vms(self.in_effect, self.stages[0]))
-        updated = (policy_objects.change_line(obj, "update") for _kind, obj in self.policy(step)[:1])
+        updated = (change_line(obj, "update") for _kind, obj in self.policy(step)[:1])
         removed = policy_objects.change_lines((), self._no_longer_needed(step), self._admission)
         return (*updated, *removed, *_effects_on_vms(self.stages[step - 1], self.stages[step]))
 
@@ -143,6 +196,42 @@ class LauncherPolicyRollout:
         for objects in (self.policy, self.correction):
             if not objects(step):
                 yield from (obj for _kind, obj in reversed(objects(step - 1)))
+
+
+@dataclass(frozen=True)
+class LauncherPolicyRemoval:
+    """The removal of everything that changes launcher pods, whatever the back end and the pools."""
+
+    snapshot: Snapshot
+    name: t.ClassVar = LauncherPolicyRollout.name
+    rights: t.ClassVar[tuple[Permission, ...]] = ()
+    approved: t.ClassVar[None] = None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (0,) if self.leaving(0) else ()
+
+    def changes(self, step: Step) -> tuple[str, ...]:
+        admission = self.snapshot.admission or Admission()
+        return policy_objects.change_lines((), self.leaving(step), admission)
+
+    def findings(self) -> t.Iterable[Finding]:
+        return ()
+
+    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
+        return {"backend": "none", "digest": None}
+
+    def objects(self, _step: Step) -> tuple[Desired, ...]:
+        return ()
+
+    def trials(self, _step: Step, _site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
+        return ()
+
+    def leaving(self, step: Step) -> tuple[KubeObject, ...]:
+        return live_objects(self.snapshot.admission) if step == 0 else ()
+
+    def last_probe(self, _step: Step, site: t.Callable[[], Site]) -> Object | None:
+        return probes.plain_pod(site()) if self.snapshot.primary else None
 
 
 def make_rollout(

@@ -14,15 +14,17 @@ import copy
 import typing as t
 from dataclasses import dataclass
 
-from ..base import cel, kinds, names, objects
+from ..base import cel, kinds, names, objects, permissions
 from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object
+from ..base.parts import Step
+from ..base.permissions import Permission
 from ..base.selectors import example_labels
 from ..observed.snapshot import Admission
 from ..pools.model import Pool
 from . import policy_objects
-from .probes import Probe, digest_in, sample
+from .probes import Desired, Probe, Site, Trial, digest_in, sample
 
 _DIGITS = 12
 
@@ -33,6 +35,7 @@ class NodePolicy:
 
     admission: Admission
     pools: tuple[Pool, ...] = ()
+    name: t.ClassVar = "node_policy"
 
     @property
     def desired(self) -> list[tuple[Kind, Object]]:
@@ -52,14 +55,43 @@ class NodePolicy:
         return candidates if self.desired else live_objects(self.admission)
 
     @property
-    def changes(self) -> tuple[str, ...]:
-        """What happens to each object, one line each."""
-        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission)
+    def steps(self) -> tuple[Step, ...]:
+        return (0,) if self.changes(0) else ()
+
+    def changes(self, step: Step) -> tuple[str, ...]:
+        """What happens to each object, one line each. All is written before nodes are handed over."""
+        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
 
     @property
-    def digest(self) -> str | None:
+    def approved(self) -> str | None:
         """The digest of what the policy does; None without a policy."""
         return digest_of(self.pools) if self.pools else None
+
+    @property
+    def rights(self) -> tuple[Permission, ...]:
+        return permissions.ASSIGN_NEW_NODES if self.steps else ()
+
+    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
+        return {}
+
+    def objects(self, _step: Step) -> tuple[Desired, ...]:
+        """The objects to write, in groups that are written one after the other."""
+        return (self.desired,) if self.desired else ()
+
+    def leaving(self, _step: Step) -> tuple[KubeObject, ...]:
+        """Our live objects to delete."""
+        return self.to_delete
+
+    def trials(self, _step: Step, _site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
+        """How each group of ``objects`` is tried."""
+        if not self.desired:
+            return ()
+        candidate = derive(self.pools, self.desired[0][0], names.CANDIDATE_NODE_POLICY)
+        return (Trial(candidate, probes(self.pools, names.CANDIDATE_NODE_POLICY), probes(self.pools)),)
+
+    def last_probe(self, _step: Step, _site: t.Callable[[], Site]) -> Object | None:
+        """What shows that no policy acts any more; None while one stays."""
+        return None if self.desired else plain()
 
     def findings(self) -> t.Iterator[Finding]:
         """What forbids the policy."""

@@ -11,7 +11,7 @@ import typing as t
 from ..base import kinds
 from ..base.findings import Finding, error
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object, foreign_message, is_managed
+from ..base.objects import KubeObject, Object, change_line, foreign_message, is_managed
 from ..observed.snapshot import Admission
 from . import launcher_backends
 
@@ -49,9 +49,3 @@ def change_lines(
             for obj in to_delete
         ),
     )
-
-
-def change_line(obj: KubeObject, action: str) -> str:
-    """``Kind namespace/name: action``, as plans and results name a change."""
-    namespace = obj["metadata"].get("namespace")
-    return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{obj['metadata']['name']}: {action}"

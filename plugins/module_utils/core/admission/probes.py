@@ -15,6 +15,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import kinds, names, objects
+from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, field
 from ..pools.criteria import Example, PodAttributes
 from ..pools.model import Pool
@@ -61,6 +62,21 @@ class Probe:
         """What is wrong with the pod that the API server returned, given what it returned for ``self.expected``, or None."""
         wrong = objects.differences(_decided_part(expected, self.tolerations, self.secrets), _decided_part(result))
         return f"The probe {self.name} came out wrong: {wrong[0]}." if wrong else None
+
+
+Desired = t.Sequence[tuple[Kind, Object]]
+"""Objects to write, in this order, with their kinds."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a policy is tried before VMs depend on it."""
+
+    candidate: Desired
+    """The same policy under another name, which acts on its own probes only."""
+    candidate_probes: t.Sequence[Probe]
+    probes: t.Sequence[Probe]
+    """The probes of the policy itself, once it is live."""
 
 
 def digest_in(obj: KubeObject) -> str | None:

@@ -65,6 +65,33 @@ class Difference:
         return f"{self.path} is {_short(self.live)}, it should be {_short(self.desired)}"
 
 
+class Change(t.NamedTuple):
+    """An object before and after a write; None: it does not exist."""
+
+    before: KubeObject | None
+    after: KubeObject | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but the server's own fields differs."""
+        shown = diff(t.cast("Object | None", self.before), t.cast("Object | None", self.after))
+        return bool(shown["before"] or shown["after"])
+
+    @property
+    def present(self) -> KubeObject:
+        """The object after the write, or the one that was deleted."""
+        return self.after or self.before or {}
+
+    def __str__(self) -> str:
+        return change_line(self.present, "create" if self.before is None else "update" if self.after else "delete")
+
+
+def change_line(obj: KubeObject, action: str) -> str:
+    """``Kind namespace/name: action``, as plans and results name a change."""
+    namespace = obj["metadata"].get("namespace")
+    return f"{obj['kind']} {f'{namespace}/' if namespace else ''}{obj['metadata']['name']}: {action}"
+
+
 def field(item: t.Any, *path: str) -> t.Any:
     """The value at ``path``, or None when any part of it is missing or null."""
     for key in path:

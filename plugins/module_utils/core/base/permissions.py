@@ -183,24 +183,19 @@ def for_operator_run(*, hco: bool, objects: bool) -> tuple[Permission, ...]:
 
 
 def for_run(
-    *,
-    hco: bool,
-    backend: str = "none",
-    node_policy: bool = False,
-    guard: bool = False,
-    alerts: bool = False,
-    migrates: bool = False,
-    canary_vms: bool = False,
+    *, hco: bool, parts: t.Iterable[Permission] = (), migrates: bool = False, canary_vms: bool = False
 ) -> tuple[Permission, ...]:
-    """What a run needs. ``hco``: HCO manages KubeVirt. ``backend``: the launcher back end. ``node_policy``: the run writes
-    or deletes the node policy. ``guard``: the cluster has the guard or gets it. ``alerts``: the run writes or
-    deletes the alerts. ``migrates``: the run migrates VMs. ``canary_vms``: the run starts or deletes canary VMs."""
-    more = (
+    """What a run needs.
+
+    :param hco: whether HCO manages KubeVirt.
+    :param parts: what the parts of the run need.
+    :param migrates: whether the run migrates VMs.
+    :param canary_vms: whether the run starts or deletes canary VMs.
+    """
+    return (
+        *WRITER,
         *(WRITER_HCO if hco else ()),
-        *(ASSIGN_NEW_NODES if node_policy else ()),
-        *(GUARD if guard else ()),
-        *(ALERTS if alerts else ()),
+        *parts,
         *(_MIGRATE if migrates else ()),
         *(CANARY_VM if canary_vms else ()),
     )
-    return (*WRITER, *more, *WRITER_OF_BACKEND.get(backend, ()))

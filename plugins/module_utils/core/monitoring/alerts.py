@@ -15,11 +15,12 @@ import re
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from ..admission import policy_objects
-from ..base import kinds, names, objects
+from ..base import kinds, names, objects, permissions
 from ..base.findings import Finding, InputErrors, error, warning
 from ..base.frozen import FrozenMap
-from ..base.objects import KubeObject, Object, foreign_message, is_managed
+from ..base.objects import KubeObject, Object, change_line, foreign_message, is_managed
+from ..base.parts import LAST, Step
+from ..base.permissions import Permission
 from ..base.selectors import dns_label_problem
 from ..observed.snapshot import Monitoring
 from ..pools import inputs
@@ -103,6 +104,11 @@ class Alerts:
     pools: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     admission_policy: bool = False
+    undoing: bool = False
+    """Whether the run takes pools away: then the alerts are written only after that, so that pools are watched to the end."""
+    approved_pools: tuple[str, ...] = ()
+    """The pools once everything that should go could go: what an approval covers."""
+    name: t.ClassVar = "alerts"
 
     def desired(self, *, after_removal: bool = False) -> Object | None:
         """The PrometheusRule to write, before DaemonSets are deleted or after that; None when there is to be none."""
@@ -125,13 +131,37 @@ class Alerts:
             live for live in live_objects(self.monitoring) if desired is None or not _same_place(live, desired)
         )
 
-    def changes(self, *, after_removal: bool = False) -> tuple[str, ...]:
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        steps: tuple[Step, ...] = (0, LAST)
+        return tuple(step for step in steps if self.changes(step))
+
+    def changes(self, step: Step) -> tuple[str, ...]:
         """What happens to each PrometheusRule, one line each."""
+        if step == LAST:
+            return (self if self.undoing else self.after_first()).written(after_removal=True)
+        return self.written() if step == 0 and not self.undoing else ()
+
+    @property
+    def approved(self) -> str | None:
+        """The digest of the PrometheusRule; None when there is to be none."""
+        desired = replace(self, pools=self.approved_pools, leaving=()).desired()
+        return None if desired is None else objects.digest(desired)
+
+    @property
+    def rights(self) -> tuple[Permission, ...]:
+        return permissions.ALERTS if self.steps else ()
+
+    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
+        return {}
+
+    def written(self, *, after_removal: bool = False) -> tuple[str, ...]:
+        """What happens to each PrometheusRule from its live state, one line each."""
         written = self.to_write(after_removal=after_removal)
         verb = "update" if written is not None and self.live_at(written) is not None else "create"
         return (
-            *((policy_objects.change_line(written, verb),) if written is not None else ()),
-            *(policy_objects.change_line(live, "delete") for live in self.to_delete),
+            *((change_line(written, verb),) if written is not None else ()),
+            *(change_line(live, "delete") for live in self.to_delete),
         )
 
     def after_first(self) -> Alerts:
@@ -143,11 +173,6 @@ class Alerts:
     def live_at(self, desired: KubeObject) -> KubeObject | None:
         """The live PrometheusRule of this name and namespace, ours or not."""
         return next((live for live in self.monitoring.rules if _same_place(live, desired)), None)
-
-    def digest_for(self, pools: t.Iterable[str]) -> str | None:
-        """The digest of the PrometheusRule for these pools; None when there is to be none."""
-        desired = replace(self, pools=tuple(pools), leaving=()).desired()
-        return None if desired is None else objects.digest(desired)
 
     def findings(self) -> t.Iterator[Finding]:
         """What forbids the alerts, or keeps them from being written."""

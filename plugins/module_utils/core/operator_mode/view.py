@@ -135,7 +135,7 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
     )
     empty = Plan(view, edit, False, (), (), (), {}, {}, (), Digest("0" * 12, "0" * 12, "0" * 12))
     if primary is None:
-        return replace(empty, findings=in_order(preflight.fitness(snapshot)), launcher_rollout=launchers)
+        return replace(empty, findings=in_order(preflight.fitness(snapshot)), parts=(launchers,))
     sets = {pool: ds for ds in snapshot.daemonsets.values() if (pool := build.pool_of(ds)) is not None}
     now, then = (
         Placement.from_layout(placement.layout_for(build, snapshot, primary, pools), snapshot)
@@ -160,7 +160,7 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
         desired=desired,
         pools=tuple(pool.name for pool in wanted),
         findings=in_order(_findings(build, snapshot, primary, live, wanted, options)),
-        launcher_rollout=replace(launchers, snapshot=view),
+        parts=(replace(launchers, snapshot=view),),
         launcher_pools=wanted,
     )
 

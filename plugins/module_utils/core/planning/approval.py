@@ -67,7 +67,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
         parts.append(
             f"{len(plan.moves)} node(s) in {len(plan.batches)} batch(es) ({', '.join(shown[:_MOST_PAIRS])}{more})"
         )
-    if plan.launcher_steps:
+    if plan.launcher_rollout and plan.launcher_rollout.steps:
         parts.append("the launcher policy changes")
     if plan.retired:
         parts.append(f"DaemonSets of {listed(change.pool for change in plan.retired)} are deleted")

@@ -10,20 +10,18 @@ import re
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from ..admission import launcher_rollout, policy_objects
-from ..admission.guard import Guard
 from ..admission.launcher_rollout import LauncherPolicyRollout
-from ..admission.node_policy import NodePolicy
 from ..base import names
 from ..base.findings import Finding, InputErrors, in_order, listed, note, warning
-from ..base.objects import Difference, KubeObject, digest
+from ..base.objects import Difference, KubeObject, change_line, digest
+from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, preflight
 from ..kubevirt.hco import Edit
 from ..monitoring.alerts import Alerts
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
-from . import goals, removal, schedule
+from . import goals, removal, run_parts, schedule
 from .goals import Goal
 from .options import DIGEST_OPTIONS, LEAVE, Options
 from .schedule import Move, Wave
@@ -115,11 +113,8 @@ class Plan:
     digest: Digest
     pools: tuple[str, ...] = field(default=())
     """The names of the pools that the plan is about, in order."""
-    launcher_rollout: LauncherPolicyRollout | None = None
-    """None where the run leaves it alone, or the snapshot lacks what decides it; so are the next three."""
-    node_policy: NodePolicy | None = None
-    guard: Guard | None = None
-    alerts: Alerts | None = None
+    parts: tuple[Part, ...] = ()
+    """In the order to write them. A part that the run leaves alone, or that the snapshot does not tell, is missing."""
     waves: tuple[Wave, ...] = ()
     undoing: bool = False
     """Whether the run removes pools or restores nodes: then KubeVirt need not be healthy."""
@@ -143,11 +138,7 @@ class Plan:
             or self.retired
             or self.cleared
             or self.leftovers
-            or self.launcher_steps
-            or self.node_policy_changes
-            or self.guard_changes
-            or self.alert_changes
-            or self.last_alert_changes
+            or any(part.steps for part in self.parts)
         )
 
     @property
@@ -156,31 +147,13 @@ class Plan:
         return self.changed or self.settling or any(wave.due for wave in self.waves)
 
     @property
-    def launcher_steps(self) -> tuple[int, ...]:
-        """After how many batches the launcher policy changes; 0 is before the first."""
-        return self.launcher_rollout.steps if self.launcher_rollout else ()
+    def launcher_rollout(self) -> LauncherPolicyRollout | None:
+        """The part for launcher pods, whose mapping tables others read."""
+        return next((part for part in self.parts if isinstance(part, LauncherPolicyRollout)), None)
 
-    @property
-    def node_policy_changes(self) -> tuple[str, ...]:
-        """What the run writes for new nodes, after the first step for launcher pods."""
-        return self.node_policy.changes if self.node_policy else ()
-
-    @property
-    def guard_changes(self) -> tuple[str, ...]:
-        """What the run writes for the guard, before nodes are handed over and once the primary keeps off pool nodes."""
-        return self.guard.changes if self.guard else ()
-
-    @property
-    def alert_changes(self) -> tuple[str, ...]:
-        """What the run writes for the alerts before nodes are handed over. When ``undoing``, pools are watched to the end."""
-        return self.alerts.changes() if self.alerts and not self.undoing else ()
-
-    @property
-    def last_alert_changes(self) -> tuple[str, ...]:
-        """What the run writes for the alerts once the DaemonSets in ``retired`` are deleted."""
-        if self.alerts is None:
-            return ()
-        return (self.alerts if self.undoing else self.alerts.after_first()).changes(after_removal=True)
+    def part(self, name: str) -> Part | None:
+        """The part of this name."""
+        return next((part for part in self.parts if part.name == name), None)
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -200,10 +173,14 @@ class Plan:
 
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run."""
-        lines = [*self.first_changes(), *self.launcher_changes(0), *self.policy_changes()]
+        lines = [*self.first_changes(), *self.part_changes(0)]
         for number, batch in enumerate(self.batches, 1):
-            lines += [*map(str, batch), *self.launcher_changes(number)]
+            lines += [*map(str, batch), *self.part_changes(number)]
         return (*lines, *self.last_changes())
+
+    def part_changes(self, step: Step) -> tuple[str, ...]:
+        """What the run writes of its parts at this step."""
+        return tuple(line for part in self.parts for line in part.changes(step))
 
     def nodes_after(self) -> dict[str, Node]:
         """The nodes with the owners that they have after the run, and their labels."""
@@ -220,22 +197,12 @@ class Plan:
         lines += [str(change) for change in self.daemonsets]
         return (*lines, *self.leftovers)
 
-    def policy_changes(self) -> tuple[str, ...]:
-        """What the run does for new nodes, the guard and the alerts, before it touches nodes."""
-        return (*self.node_policy_changes, *self.guard_changes, *self.alert_changes)
-
     def last_changes(self) -> tuple[str, ...]:
         """What the run does after the last batch."""
-        lines = [*map(str, self.retired), *self.last_alert_changes]
+        lines = [*map(str, self.retired), *self.part_changes(LAST)]
         if self.undoing and self.exclusion.changed:
             lines.append(str(self.exclusion))
-        return (*lines, *(policy_objects.change_line(obj, "delete") for obj in self.cleared))
-
-    def launcher_changes(self, batches: int) -> tuple[str, ...]:
-        """What the run does for launcher pods after so many batches of nodes."""
-        return (
-            self.launcher_rollout.changes(batches) if self.launcher_rollout and batches in self.launcher_steps else ()
-        )
+        return (*lines, *(change_line(obj, "delete") for obj in self.cleared))
 
 
 def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
@@ -250,16 +217,14 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     in_waves = schedule.by_wave(moves, held, goal.waves, assigned, snapshot, options)
     if not undoing:
         in_waves = schedule.with_open_waves(in_waves, snapshot, options)
-    policies = _policies(snapshot, goal, schedule.batches_of(in_waves))
-    alerts = _alerts(snapshot, goal, policies, tuple(change.pool for change in retired))
+    parts = run_parts.find_parts(snapshot, goal, schedule.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
     if not undoing:
         findings += [
             *schedule.early_replacements(snapshot, in_waves, goal.desired),
             *schedule.pending_gates(in_waves),
             *_migrations(snapshot, goal.exclusion, moves),
-            *policies.findings(),
-            *(alerts.findings() if alerts else ()),
+            *(finding for part in parts for finding in part.findings()),
         ]
     stuck = goal.last and bool(assigned.blocked or held_back or staying)
     return Plan(
@@ -273,12 +238,10 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         wanted=assigned.wanted,
         desired=goal.desired,
         findings=in_order(findings),
-        digest=_digest(goal, policies, alerts),
+        digest=_digest(goal, parts),
         pools=goal.pools,
-        launcher_rollout=policies.launchers,
-        node_policy=policies.nodes,
-        guard=policies.guard,
-        alerts=None if stuck else alerts,
+        # While pools cannot go, they are watched as they are.
+        parts=tuple(part for part in parts if not (stuck and isinstance(part, Alerts))),
         undoing=undoing,
         cleared=() if stuck else goal.cleared,
         launcher_pools=goal.launcher_pools,
@@ -299,58 +262,6 @@ def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> P
         desired={},
         findings=in_order(preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew)),
         digest=Digest("0" * 12, "0" * 12, "0" * 12),
-    )
-
-
-@dataclass(frozen=True)
-class _Policies:
-    """What a run does for launcher pods, new nodes and the guard; None for what it leaves alone."""
-
-    launchers: LauncherPolicyRollout | None = None
-    nodes: NodePolicy | None = None
-    guard: Guard | None = None
-
-    def findings(self) -> t.Iterator[Finding]:
-        for policy in (self.launchers, self.nodes, self.guard):
-            if policy is not None:
-                yield from policy.findings()
-
-
-def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Move]]) -> _Policies:
-    options = goal.options
-    if snapshot.admission is None:
-        return _Policies()
-    if options.restore_nodes is not None:
-        # A VM must not wait for a node of a pool that loses its last one.
-        emptied = {node.owner for node in snapshot.nodes.values()} - set(goal.assigned.wanted.values())
-        if not emptied:
-            return _Policies()
-        return _Policies(launcher_rollout.without(snapshot, emptied, len(batches), options.outdated))
-    launchers = launcher_rollout.make_rollout(
-        snapshot,
-        goal.launcher_pools,
-        tuple(goals.readable(snapshot, (pool for pool in snapshot.pools if pool not in goal.desired))),
-        goal.assigned,
-        batches,
-        options,
-    )
-    nodes = NodePolicy(snapshot.admission, goal.new_node_pools if options.assign_new_nodes else ())
-    return _Policies(launchers, nodes, Guard(snapshot, snapshot.admission, options.guard, nodes.pools))
-
-
-def _alerts(snapshot: Snapshot, goal: Goal, policies: _Policies, leaving: tuple[str, ...]) -> Alerts | None:
-    """What a run does about the alerts. A pool that should go and cannot now is watched like those that stay."""
-    if snapshot.monitoring is None or goal.options.restore_nodes is not None:
-        return None
-    launchers = policies.launchers
-    stays = set(goal.deleted) - set(leaving)
-    return Alerts(
-        snapshot.monitoring,
-        snapshot.namespace,
-        goal.options.alerts,
-        (*goal.desired, *stays),
-        leaving,
-        launchers is not None and launchers.full.needed and launchers.choice.backend == "admission_policy",
     )
 
 
@@ -407,9 +318,8 @@ def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
         )
 
 
-def _digest(goal: Goal, policies: _Policies, alerts: Alerts | None) -> Digest:
-    options, nodes, guarded = goal.options, policies.nodes, policies.guard
-    watched = alerts.digest_for(goal.desired) if alerts else None
+def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
+    options = goal.options
     objects = {
         "exclusion": goal.exclusion.place,
         "daemonsets": {
@@ -420,10 +330,7 @@ def _digest(goal: Goal, policies: _Policies, alerts: Alerts | None) -> Digest:
             ]
             for pool, ds in goal.desired.items()
         },
-        "launchers": policies.launchers.digest if policies.launchers else None,
-        **({"nodes": nodes.digest} if nodes and nodes.pools else {}),
-        **({"guard": guarded.digest} if guarded and guarded.wanted else {}),
-        **({"alerts": watched} if watched else {}),
+        **{part.name: approved for part in parts if (approved := part.approved) is not None},
     }
     return Digest(
         objects=digest(objects)[:12],

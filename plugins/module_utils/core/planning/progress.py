@@ -59,9 +59,7 @@ class RolloutScope:
         plan = self.plan
         if not self.later:
             return plan.pending
-        return bool(
-            plan.first_changes() or plan.launcher_changes(0) or plan.policy_changes() or self.waves or plan.settling
-        )
+        return bool(plan.first_changes() or plan.part_changes(0) or self.waves or plan.settling)
 
     @property
     def stop(self) -> str | None:

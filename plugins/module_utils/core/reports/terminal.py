@@ -107,9 +107,9 @@ def _step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
     lines = []
     if plan.settling:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
-    if plan.launcher_rollout and plan.launcher_steps:
+    if plan.launcher_rollout and plan.launcher_rollout.steps:
         lines.append(str(plan.launcher_rollout.choice))
-    first = [*plan.first_changes(), *plan.launcher_changes(0), *plan.policy_changes()]
+    first = [*plan.first_changes(), *plan.part_changes(0)]
     if first:
         lines.append("First:")
         lines += [f"  {line}" for line in first]
@@ -121,7 +121,7 @@ def _step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
         for batch in wave.batches:
             number += 1
             lines.append(f"Batch {number} of {batches}:")
-            lines += [f"  {line}" for line in (*batch, *plan.launcher_changes(number))]
+            lines += [f"  {line}" for line in (*batch, *plan.part_changes(number))]
         if scope.stop and wave.number == scope.last:
             lines.append(scope.stop)
     last = plan.last_changes()

@@ -37,40 +37,40 @@ def acting(world, monkeypatch):
 
 
 def test_in_check_mode_says_what_it_would_write(run, excluded):
-    found = run("guard_policies", check=True, **WANTED)
+    found = run("run_part", part="guard", check=True, **WANTED)
     assert (found["changed"], found["changes"]) == (True, [f"{line}: create" for line in LINES])
     assert excluded.writes == []
 
 
 @pytest.mark.usefixtures("acting")
 def test_is_written_and_proven(run, excluded):
-    found = run("guard_policies", **WANTED)
+    found = run("run_part", part="guard", **WANTED)
     assert found["changes"] == [f"{line}: create" for line in LINES]
     assert None not in live(excluded)
-    assert run("guard_policies", **WANTED)["changed"] is False
+    assert run("run_part", part="guard", **WANTED)["changed"] is False
 
 
 def test_one_that_does_nothing_is_taken_away_again(run, excluded):
-    message = run.failure("guard_policies", **WANTED)
+    message = run.failure("run_part", part="guard", **WANTED)
     assert message.startswith("The guard was deleted again: a node that says who owns it is not refused by")
     assert live(excluded) == [None] * len(LINES)
 
 
 def test_one_beside_somebody_who_refuses_everything_is_taken_away_again(run, excluded, acting):
     acting.others_refuse = True
-    message = run.failure("guard_policies", **WANTED)
+    message = run.failure("run_part", part="guard", **WANTED)
     assert "deleted again: a node without an owner is refused (" in message
     assert live(excluded) == [None] * len(LINES)
 
 
 def test_comes_after_the_exclusion(run, world):
-    message = run.failure("guard_policies", **WANTED)
+    message = run.failure("run_part", part="guard", **WANTED)
     assert "install the exclusion first" in message
     assert world.writes == []
 
 
 def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
-    found = run("guard_policies", **{**WANTED, "guard": False})
+    found = run("run_part", part="guard", **{**WANTED, "guard": False})
     assert sorted(found["changes"]) == sorted(f"{line}: delete" for line in LINES)
     assert live(written) == [None] * len(LINES)
 
@@ -79,7 +79,7 @@ def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
 def test_one_that_still_acts_after_it_was_deleted_is_told(run, acting):
     acting._wrong = lambda sent: True
     acting.others_refuse = True
-    assert run.failure("guard_policies", **{**WANTED, "guard": False}).startswith("The guard was deleted, but ")
+    assert run.failure("run_part", part="guard", **{**WANTED, "guard": False}).startswith("The guard was deleted, but ")
 
 
 def test_the_exclusion_does_not_go_before_it(run, written):

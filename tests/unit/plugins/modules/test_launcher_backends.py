@@ -55,58 +55,67 @@ def rules(world):
 @pytest.mark.usefixtures("webhook")
 class TestWebhook:
     def test_gets_its_rules_once(self, run, world):
-        found = run("launcher_policy", **TO_AIE)
+        found = run("run_part", part="launcher_policy", **TO_AIE)
         assert found["changes"][0] == f"{AIE}: update"
         assert found["backend"] == "aie_webhook"
         assert found["digest"] == config_map(world)["metadata"]["annotations"][names.POLICY_ANNOTATION]
         assert rules(world) == [RULE]
         assert world.all(POLICY) == []
         world.writes.clear()
-        assert run("launcher_policy", **TO_AIE) == {**found, "changed": False, "changes": [], "diff": []}
+        assert run("run_part", part="launcher_policy", **TO_AIE) == {
+            **found,
+            "changed": False,
+            "changes": [],
+            "diff": [],
+        }
         assert world.writes == []
 
     def test_check_mode_predicts_and_writes_nothing(self, run, world):
-        predicted = run("launcher_policy", check=True, **TO_AIE)
+        predicted = run("run_part", part="launcher_policy", check=True, **TO_AIE)
         assert world.writes == []
-        done = run("launcher_policy", **TO_AIE)
+        done = run("run_part", part="launcher_policy", **TO_AIE)
         assert [predicted[key] for key in ("changes", "digest", "diff")] == [
             done[key] for key in ("changes", "digest", "diff")
         ]
 
     def test_keeps_its_config_map_when_our_rules_go(self, run, world, webhook):
-        run("launcher_policy", **TO_AIE)
-        found = run("launcher_policy", state="absent")
+        run("run_part", part="launcher_policy", **TO_AIE)
+        found = run("run_part", part="launcher_policy", state="absent")
         assert found["changes"] == [f"{AIE}: update"]
         after = config_map(world)
         assert rules(world) == []
         assert (after["metadata"]["labels"], after["data"]["more"]) == (webhook["metadata"]["labels"], "1")
         assert not after["metadata"].get("annotations")
-        assert run("launcher_policy", state="absent")["changed"] is False
+        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
 
     def test_rules_of_others_are_refused(self, run, world, webhook):
         world.put({**webhook, "data": {aie_config.KEY: "rules: [{name: theirs, image: i, selector: {}}]"}})
-        assert "holds rules that this collection has not written" in run.failure("launcher_policy", **TO_AIE)
+        assert "holds rules that this collection has not written" in run.failure(
+            "run_part", part="launcher_policy", **TO_AIE
+        )
         assert world.writes == []
 
     def test_pools_it_cannot_serve_are_refused(self, run, world):
         pools = [{**RAW, "unmatched": "keep_off"}]
-        assert "cannot keep VMs that match no pool off" in run.failure("launcher_policy", **{**TO_AIE, "pools": pools})
+        assert "cannot keep VMs that match no pool off" in run.failure(
+            "run_part", part="launcher_policy", **{**TO_AIE, "pools": pools}
+        )
         assert world.writes == []
 
     def test_gives_way_to_another_back_end_and_comes_back(self, run, world):
-        run("launcher_policy", **TO_AIE)
-        to_policies = run("launcher_policy", pools=[RAW])
+        run("run_part", part="launcher_policy", **TO_AIE)
+        to_policies = run("run_part", part="launcher_policy", pools=[RAW])
         assert to_policies["backend"] == "admission_policy"
         assert f"{AIE}: update" in to_policies["changes"]
         assert (rules(world), len(world.all(POLICY))) == ([], 1)
-        back = run("launcher_policy", **TO_AIE)
+        back = run("run_part", part="launcher_policy", **TO_AIE)
         assert f"{POLICY} {names.POLICY}: delete" in back["changes"]
         assert (rules(world), world.all(POLICY), world.all(BINDING)) == ([RULE], [], [])
 
 
 def test_a_kyverno_that_does_not_act_gets_no_policy(run, world, admission):
     admission.idle.add(names.CANDIDATE_POLICY)
-    message = run.failure("launcher_policy", pools=[RAW], launcher_backend="kyverno")
+    message = run.failure("run_part", part="launcher_policy", pools=[RAW], launcher_backend="kyverno")
     assert message.startswith("MutatingPolicy virtpools-launcher was not put live, nothing has changed for VMs: ")
     assert "does not act on launcher pods" in message
     assert world.all(kinds.KYVERNO_MUTATING_POLICY) == []

@@ -48,7 +48,7 @@ def digest(of):
 class TestPresent:
     @pytest.mark.usefixtures("owned")
     def test_maps_vms_to_a_pool_that_has_its_nodes(self, run, world):
-        found = run("launcher_policy", pools=[RAW])
+        found = run("run_part", part="launcher_policy", pools=[RAW])
         assert found["changes"] == [
             "MutatingAdmissionPolicy virtpools-launcher: create",
             "MutatingAdmissionPolicyBinding virtpools-launcher: create",
@@ -60,43 +60,50 @@ class TestPresent:
 
     @pytest.mark.usefixtures("excluded")
     def test_keeps_vms_off_a_pool_before_it_takes_any(self, run):
-        found = run("launcher_policy", pools=[RAW])
+        found = run("run_part", part="launcher_policy", pools=[RAW])
         assert (found["digest"], MEANING in found["changes"]) == (digest(INACTIVE), False)
 
     @pytest.mark.usefixtures("owned")
     def test_twice_changes_nothing_and_takes_no_lease(self, run, world):
-        first = run("launcher_policy", pools=[RAW])
+        first = run("run_part", part="launcher_policy", pools=[RAW])
         world.writes.clear()
-        assert run("launcher_policy", pools=[RAW]) == {**first, "changed": False, "changes": [], "diff": []}
+        assert run("run_part", part="launcher_policy", pools=[RAW]) == {
+            **first,
+            "changed": False,
+            "changes": [],
+            "diff": [],
+        }
         assert world.writes == []
 
     @pytest.mark.usefixtures("owned")
     def test_check_mode_predicts_and_writes_nothing(self, run, world):
-        predicted = run("launcher_policy", pools=[RAW], check=True)
+        predicted = run("run_part", part="launcher_policy", pools=[RAW], check=True)
         assert world.writes == []
-        done = run("launcher_policy", pools=[RAW])
+        done = run("run_part", part="launcher_policy", pools=[RAW])
         assert [predicted[key] for key in ("changes", "digest", "diff")] == [
             done[key] for key in ("changes", "digest", "diff")
         ]
 
     @pytest.mark.usefixtures("excluded")
     def test_check_mode_at_a_later_stage_knows_the_nodes_that_moved(self, run, world):
-        run("launcher_policy", pools=[RAW])
-        found = run("launcher_policy", pools=[RAW], stage=1, check=True)
+        run("run_part", part="launcher_policy", pools=[RAW])
+        found = run("run_part", part="launcher_policy", pools=[RAW], step=1, check=True)
         assert found["changes"] == ["MutatingAdmissionPolicy virtpools-launcher: update", MEANING]
         assert found["digest"] == digest(ACTIVE)
-        assert run("launcher_policy", pools=[RAW], stage=1)["changed"] is False, "nodes are where they are"
+        assert run("run_part", part="launcher_policy", pools=[RAW], step=1)["changed"] is False, (
+            "nodes are where they are"
+        )
 
     @pytest.mark.usefixtures("excluded")
     def test_no_such_stage(self, run):
-        message = run.failure("launcher_policy", pools=[RAW], stage=2, check=True)
+        message = run.failure("run_part", part="launcher_policy", pools=[RAW], step=2, check=True)
         assert message == "stage is 2; give a number from 0 to 1, the plan's batches."
 
     @pytest.mark.usefixtures("owned")
     def test_the_diff_can_be_read(self, run):
-        run("launcher_policy", pools=[RAW])
+        run("run_part", part="launcher_policy", pools=[RAW])
         changed = {**RAW, "selector": {"deviceNames": ["vendor.example/a", "vendor.example/b"]}}
-        diffs = run("launcher_policy", pools=[changed])["diff"]
+        diffs = run("run_part", part="launcher_policy", pools=[changed])["diff"]
         (diff,) = (each for each in diffs if each["after_header"] == "MutatingAdmissionPolicy/virtpools-launcher")
         (hit,) = (each for each in diff["after"]["spec"]["variables"] if each["name"] == "hit0")
         assert (
@@ -108,21 +115,21 @@ class TestPresent:
     @pytest.mark.usefixtures("owned")
     def test_a_policy_that_fails_is_not_put_live(self, run, world, admission):
         admission.failing.add(names.CANDIDATE_POLICY)
-        assert "was not put live" in run.failure("launcher_policy", pools=[RAW])
+        assert "was not put live" in run.failure("run_part", part="launcher_policy", pools=[RAW])
         assert live(world) == [None, None]
 
     @pytest.mark.usefixtures("owned")
     def test_never_takes_over_somebody_elses(self, run, world):
         foreign = POLICY.object(names.POLICY, spec={})
         world.put(foreign)
-        assert "is there but not ours" in run.failure("launcher_policy", pools=[RAW])
+        assert "is there but not ours" in run.failure("run_part", part="launcher_policy", pools=[RAW])
         assert world.writes == []
 
     @pytest.mark.usefixtures("owned")
     def test_what_no_pool_needs_is_deleted(self, run, world):
-        run("launcher_policy", pools=[RAW])
+        run("run_part", part="launcher_policy", pools=[RAW])
         handler_only = {**builders.RAW_POOL, "unmatched": "allow"}
-        found = run("launcher_policy", pools=[handler_only])
+        found = run("run_part", part="launcher_policy", pools=[handler_only])
         assert live(world) == [None, None]
         assert found["changes"][:2] == [
             "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
@@ -134,12 +141,12 @@ class TestPresent:
 class TestBackends:
     @pytest.mark.usefixtures("owned")
     def test_kyverno_takes_over_and_hands_back(self, run, world):
-        run("launcher_policy", pools=[RAW])
-        found = run("launcher_policy", pools=[RAW], launcher_backend="kyverno")
+        run("run_part", part="launcher_policy", pools=[RAW])
+        found = run("run_part", part="launcher_policy", pools=[RAW], launcher_backend="kyverno")
         assert (found["backend"], found["digest"]) == ("kyverno", digest(ACTIVE))
         assert live(world) == [None, None]
         assert world.find(KYVERNO, names.POLICY) is not None
-        run("launcher_policy", pools=[RAW], launcher_backend="admission_policy")
+        run("run_part", part="launcher_policy", pools=[RAW], launcher_backend="admission_policy")
         assert None not in live(world)
         assert world.all(KYVERNO) == []
 
@@ -148,25 +155,27 @@ class TestBackends:
         config_map = kinds.CONFIG_MAP.object(names.AIE_CONFIG, builders.NAMESPACE, data={"other": "kept"})
         world.put(config_map)
         devices = {**RAW, "selector": {"deviceNames": ["vendor.example/gpu"]}, "unmatched": "allow"}
-        found = run("launcher_policy", pools=[devices], launcher_backend="aie_webhook")
+        found = run("run_part", part="launcher_policy", pools=[devices], launcher_backend="aie_webhook")
         assert found["changes"][0] == f"ConfigMap {builders.NAMESPACE}/{names.AIE_CONFIG}: update"
         written = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
         assert written["data"]["other"] == "kept"
         assert builders.GPU_LAUNCHER_IMAGE in written["data"]["config.yaml"]
-        assert run("launcher_policy", pools=[devices], launcher_backend="aie_webhook")["changed"] is False
-        assert run("launcher_policy", state="absent")["changed"] is True
+        assert (
+            run("run_part", part="launcher_policy", pools=[devices], launcher_backend="aie_webhook")["changed"] is False
+        )
+        assert run("run_part", part="launcher_policy", state="absent")["changed"] is True
         left = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
         assert left["data"] == {"other": "kept", "config.yaml": '{"rules":[]}'}
-        assert run("launcher_policy", state="absent")["changed"] is False
+        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
 
 
 class TestAbsent:
     @pytest.mark.usefixtures("owned")
     def test_deletes_all_of_ours_and_needs_no_pools(self, run, world):
-        run("launcher_policy", pools=[RAW], outdated="correct")
-        predicted = run("launcher_policy", state="absent", check=True)
+        run("run_part", part="launcher_policy", pools=[RAW], outdated="correct")
+        predicted = run("run_part", part="launcher_policy", state="absent", check=True)
         assert None not in live(world)
-        found = run("launcher_policy", state="absent")
+        found = run("run_part", part="launcher_policy", state="absent")
         assert (
             found["changes"]
             == predicted["changes"]
@@ -178,9 +187,9 @@ class TestAbsent:
             ]
         )
         assert world.all(POLICY) == world.all(BINDING) == []
-        assert run("launcher_policy", state="absent")["changed"] is False
+        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
 
     def test_leaves_others_alone(self, run, world):
         foreign = world.put(kinds.MUTATING_ADMISSION_POLICIES[0].object(names.POLICY, spec={}))
-        assert run("launcher_policy", state="absent")["changed"] is False
+        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
         assert world.find(POLICY, names.POLICY) == foreign

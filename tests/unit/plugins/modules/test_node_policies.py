@@ -37,27 +37,27 @@ def acting(world):
 
 
 def test_in_check_mode_says_what_it_would_write(run, excluded):
-    found = run("node_policies", check=True, **WANTED)
+    found = run("run_part", part="node_policy", check=True, **WANTED)
     assert (found["changed"], found["changes"]) == (True, CREATED)
     assert excluded.writes == []
 
 
 def test_is_written_once_it_was_tried(run, excluded, acting):
-    found = run("node_policies", **WANTED)
+    found = run("run_part", part="node_policy", **WANTED)
     assert found["changes"] == CREATED
     assert None not in live(excluded)
     assert live(excluded, names.CANDIDATE_NODE_POLICY) == [None, None]
-    assert run("node_policies", **WANTED)["changed"] is False
+    assert run("run_part", part="node_policy", **WANTED)["changed"] is False
 
 
 def test_one_that_does_nothing_is_not_put_live(run, excluded):
-    message = run.failure("node_policies", **WANTED)
+    message = run.failure("run_part", part="node_policy", **WANTED)
     assert "virtpools-nodes was not put live" in message
     assert "does not act on new nodes" in message
     assert live(excluded) == live(excluded, names.CANDIDATE_NODE_POLICY) == [None, None]
 
 
 def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
-    found = run("node_policies", **{**WANTED, "assign_new_nodes": False})
+    found = run("run_part", part="node_policy", **{**WANTED, "assign_new_nodes": False})
     assert found["changes"] == [f"{kind} {names.NODE_POLICY}: delete" for kind in (BINDING, POLICY)]
     assert live(written) == [None, None]

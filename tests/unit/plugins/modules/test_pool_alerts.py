@@ -26,13 +26,13 @@ def pools(obj):
 
 @pytest.fixture
 def written(run, excluded):
-    run("pool_alerts", **WANTED)
+    run("run_part", part="alerts", **WANTED)
     excluded.writes.clear()
     return excluded
 
 
 def test_in_check_mode_says_what_it_would_write(run, excluded):
-    found = run("pool_alerts", check=True, **WANTED)
+    found = run("run_part", part="alerts", check=True, **WANTED)
     assert (found["changed"], found["changes"], excluded.writes) == (True, [f"{LINE}: create"], [])
     (diff,) = found["diff"]
     assert diff["after_header"] == f"PrometheusRule/kubevirt/{names.ALERTS}"
@@ -41,18 +41,18 @@ def test_in_check_mode_says_what_it_would_write(run, excluded):
 
 
 def test_is_written_once(run, excluded):
-    assert run("pool_alerts", **WANTED)["changes"] == [f"{LINE}: create"]
+    assert run("run_part", part="alerts", **WANTED)["changes"] == [f"{LINE}: create"]
     assert pools(live(excluded)) == ["gpu"]
     excluded.writes.clear()
-    again = run("pool_alerts", **WANTED)
+    again = run("run_part", part="alerts", **WANTED)
     assert (again["changed"], again["changes"], again["diff"], excluded.writes) == (False, [], [], [])
 
 
 def test_goes_where_it_is_asked_for(run, excluded):
     excluded.put(kinds.NAMESPACE.object("monitoring"))
     settings = {"alerts_namespace": "monitoring", "alerts_labels": {"release": "prom"}, "runbook_url": "https://x.y/z"}
-    run("pool_alerts", **WANTED)
-    found = run("pool_alerts", **WANTED, **settings)
+    run("run_part", part="alerts", **WANTED)
+    found = run("run_part", part="alerts", **WANTED, **settings)
     assert found["changes"] == [f"PrometheusRule monitoring/{names.ALERTS}: create", f"{LINE}: delete"]
     assert live(excluded) is None
     obj = live(excluded, "monitoring")
@@ -65,7 +65,7 @@ def test_what_others_changed_is_put_back(run, written, check):
     rule = live(written)
     rule["spec"]["groups"][0]["rules"][-1]["for"] = "99d"
     rule["spec"]["groups"].append({"name": "theirs"})
-    found = run("pool_alerts", check=check, **WANTED)
+    found = run("run_part", part="alerts", check=check, **WANTED)
     assert found["changes"] == [f"{LINE}: update"]
     (diff,) = found["diff"]
     assert "99d" in str(diff["before"])
@@ -75,7 +75,7 @@ def test_what_others_changed_is_put_back(run, written, check):
 
 
 def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
-    found = run("pool_alerts", pools=[GPU])
+    found = run("run_part", part="alerts", pools=[GPU])
     assert found["changes"] == [f"{LINE}: delete"]
     assert live(written) is None
 
@@ -83,24 +83,24 @@ def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
 def test_somebody_elses_object_is_refused_and_left(run, excluded):
     foreign = kinds.PROMETHEUS_RULE.object(names.ALERTS, builders.NAMESPACE, spec={"groups": []})
     excluded.put(foreign)
-    message = run.failure("pool_alerts", **WANTED)
+    message = run.failure("run_part", part="alerts", **WANTED)
     assert message == (
         f"{LINE} is there but not ours (it lacks the label app.kubernetes.io/managed-by=virtpools); delete or rename it, "
         "then run again."
     )
-    assert not run("pool_alerts", pools=[GPU])["changed"]
+    assert not run("run_part", part="alerts", pools=[GPU])["changed"]
     assert excluded.writes == []
 
 
 def test_a_namespace_that_does_not_exist_is_refused(run, excluded):
-    message = run.failure("pool_alerts", **WANTED, alerts_namespace="nowhere")
+    message = run.failure("run_part", part="alerts", **WANTED, alerts_namespace="nowhere")
     assert "Namespace nowhere of virtpools_alerts_namespace does not exist" in message
     assert excluded.writes == []
 
 
 def test_without_the_operator_there_is_nothing_to_write(run, excluded):
     excluded.unserved.add("PrometheusRule")
-    found = run("pool_alerts", **WANTED)
+    found = run("run_part", part="alerts", **WANTED)
     assert (found["changed"], excluded.writes) == (False, [])
 
 
@@ -115,20 +115,20 @@ class TestPoolThatGoes:
     @pytest.fixture
     def both(self, run, excluded):
         excluded.put(builders.pool_daemonset(builders.pool("rt", virtHandlerImage=GPU["virtHandlerImage"]), desired=0))
-        run("pool_alerts", pools=[GPU, RT], alerts=True)
+        run("run_part", part="alerts", pools=[GPU, RT], alerts=True)
         excluded.writes.clear()
         return excluded
 
     def test_is_watched_until_its_daemonset_is_deleted(self, run, both):
-        assert not run("pool_alerts", **WANTED, prune=True)["changed"]
+        assert not run("run_part", part="alerts", **WANTED, prune=True)["changed"]
         run("pool_daemonsets", **WANTED, prune=True, state="absent")
-        found = run("pool_alerts", **WANTED, prune=True, after_removal=True)
+        found = run("run_part", part="alerts", **WANTED, prune=True, step="last")
         assert found["changes"] == [f"{LINE}: update"]
         assert pools(live(both)) == ["gpu"]
-        assert not run("pool_alerts", **WANTED, prune=True, after_removal=True)["changed"]
+        assert not run("run_part", part="alerts", **WANTED, prune=True, step="last")["changed"]
 
     def test_check_mode_takes_it_that_the_daemonset_is_gone(self, run, both):
-        found = run("pool_alerts", **WANTED, prune=True, after_removal=True, check=True)
+        found = run("run_part", part="alerts", **WANTED, prune=True, step="last", check=True)
         assert found["changes"] == [f"{LINE}: update"]
         assert both.writes == []
 
@@ -138,15 +138,15 @@ class TestPoolThatGoes:
         assert (plan["alerts"], plan["last_alerts"]) == (True, True)
         lines = [line for line in plan["changes"] if line.startswith(LINE)]
         assert lines == [f"{LINE}: create", f"{LINE}: update"]
-        first = run("pool_alerts", **WANTED, prune=True, check=True)["changes"]
-        last = run("pool_alerts", **WANTED, prune=True, after_removal=True, check=True)["changes"]
+        first = run("run_part", part="alerts", **WANTED, prune=True, check=True)["changes"]
+        last = run("run_part", part="alerts", **WANTED, prune=True, step="last", check=True)["changes"]
         assert [*first, *last] == lines
 
     def test_is_left_out_by_a_removal(self, run, both):
-        found = run("pool_alerts", remove_pools=["rt"], after_removal=True)
+        found = run("run_part", part="alerts", remove_pools=["rt"], step="last")
         assert found["changes"] == [f"{LINE}: update"]
         assert pools(live(both)) == ["gpu"]
-        assert run("pool_alerts", remove_pools="all", after_removal=True)["changes"] == [f"{LINE}: delete"]
+        assert run("run_part", part="alerts", remove_pools="all", step="last")["changes"] == [f"{LINE}: delete"]
         assert live(both) is None
 
 
@@ -174,7 +174,7 @@ class TestHistory:
         settings = {"alerts_namespace": "monitoring", "alerts_labels": {"release": "prom"}}
         (first,) = run("pool_history", record="completed", **WANTED, **settings)["entries"]
         run("pool_history", record="completed", pools=[GPU])
-        found = run("pool_alerts", pools_from_history=first["digest"])
+        found = run("run_part", part="alerts", pools_from_history=first["digest"])
         assert found["changes"] == [f"PrometheusRule monitoring/{names.ALERTS}: create", f"{LINE}: delete"]
         assert live(written, "monitoring")["metadata"]["labels"]["release"] == "prom"
 
@@ -184,4 +184,4 @@ class TestHistory:
 
     def test_the_namespace_of_an_earlier_list_may_be_gone(self, run, written):
         (first,) = run("pool_history", record="completed", **WANTED, alerts_namespace="gone")["entries"]
-        assert "Namespace gone" in run.failure("pool_alerts", pools_from_history=first["digest"])
+        assert "Namespace gone" in run.failure("run_part", part="alerts", pools_from_history=first["digest"])

@@ -39,20 +39,22 @@ def made(objects=(), options=GUARDED, pools=(GPU,), **fields):
 
 class TestPlan:
     def test_creates_updates_and_deletes(self):
-        assert made().guard_changes == tuple(f"{line}: create" for line in LINES)
-        assert made(live(BIG)).guard_changes == (f"{LINES[0]}: update",)
+        assert made().part("guard").changes(0) == tuple(f"{line}: create" for line in LINES)
+        assert made(live(BIG)).part("guard").changes(0) == (f"{LINES[0]}: update",)
         gone = made(live(), Options())
-        assert sorted(gone.guard_changes) == sorted(f"{line}: delete" for line in LINES)
-        assert gone.guard_changes[0] == f"{BINDING} {names.OWNER_GUARD}: delete", "a policy without one does nothing"
-        assert set(gone.guard_changes) <= set(gone.changes())
+        assert sorted(gone.part("guard").changes(0)) == sorted(f"{line}: delete" for line in LINES)
+        assert gone.part("guard").changes(0)[0] == f"{BINDING} {names.OWNER_GUARD}: delete", (
+            "a policy without one does nothing"
+        )
+        assert set(gone.part("guard").changes(0)) <= set(gone.changes())
         assert gone.changed
 
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
         assert not made(live()).changed
-        assert made(options=Options()).guard_changes == ()
+        assert made(options=Options()).part("guard").changes(0) == ()
 
     def test_lets_in_what_the_node_policy_gives(self):
-        found = made(options=Options(guard=True, assign_new_nodes=True)).guard
+        found = made(options=Options(guard=True, assign_new_nodes=True)).part("guard")
         assert found.assigned == (GPU,)
         assert guard.derive(builders.NAMESPACE, (GPU,))[0] != guard.derive(builders.NAMESPACE, ())[0]
 
@@ -65,24 +67,24 @@ class TestPlan:
     def test_needs_policies(self):
         found = made(served={"validating": False})
         assert "guard_not_served" in builders.codes(found.findings, "error")
-        assert found.guard_changes == ()
+        assert found.part("guard").changes(0) == ()
 
     def test_never_takes_over_a_foreign_policy(self):
         foreign = live()
         for obj in foreign:
             del obj["metadata"]["labels"]
         assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
-        assert made(foreign, Options()).guard.to_delete == ()
+        assert made(foreign, Options()).part("guard").to_delete == ()
 
     def test_goes_with_the_last_pool(self):
         found = cluster(live(), [GPU, BIG])
-        assert plan.make_plan(found, (), Options(remove_pools=("gpu",))).guard_changes == ()
-        assert len(plan.make_plan(found, (), Options(remove_pools="all")).guard_changes) == len(LINES)
+        assert plan.make_plan(found, (), Options(remove_pools=("gpu",))).part("guard").changes(0) == ()
+        assert len(plan.make_plan(found, (), Options(remove_pools="all")).part("guard").changes(0)) == len(LINES)
 
     @pytest.mark.parametrize("objects", [[], live()])
     def test_is_in_force_as_soon_as_it_is_written_and_as_long_as_it_is_there(self, objects):
-        assert made(objects).guard.in_force
-        assert made(objects, Options()).guard.in_force == bool(objects)
+        assert made(objects).part("guard").in_force
+        assert made(objects, Options()).part("guard").in_force == bool(objects)
 
 
 class TestExclusionDropped:
@@ -122,7 +124,7 @@ class TestExamine:
 
 class TestProbes:
     def test_one_of_each_kind_to_refuse_and_one_to_let_pass(self):
-        found = made(options=Options(guard=True, assign_new_nodes=True)).guard.probes()
+        found = made(options=Options(guard=True, assign_new_nodes=True)).part("guard").probes()
         judged = [(probe.kind, probe.refused_by) for probe in found]
         assert judged == [
             (kinds.NODE, None),
@@ -138,7 +140,7 @@ class TestProbes:
     def test_an_earlier_pool_may_take_it(self):
         everywhere = builders.pool("all", nodeSelector={"cores": "65", "hw": "big"})
         found = made(options=Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG])
-        owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found.guard.probes()]
+        owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found.part("guard").probes()]
         assert owners[1:3] == ["all", "all"]
 
 

@@ -47,29 +47,33 @@ def live(made, stage=-1):
 
 def test_vms_are_kept_off_before_the_first_node_moves_and_mapped_with_it():
     made = planned([node("n1"), node("n2")])
-    assert made.launcher_steps == (0, 1)
+    assert made.part("launcher_policy").steps == (0, 1)
     assert [table.images for table in made.launcher_rollout.stages] == [
         {},
         {"gpu": GPU.virt_launcher_image},
         {"gpu": GPU.virt_launcher_image},
     ]
-    assert made.launcher_changes(0) == (
+    assert made.part("launcher_policy").changes(0) == (
         "MutatingAdmissionPolicy virtpools-launcher: create",
         "MutatingAdmissionPolicyBinding virtpools-launcher: create",
         "VMs that match no pool start on no node of gpu",
     )
-    assert made.launcher_changes(1) == (
+    assert made.part("launcher_policy").changes(1) == (
         "MutatingAdmissionPolicy virtpools-launcher: update",
         f"VMs that match pool gpu start with {GPU.virt_launcher_image} on its nodes",
     )
     text = terminal.plan_lines(made)
-    assert text.index("Batch 1 of 2:") < text.index(f"  {made.launcher_changes(1)[0]}") < text.index("Batch 2 of 2:")
+    assert (
+        text.index("Batch 1 of 2:")
+        < text.index(f"  {made.part('launcher_policy').changes(1)[0]}")
+        < text.index("Batch 2 of 2:")
+    )
 
 
 def test_a_second_run_changes_nothing():
     first = planned([node("n1")])
     again = planned([node("n1", "gpu")], admission=live(first))
-    assert again.launcher_steps == ()
+    assert again.part("launcher_policy").steps == ()
     assert not again.changed
     assert again.digest == first.digest
 
@@ -81,7 +85,7 @@ def test_an_approved_plan_holds_half_way():
         pools=(dataclasses.replace(GPU, activation="all_moved"),),
         admission=live(first, stage=1),
     )
-    assert half.launcher_steps == (1,)
+    assert half.part("launcher_policy").steps == (1,)
     assert half.digest == first.digest
 
 
@@ -90,9 +94,9 @@ def test_another_launcher_image_is_another_plan_and_takes_effect_with_the_last_n
     changed = planned([node("n1", "gpu")], pools=(NEWER,), existing=(GPU,), admission=live(first))
     assert changed.digest != first.digest
     assert [move.action for move in changed.moves] == ["replace"]
-    assert changed.launcher_steps == (1,)
+    assert changed.part("launcher_policy").steps == (1,)
     assert changed.launcher_rollout.stages[0].images == {"gpu": GPU.virt_launcher_image}
-    assert changed.launcher_changes(1)[1] == (
+    assert changed.part("launcher_policy").changes(1)[1] == (
         f"VMs that match pool gpu start with {NEWER.virt_launcher_image} instead of {GPU.virt_launcher_image}"
     )
 
@@ -101,8 +105,8 @@ def test_a_pool_that_goes_is_unmapped_before_its_nodes_leave():
     nodes = [node("n1", "gpu"), node("r1", "rt", "rt")]
     first = planned(nodes, (GPU, RT))
     made = planned(nodes, (RT,), existing=(GPU, RT), admission=live(first), prune=True)
-    assert made.launcher_steps == (0, 1)
-    assert "Pool gpu takes no VM any more" in made.launcher_changes(0)
+    assert made.part("launcher_policy").steps == (0, 1)
+    assert "Pool gpu takes no VM any more" in made.part("launcher_policy").changes(0)
     assert made.launcher_rollout.stages[0].keep_off == ("gpu", "rt")
     assert made.launcher_rollout.stages[1].keep_off == ("rt",)
 
@@ -111,7 +115,7 @@ def test_a_pool_that_is_gone_from_the_list_and_kept_keeps_its_vms():
     nodes = [node("n1", "gpu"), node("r1", "rt", "rt")]
     first = planned(nodes, (RT, GPU))
     made = planned(nodes, (RT,), existing=(GPU, RT), admission=live(first))
-    assert made.launcher_steps == ()
+    assert made.part("launcher_policy").steps == ()
     assert made.launcher_rollout.stages[-1].images == {"rt": None, "gpu": GPU.virt_launcher_image}
 
 
@@ -119,7 +123,7 @@ def test_the_policy_goes_with_the_last_pool_that_needs_it():
     first = planned([node("n1", "gpu")])
     plain = builders.pool("gpu")
     made = planned([node("n1", "gpu")], pools=(plain,), existing=(GPU,), admission=live(first))
-    assert made.launcher_changes(0)[:2] == (
+    assert made.part("launcher_policy").changes(0)[:2] == (
         "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
         "MutatingAdmissionPolicy virtpools-launcher: delete",
     )
@@ -131,7 +135,7 @@ def test_what_was_edited_by_hand_is_put_right():
     edited = admission.objects["MutatingAdmissionPolicy", names.POLICY]
     edited["spec"] = {**edited["spec"], "failurePolicy": "Ignore"}
     made = planned([node("n1", "gpu")], admission=admission)
-    assert made.launcher_changes(0)[0] == "MutatingAdmissionPolicy virtpools-launcher: update"
+    assert made.part("launcher_policy").changes(0)[0] == "MutatingAdmissionPolicy virtpools-launcher: update"
 
 
 def test_a_policy_of_that_name_that_is_not_ours_is_an_error():
@@ -182,7 +186,7 @@ def test_the_cluster_records_its_pools():
     found = builders.snapshot_of(nodes, (GPU, RT), admission=live(first))
     assert goals.recorded(found) == (RT, GPU)
     made = plan.make_plan(found, goals.recorded(found), goals.recorded_options(found, Options()))
-    assert made.launcher_steps == ()
+    assert made.part("launcher_policy").steps == ()
 
 
 def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
@@ -193,8 +197,8 @@ def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
         {"gpu": NEWER.virt_launcher_image},
         {},
     ]
-    assert made.launcher_steps == (1, 2)
-    assert made.launcher_changes(1) == (
+    assert made.part("launcher_policy").steps == (1, 2)
+    assert made.part("launcher_policy").changes(1) == (
         "MutatingAdmissionPolicy virtpools-launcher: update",
         f"VMs that match pool gpu and have the label virtpools.io/canary=gpu start with {NEWER.virt_launcher_image}",
     )
@@ -203,7 +207,7 @@ def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
     )
     assert half.digest == made.digest
     assert half.launcher_rollout.stages[0].canaries == {"gpu": NEWER.virt_launcher_image}
-    assert half.launcher_steps == (2,)
+    assert half.part("launcher_policy").steps == (2,)
 
 
 def test_canaries_are_as_others_where_a_pool_can_have_one_image():
@@ -221,5 +225,5 @@ def test_canaries_are_as_others_where_a_pool_can_have_one_image():
         admission=dataclasses.replace(admission, objects=objects),
         launcher_backend="aie_webhook",
     )
-    assert made.launcher_steps == (2,)
+    assert made.part("launcher_policy").steps == (2,)
     assert not any(table.canaries for table in made.launcher_rollout.stages)

@@ -43,22 +43,22 @@ class TestPlan:
         lines = [
             f"{kind} {names.NODE_POLICY}" for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
         ]
-        assert made().node_policy_changes == tuple(f"{line}: create" for line in lines)
-        assert made(live(BIG)).node_policy_changes == (f"{lines[0]}: update",)
+        assert made().part("node_policy").changes(0) == tuple(f"{line}: create" for line in lines)
+        assert made(live(BIG)).part("node_policy").changes(0) == (f"{lines[0]}: update",)
         gone = made(live(GPU), options=Options())
-        assert gone.node_policy_changes == tuple(f"{line}: delete" for line in reversed(lines))
-        assert set(gone.node_policy_changes) <= set(gone.changes())
+        assert gone.part("node_policy").changes(0) == tuple(f"{line}: delete" for line in reversed(lines))
+        assert set(gone.part("node_policy").changes(0)) <= set(gone.changes())
         assert gone.changed
 
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
-        assert made(live(GPU)).node_policy_changes == ()
+        assert made(live(GPU)).part("node_policy").changes(0) == ()
         assert not made(live(GPU)).changed
-        assert made(options=Options()).node_policy_changes == ()
+        assert made(options=Options()).part("node_policy").changes(0) == ()
 
     def test_takes_a_candidate_away_that_a_killed_run_left(self):
         left = live(GPU, name=names.CANDIDATE_NODE_POLICY)
-        assert len(made({**live(GPU), **left}).node_policy.to_delete) == 2
-        assert len(made({**live(GPU), **left}, options=Options()).node_policy.to_delete) == 4
+        assert len(made({**live(GPU), **left}).part("node_policy").to_delete) == 2
+        assert len(made({**live(GPU), **left}, options=Options()).part("node_policy").to_delete) == 4
 
     def test_is_approved_with_the_option(self):
         with_it, without = made().digest, made(options=Options()).digest
@@ -73,23 +73,23 @@ class TestPlan:
     def test_needs_policies(self):
         found = made(policy_kind=None)
         assert "node_policy_not_served" in builders.codes(found.findings, "error")
-        assert found.node_policy_changes == ()
+        assert found.part("node_policy").changes(0) == ()
 
     def test_never_takes_over_a_foreign_policy(self):
         foreign = live(GPU)
         for obj in foreign.values():
             del obj["metadata"]["labels"]
         assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
-        assert made(foreign, options=Options()).node_policy.to_delete == ()
+        assert made(foreign, options=Options()).part("node_policy").to_delete == ()
 
     def test_of_a_removal_keeps_the_pools_that_stay(self):
         found = cluster(live(GPU, BIG), [GPU, BIG])
         part = plan.make_plan(found, (), Options(remove_pools=("gpu",)))
-        assert [pool.name for pool in part.node_policy.pools] == ["big"]
-        assert len(part.node_policy.to_write) == 1
+        assert [pool.name for pool in part.part("node_policy").pools] == ["big"]
+        assert len(part.part("node_policy").to_write) == 1
         everything = plan.make_plan(found, (), Options(remove_pools="all"))
-        assert len(everything.node_policy.to_delete) == 2
-        assert plan.make_plan(cluster(), (), Options(remove_pools="all")).node_policy_changes == ()
+        assert len(everything.part("node_policy").to_delete) == 2
+        assert plan.make_plan(cluster(), (), Options(remove_pools="all")).part("node_policy").changes(0) == ()
 
 
 class TestExamine:

@@ -76,13 +76,13 @@ def test_a_writer_may_do_what_a_reader_may():
 
 def test_only_a_run_that_migrates_vms_needs_the_right_to():
     create = Permission("create", "virtualmachineinstancemigrations", "kubevirt.io")
-    assert create not in permissions.for_run(hco=True, backend="admission_policy", node_policy=True)
+    assert create not in permissions.for_run(hco=True, parts=permissions.ASSIGN_NEW_NODES)
     assert create in permissions.for_run(hco=False, migrates=True)
 
 
 def test_only_a_run_with_the_guard_needs_the_right_to_assign_owners():
-    assert permissions.ASSIGN_OWNERS not in permissions.for_run(hco=True, backend="admission_policy", node_policy=True)
-    assert permissions.ASSIGN_OWNERS in permissions.for_run(hco=False, guard=True)
+    assert permissions.ASSIGN_OWNERS not in permissions.for_run(hco=True, parts=permissions.ASSIGN_NEW_NODES)
+    assert permissions.ASSIGN_OWNERS in permissions.for_run(hco=False, parts=permissions.GUARD)
 
 
 def test_nothing_is_granted_by_wildcard():

@@ -125,16 +125,16 @@ class TestObject:
 
 class TestPlan:
     def test_creates_updates_and_deletes(self):
-        assert made().alert_changes == (f"{LINE}: create",)
-        assert made(rule("gpu", "gone")).alert_changes == (f"{LINE}: update",)
+        assert made().part("alerts").changes(0) == (f"{LINE}: create",)
+        assert made(rule("gpu", "gone")).part("alerts").changes(0) == (f"{LINE}: update",)
         gone = made(rule("gpu"), options=Options())
-        assert gone.alert_changes == (f"{LINE}: delete",)
-        assert set(gone.alert_changes) <= set(gone.changes())
+        assert gone.part("alerts").changes(0) == (f"{LINE}: delete",)
+        assert set(gone.part("alerts").changes(0)) <= set(gone.changes())
         assert gone.changed
 
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
         assert not made(rule("gpu")).changed
-        assert made(options=Options()).alert_changes == ()
+        assert made(options=Options()).part("alerts").changes(0) == ()
 
     @pytest.mark.parametrize(
         "disturb",
@@ -148,41 +148,46 @@ class TestPlan:
     def test_repairs_what_others_changed(self, disturb):
         live = rule("gpu")
         disturb(live)
-        assert made(live).alert_changes == (f"{LINE}: update",)
+        assert made(live).part("alerts").changes(0) == (f"{LINE}: update",)
 
     def test_leaves_labels_of_others(self):
         live = rule("gpu")
         live["metadata"]["labels"]["team"] = "a"
-        assert made(live).alert_changes == ()
+        assert made(live).part("alerts").changes(0) == ()
 
     def test_moves_to_another_namespace(self):
         settings = Settings("monitoring")
         moved = made(rule("gpu"), options=Options(alerts=settings))
-        assert moved.alert_changes == (
+        assert moved.part("alerts").changes(0) == (
             f"{kinds.PROMETHEUS_RULE} monitoring/{names.ALERTS}: create",
             f"{LINE}: delete",
         )
-        assert made(rule("gpu", settings=settings), options=Options(alerts=settings)).alert_changes == ()
+        assert made(rule("gpu", settings=settings), options=Options(alerts=settings)).part("alerts").changes(0) == ()
 
     def test_the_order_of_the_list_does_not_matter(self):
-        assert made(rule("gpu", "rt"), pools=(RT, GPU)).alert_changes == ()
+        assert made(rule("gpu", "rt"), pools=(RT, GPU)).part("alerts").changes(0) == ()
 
     def test_watches_pools_that_are_kept_without_being_listed(self):
         found = made(rule("gpu", "rt"), has=(GPU, RT))
-        assert found.alert_changes == ()
-        assert watched(found.alerts.desired()) == ["gpu", "rt"]
+        assert found.part("alerts").changes(0) == ()
+        assert watched(found.part("alerts").desired()) == ["gpu", "rt"]
 
     def test_watches_a_pool_until_its_daemonset_is_deleted(self):
         found = made(rule("gpu", "rt"), has=(GPU, RT), options=replace(WATCHED, prune=True))
-        assert found.alert_changes == ()
-        assert found.last_alert_changes == (f"{LINE}: update",)
+        assert found.part("alerts").changes(0) == ()
+        assert found.part("alerts").changes("last") == (f"{LINE}: update",)
         assert found.last_changes() == ("DaemonSet kubevirt/virt-handler-rt: delete", f"{LINE}: update")
-        assert watched(found.alerts.desired(after_removal=True)) == ["gpu"]
+        assert watched(found.part("alerts").desired(after_removal=True)) == ["gpu"]
 
     def test_first_alerts_in_a_run_that_deletes_a_pool_are_written_twice(self):
         found = made(has=(GPU, RT), options=replace(WATCHED, prune=True))
-        assert (found.alert_changes, found.last_alert_changes) == ((f"{LINE}: create",), (f"{LINE}: update",))
-        assert found.alerts.changes(after_removal=True) == (f"{LINE}: create",), "when the first was never written"
+        assert (found.part("alerts").changes(0), found.part("alerts").changes("last")) == (
+            (f"{LINE}: create",),
+            (f"{LINE}: update",),
+        )
+        assert found.part("alerts").written(after_removal=True) == (f"{LINE}: create",), (
+            "when the first was never written"
+        )
 
     def test_watches_a_pool_that_cannot_go_now(self):
         stuck = builders.node("n2", "rt", ready=False)
@@ -191,7 +196,7 @@ class TestPlan:
         found = builders.snapshot_of(nodes, [GPU, RT], admission=vms.admission(), monitoring=monitoring)
         made_plan = plan.make_plan(found, [GPU], replace(WATCHED, prune=True))
         assert "pool_not_removed" in builders.codes(made_plan.findings)
-        assert (made_plan.alert_changes, made_plan.last_alert_changes) == ((), ())
+        assert (made_plan.part("alerts").changes(0), made_plan.part("alerts").changes("last")) == ((), ())
 
     @pytest.mark.parametrize(
         ("backend", "served", "expected"),
@@ -200,8 +205,8 @@ class TestPlan:
     def test_counts_the_launcher_policy_only_where_api_servers_do(self, backend, served, expected):
         options = replace(WATCHED, launcher_backend=backend)
         found = made(pools=(vms.gpu(),), options=options, admission=vms.admission(**served))
-        assert found.alerts.admission_policy is expected
-        assert not made(admission=vms.admission(**served)).alerts.admission_policy, "no pool needs one"
+        assert found.part("alerts").admission_policy is expected
+        assert not made(admission=vms.admission(**served)).part("alerts").admission_policy, "no pool needs one"
 
     def test_is_approved_with_its_settings(self):
         digests = [
@@ -234,17 +239,16 @@ class TestPlan:
         found = made(foreign)
         assert builders.codes(found.errors) == ["alerts_foreign"]
         assert "PrometheusRule kubevirt/virtpools-alerts is there but not ours" in found.errors[0].message
-        assert made(foreign, options=Options()).alert_changes == ()
+        assert made(foreign, options=Options()).part("alerts").changes(0) == ()
         elsewhere = rule("gpu", labels={}, namespace="other")
-        assert made(elsewhere).alert_changes == (f"{LINE}: create",), "the name is free in our namespace"
+        assert made(elsewhere).part("alerts").changes(0) == (f"{LINE}: create",), "the name is free in our namespace"
 
     def test_is_left_alone_where_only_nodes_go_back(self):
         found = plan.make_plan(cluster(rule("gpu")), [GPU], replace(WATCHED, restore_nodes=frozenset(["n1"])))
-        assert found.alerts is None
-        assert (found.alert_changes, found.last_alert_changes) == ((), ())
+        assert found.part("alerts") is None
 
     def test_is_left_alone_where_it_was_not_read(self):
-        assert plan.make_plan(replace(cluster(), monitoring=None), [GPU], WATCHED).alerts is None
+        assert plan.make_plan(replace(cluster(), monitoring=None), [GPU], WATCHED).part("alerts") is None
 
 
 class TestRemoval:
@@ -256,8 +260,8 @@ class TestRemoval:
         found = self.removed(("rt",), rule("gpu", "rt", settings=settings))
         line = f"{kinds.PROMETHEUS_RULE} monitoring/{names.ALERTS}: update"
         assert found.last_changes() == ("DaemonSet kubevirt/virt-handler-rt: delete", line)
-        assert found.alert_changes == ()
-        desired = found.alerts.desired(after_removal=True)
+        assert found.part("alerts").changes(0) == ()
+        desired = found.part("alerts").desired(after_removal=True)
         assert watched(desired) == ["gpu"]
         assert desired["metadata"]["labels"].items() >= {"release": "prom"}.items()
         assert desired["spec"]["groups"][0]["rules"][-1]["annotations"]["runbook_url"].startswith(
@@ -275,13 +279,13 @@ class TestRemoval:
     def test_that_was_cut_off_before_it_is_finished(self):
         stock = {"of_kubevirt": builders.kubevirt(), "of_primary": builders.primary(excluded=False)}
         found = plan.make_plan(cluster(rule("gpu"), pools=(), **stock), (), Options(remove_pools="all"))
-        assert found.changes() == found.last_alert_changes == (f"{LINE}: delete",)
+        assert found.changes() == found.part("alerts").changes("last") == (f"{LINE}: delete",)
         assert found.changed
         assert not plan.make_plan(cluster(pools=(), **stock), (), Options(remove_pools="all")).changed
 
     def test_without_alerts_has_nothing_to_do(self):
-        assert self.removed("all").last_alert_changes == ()
-        assert self.removed(("rt",)).last_alert_changes == ()
+        assert self.removed("all").part("alerts").changes("last") == ()
+        assert self.removed(("rt",)).part("alerts").changes("last") == ()
 
     def test_an_approved_one_holds_when_the_alerts_are_gone(self):
         assert self.removed("all", rule("gpu")).digest == self.removed("all").digest

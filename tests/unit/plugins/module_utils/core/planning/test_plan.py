@@ -538,9 +538,9 @@ class TestRestoredNodes:
         pool = vms.gpu()
         given_ = {"pools": [pool], "admission": vms.admission(*vms.policy(pool))}
         nodes = [vms.node("gpu-0", "gpu"), vms.node("gpu-1", "gpu")]
-        assert self.back(nodes, ["gpu-1"], **given_).launcher_steps == ()
+        assert self.back(nodes, ["gpu-1"], **given_).part("launcher_policy") is None
         emptied = self.back(nodes, ["gpu-0", "gpu-1"], **given_)
-        assert emptied.launcher_steps == (0,)
+        assert emptied.part("launcher_policy").steps == (0,)
         assert "Pool gpu takes no VM any more" in emptied.changes()
         assert emptied.launcher_rollout.stages[-1].keep_off == ("gpu",), "its DaemonSet is still there"
 

@@ -113,13 +113,13 @@ class TestAll:
     def test_pool_vms_lose_their_mapping_first_and_other_vms_are_kept_off_to_the_end(self):
         pool = vms.gpu()
         found = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool)))
-        assert found.launcher_changes(0) == (
+        assert found.part("launcher_policy").changes(0) == (
             f"{POLICY} virtpools-launcher: update",
             "Pool gpu takes no VM any more",
         )
         assert found.launcher_rollout.stages[0].keep_off == ("gpu",)
-        assert found.launcher_steps == (0, 2)
-        assert found.launcher_changes(2) == (
+        assert found.part("launcher_policy").steps == (0, 2)
+        assert found.part("launcher_policy").changes(2) == (
             f"{POLICY}Binding virtpools-launcher: delete",
             f"{POLICY} virtpools-launcher: delete",
         )
@@ -129,7 +129,7 @@ class TestAll:
         of_nodes = [obj for _kind, obj in node_policy.derive([pool], served)]
         guards = [obj for _kind, obj in guard.derive(builders.NAMESPACE, [pool])]
         first = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool), *of_nodes, *guards, HISTORY))
-        assert first.node_policy.changes
+        assert first.part("node_policy").changes(0)
         assert first.guard.changes
         half = removing(
             [vms.node("gpu-0", "gpu"), vms.node("gpu-1"), vms.node("rest")], [pool], admission=vms.admission()
@@ -138,7 +138,7 @@ class TestAll:
 
     def test_makes_no_policy_where_there_is_none(self):
         found = removing(vms.nodes(), [vms.gpu()], admission=vms.admission())
-        assert not any(found.launcher_changes(step) for step in found.launcher_steps)
+        assert not any(found.part("launcher_policy").changes(step) for step in found.part("launcher_policy").steps)
 
 
 class TestSome:

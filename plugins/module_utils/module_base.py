@@ -14,7 +14,6 @@ import socket
 import traceback
 import typing as t
 import uuid
-from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -22,24 +21,20 @@ from . import option_table
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
 from .cluster.api.lease import RunLease
 from .cluster.api.waiting import Clock
-from .cluster.reading import live, pool_sources
+from .cluster.reading import dump, live
+from .cluster.reading.asked import Asked
 from .cluster.writing import history, settle
 from .core.base import objects, permissions
 from .core.base.findings import InputErrors
 from .core.base.permissions import Permission
 from .core.kubevirt import preflight
-from .core.monitoring import alerts
-from .core.observed.snapshot import Snapshot
-from .core.operator_mode import forms, mode, view
-from .core.operator_mode import plan as operator_plan
-from .core.operator_mode.builds import Build
-from .core.operator_mode.plan import OperatorPlan
-from .core.planning import goals, plan, removal, waves
-from .core.planning.history import NO_POOLS, Entry
-from .core.planning.options import Drain, Options
+from .core.modes import choice
+from .core.modes.mode import ClusterView, Mode
+from .core.observed.snapshot import Snapshot, from_objects
+from .core.planning import plan
+from .core.planning.history import Entry
 from .core.planning.plan import Plan
 from .core.pools import dialects
-from .core.pools.model import Pool
 from .option_table import Arguments
 
 
@@ -69,42 +64,44 @@ class Task:
         self.params: dict[str, t.Any] = self.module.params
         self.check_mode: bool = self.module.check_mode
         self.clock = Clock()
-        self._cluster: Cluster | None = None
-        self._dialect = dialects.OWN
+        self.asked = Asked(self.params, lambda: self.cluster, self._find_entry)
 
     @property
     def run_by(self) -> str:
         """Who runs this, for people who read the Lease and the history."""
         return self.params.get("run_by") or _user_and_host()
 
-    @property
+    @functools.cached_property
     def cluster(self) -> Cluster:
-        if self._cluster is None:
-            self._cluster = Cluster.connect({**self.params, "run_by": self.run_by})
-        return self._cluster
+        return Cluster.connect({**self.params, "run_by": self.run_by})
 
     def snapshot(self, nodes: t.Collection[str] | None = None) -> Snapshot:
         """The state of the cluster, or of some of its nodes.
 
         :raises Forbidden: when a right to read it is missing. The message names all missing rights.
         """
-        try:
+        # Modules that plan look where the alerts are to be.
+        settings = self.asked.options.alerts if "alerts" in self.params else None
+        with self.naming_rights(permissions.READER):
             return live.take_snapshot(
                 self.cluster,
                 self.params["kubevirt_namespace"],
                 self.params["kubevirt_name"],
                 nodes,
-                self._alerts_namespace(),
-                schema=self.mode_asked == "operator",
+                settings.namespace if settings else None,
+                schema=self.asked.mode == "operator",
             )
-        except Forbidden:
-            self.require(permissions.READER)
-            raise
 
-    def _alerts_namespace(self) -> str | None:
-        """Where the alerts are to be, for modules that plan; None for KubeVirt's namespace."""
-        settings = self.options().alerts if "alerts" in self.params else None
-        return settings.namespace if settings else None
+    def observed(self) -> tuple[Snapshot, list[dict[str, t.Any]] | None]:
+        """The state of the cluster or, with the option ``dump``, that of its files and their objects."""
+        if not self.params["dump"]:
+            return self.snapshot(), None
+        objects = dump.read_objects(self.params["dump"])
+        return from_objects(objects, self.params["kubevirt_namespace"], self.params["kubevirt_name"]), objects
+
+    def cluster_id(self) -> tuple[str, str]:
+        """Address of the API server and UID of the cluster; empty with ``dump``, or without the right to read it."""
+        return ("", "") if self.params["dump"] else (self.cluster.server, live.uid(self.cluster) or "")
 
     def require(self, rights: t.Iterable[Permission]) -> None:
         """Check that the user has these rights.
@@ -119,121 +116,43 @@ class Task:
                 "virtpools-writer (runs) that this collection ships."
             )
 
-    @property
-    def pools_given(self) -> bool:
-        """Whether the options name a pool list, valid or not."""
-        return any(self.params[source] is not None for source in ("pools", "pools_manifest")) or bool(
-            self.params["pools_from_cluster"] or self.params["pools_from_history"]
-        )
+    @contextlib.contextmanager
+    def naming_rights(self, rights: t.Iterable[Permission]) -> t.Iterator[None]:
+        """Let a refused request name all of these rights that are missing."""
+        try:
+            yield
+        except Forbidden:
+            self.require(rights)
+            raise
 
     def namespace(self) -> str:
         """KubeVirt's namespace."""
         found = live.find_kubevirt(self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"])
         return str(found["metadata"]["namespace"])
 
-    @functools.cached_property
-    def earlier(self) -> Entry | None:
-        """The list of the history that ``pools_from_history`` names; None without that option.
+    def _find_entry(self, digest: str) -> Entry:
+        """The list of the cluster's history with this digest."""
+        return history.read(self.cluster, self.namespace()).find(digest)
 
-        :raises InputErrors: when the history does not have it.
+    def mode(self, found: Snapshot) -> Mode:
+        """The mode in which a run works on this cluster.
+
+        :raises InputErrors: when the mode asked for is not possible here, or both modes are in use.
         """
-        digest = self.params["pools_from_history"]
-        return history.read(self.cluster, self.namespace()).find(digest) if digest else None
+        return choice.choose(self.asked.mode, found)
 
-    def pools(self) -> tuple[Pool, ...]:
-        """The pools that the options name; none with ``remove_pools``. Reads the cluster only when the pools are there.
-
-        :raises InputErrors: for a wrong list, and for a list beside ``remove_pools``.
-        """
-        if self.params["remove_pools"] is not None:
-            if self.pools_given:
-                raise InputErrors(
-                    ["A pool list is given beside remove_pools, where the pools of the cluster count; drop it."]
-                )
-            return ()
-        self._dialect, given = pool_sources.read(self.params, lambda: self.cluster)
-        return self.earlier.pools if self.earlier else given
-
-    def options(self) -> Options:
-        """The options of the run, those of an earlier list included.
-
-        :raises InputErrors: when one is wrong.
-        """
-        params = self.params
-        read: dict[str, t.Any] = {
-            "waves": waves.parse(params["waves"]),
-            "remove_pools": removal.parse(params["remove_pools"]),
-            "restore_nodes": frozenset(params["restore_nodes"]) if params["restore_nodes"] else None,
-            "drain": Drain(params["drain"], params["on_non_migratable"]),
-            "alerts": alerts.parse(
-                params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
-            ),
-            "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
-        }
-        options = Options(
-            **{name: read[name] if name in read else params[name] for name in Options.__dataclass_fields__}
-        )
-        # A run that goes back leaves the cluster with the pools of the earlier list and no others.
-        return replace(options, **self.earlier.run_options, prune=True) if self.earlier else options
-
-    @property
-    def mode_asked(self) -> mode.Mode:
-        """The mode that is asked for. An earlier list comes back in the mode that it had."""
-        given: mode.Mode = self.params.get("mode") or "auto"
-        if "mode" in self.params and self.params.get("pools_from_history") and self.earlier is not None:
-            return "operator" if self.earlier.build else "collection"
-        return given
-
-    def build(self, found: Snapshot, *, moving: bool = False) -> Build | None:
-        """The build of KubeVirt by which a run on this cluster works in operator mode; None for collection pools.
-
-        :param moving: whether pools of the other mode may be there, which go first.
-        :raises InputErrors: when ``mode`` is not possible here, or both modes are in use.
-        """
-        return mode.choose(self.mode_asked, found, moving=moving)
-
-    def operator_pools(self) -> tuple[Pool, ...]:
-        """The pools that the options name, for an operator-mode run; see ``pools``."""
-        return forms.without_unmatched(self.pools(), self._dialect)
-
-    def operator_plan(self, build: Build, found: Snapshot) -> OperatorPlan:
-        """The operator-mode plan for the pools and options given."""
-        options = self.options()
-        return operator_plan.make_plan(build, found, self.operator_pools(), options)
-
-    def operator_view(self, build: Build, found: Snapshot) -> view.OperatorView:
-        """The view of a cluster with pools of KubeVirt's own, compared with the pools given, if any.
+    def view(self, mode: Mode, found: Snapshot) -> ClusterView:
+        """The cluster, compared with the pools given or, without any, with those that it records.
 
         :raises InputErrors: when none are given and the cluster has none.
         """
-        given = self.operator_pools() if self.pools_given else None
-        seen = view.make_view(build, found, given, self.options())
-        if given is None and not seen.pools:
-            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
-        return seen
-
-    def recorded(self, found: Snapshot) -> tuple[Pool, ...]:
-        """The pools that the cluster has, collection or of KubeVirt's own."""
-        build = mode.in_use(found)
-        return goals.recorded(found) if found.pools or build is None else view.recorded_pools(build, found)
+        asked = self.asked
+        pools, dialect = (asked.pools, asked.dialect) if asked.pools_given else (None, dialects.OWN)
+        return mode.view(found, pools, asked.options, dialect=dialect)
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:
         """The plan for the pools and options given, on the present cluster or on some of its nodes."""
-        options = self.options()
-        pools = self.pools()
-        return plan.make_plan(self.snapshot(nodes), pools, options)
-
-    def plan_or_recorded(self, found: Snapshot) -> Plan:
-        """The plan on this snapshot, for the pools given or, without any, for those that the cluster records.
-
-        :raises InputErrors: when none are given and the cluster has none.
-        """
-        if self.pools_given:
-            return plan.make_plan(found, self.pools(), self.options())
-        pools = goals.recorded(found)
-        if not pools:
-            raise InputErrors(["No pools were given, and the cluster has none: give virtpools_pools."])
-        return plan.make_plan(found, pools, goals.recorded_options(found, self.options()))
+        return plan.make_plan(self.snapshot(nodes), self.asked.pools, self.asked.options)
 
     def settle(self, timeout: float) -> None:
         """Wait until KubeVirt is healthy and has rolled out its last change.

@@ -22,9 +22,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from .core.admission import launcher_backends, launcher_rollout
 from .core.base.findings import InputErrors
 from .core.monitoring import alerts
-from .core.operator_mode import mode
 from .core.planning import assignment, removal
 from .core.planning.options import DrainMode, OnNonMigratable
+from .core.planning.proposal import AskedMode
 from .core.pools import dialects
 
 try:
@@ -311,7 +311,7 @@ TABLE: tuple[Option, ...] = (
         roles=_in("pools", "remove", _VERIFY, _EXPLAIN, _UPGRADE),
         modules=_in("mode"),
         default="auto",
-        choices=t.get_args(mode.Mode),
+        choices=t.get_args(AskedMode),
     ),
     Option(
         "overlap",

@@ -193,13 +193,11 @@ text:
 from dataclasses import replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Forbidden
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, vm_lookup
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import explanation
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import in_results
 
 _SUBJECTS = ("vm", "vmi", "manifest")
 
@@ -211,46 +209,28 @@ def body(task: module_base.Task) -> dict:
     if len(given) != 1:
         said = f"{' and '.join(given)} are given" if given else "none is given"
         raise InputErrors([f"Exactly one of vm, vmi and manifest says which VM to explain; {said}."])
-    cluster_state, source = _read(task)
-    build = task.build(cluster_state)
+    found, objects = task.observed()
+    source = (
+        vm_lookup.ClusterSource(task.cluster)
+        if objects is None
+        else vm_lookup.FileSource(objects, f"the dump {task.params['dump']}")
+    )
+    mode = task.mode(found)
     subject = _subject(task, source)
-    if build is None:
-        context = _mapping(task, task.plan_or_recorded(cluster_state))
-    else:
-        operator = task.operator_view(build, cluster_state)
-        context = operator.explain_context()
-        subject = replace(subject, pods=tuple(map(operator.launcher_pod, subject.pods)))
-    seen = explanation.explain_vm(subject, context)
-    how = {"mode": "collection" if build is None else "operator", "build": "" if build is None else build.name}
-    return {"changed": False, **how, **seen.to_dict(), "text": seen.lines()}
-
-
-def _mapping(task: module_base.Task, planned: plan.Plan) -> explanation.ExplainContext:
-    if task.pools_given:
-        return explanation.ExplainContext.after(planned, task.pools())
-    return explanation.ExplainContext.in_effect(planned)
-
-
-def _read(task: module_base.Task) -> tuple[snapshot.Snapshot, vm_lookup.Source]:
-    path = task.params["dump"]
-    if not path:
-        return task.snapshot(), vm_lookup.ClusterSource(task.cluster)
-    objects = dump.read_objects(path)
-    cluster_state = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    return cluster_state, vm_lookup.FileSource(objects, f"the dump {path}")
+    view = task.view(mode, found)
+    subject = replace(subject, pods=tuple(map(view.launcher_pod, subject.pods)))
+    seen = explanation.explain_vm(subject, view.explain_context())
+    return {"changed": False, **in_results(mode), **seen.to_dict(), "text": seen.lines()}
 
 
 def _subject(task: module_base.Task, source: vm_lookup.Source) -> explanation.Subject:
-    try:
+    with task.naming_rights((*permissions.READER, *permissions.EXPLAIN)):
         if task.params["vm"]:
             return vm_lookup.find_vm(source, task.params["vm"])
         if task.params["vmi"]:
             return vm_lookup.find_vmi(source, task.params["vmi"])
         path = task.params["manifest"]
         return vm_lookup.find_in_manifest(dump.read_file(path), f"The manifest {path}", source)
-    except Forbidden:
-        task.require((*permissions.READER, *permissions.EXPLAIN))
-        raise
 
 
 def main() -> None:

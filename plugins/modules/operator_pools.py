@@ -98,7 +98,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import operator_pools, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import Change
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 
 ARGUMENTS = {
     **option_table.arguments("mode", "pools", "run", "operator_pools"),
@@ -110,7 +113,7 @@ def body(task: module_base.Task) -> dict:
     planned = _planned(task)
     if planned.errors:
         raise InputErrors([finding.message for finding in planned.errors])
-    recorded = planned.removing or planned.is_recorded(task.options())
+    recorded = planned.removing or planned.is_recorded(task.asked.options)
     changes = list(planned.changes()) if planned.changed else []
     result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}
     windows = operator_pools.Windows()
@@ -130,8 +133,8 @@ def body(task: module_base.Task) -> dict:
 
 def _planned(task: module_base.Task) -> OperatorPlan:
     found = task.snapshot()
-    build = task.build(found)
-    if build is None:
+    mode = task.mode(found)
+    if not isinstance(mode, OperatorMode):
         raise InputErrors(
             [
                 (
@@ -140,12 +143,13 @@ def _planned(task: module_base.Task) -> OperatorPlan:
                 )
             ]
         )
-    return task.operator_plan(build, found)
+    asked = task.asked
+    return mode.propose(found, PlanRequest(asked.pools, asked.options, asked.dialect)).plan
 
 
 def _carry_out(
     task: module_base.Task, planned: OperatorPlan, windows: operator_pools.Windows
-) -> tuple[list[operator_pools.Change], str | None]:
+) -> tuple[list[Change], str | None]:
     """Returns what was written, and what virt-operator has not done yet."""
     namespace = planned.snapshot.namespace
     if planned.steps:
@@ -165,7 +169,7 @@ def _carry_out(
         return changes, waits_for
     operator_pools.await_settled(task.cluster, planned, task.clock)
     if planned.removing and not planned.pools:
-        if task.options().keep_history:
+        if task.asked.options.keep_history:
             live_history.write(
                 task.cluster, namespace, lambda known: replace(known, operator_record=None), dry_run=False
             )
@@ -173,7 +177,7 @@ def _carry_out(
             _forget(task, namespace)
     else:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        entry = planned.entry(task.options(), now, task.run_by)
+        entry = planned.entry(task.asked.options, now, task.run_by)
         live_history.write(task.cluster, namespace, lambda known: known.completed(entry), dry_run=False)
     return changes, None
 

@@ -198,28 +198,13 @@ progress:
   returned: success
   type: list
   elements: dict
-launcher_steps:
-  description: The numbers of batches after which the launcher policy changes. 0 is before the first batch.
+steps:
+  description:
+    - When the run writes its parts, by the names that M(virtpools.kubevirt.run_part) has for them. A number is the number of batches before it, 0 is before
+      the first batch, V(last) is after the DaemonSets of pools that go are deleted. A part that does not change is missing.
   returned: success
-  type: list
-  elements: int
-  sample: [0, 1, 4]
-node_policy:
-  description: Whether the run changes the policy that gives new nodes their owner.
-  returned: success
-  type: bool
-guard:
-  description: Whether the run changes the guard.
-  returned: success
-  type: bool
-alerts:
-  description: Whether the run changes the alerts before it hands nodes over.
-  returned: success
-  type: bool
-last_alerts:
-  description: Whether the run changes the alerts once the DaemonSets of pools that go are deleted.
-  returned: success
-  type: bool
+  type: dict
+  sample: {launcher_policy: [0, 1, 4], guard: [0], alerts: [0, last]}
 leftovers:
   description: Image pull pods and canary VMs that an interrupted run left behind. The run deletes them.
   returned: success
@@ -286,42 +271,16 @@ text:
   elements: str
 """
 
-import contextlib
 import time
-import typing as t
-from dataclasses import replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary as canary_vms
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import change_line
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary, state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import moving, view
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import plan as operator_plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state as operator_state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import Build
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.moving import Departure
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import (
-    approval,
-    goals,
-    history,
-    plan,
-    progress,
-    removal,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import node_fit
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.plans.planner import Planner
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.plan_result import PlanFor, plan_result
 
 ARGUMENTS = {
     **option_table.arguments("mode", "pools", "plan_info"),
@@ -331,314 +290,51 @@ ARGUMENTS = {
     "vms": {"type": "bool", "default": False},
 }
 
-_TRANSIENT_SECONDS = 60
-
 
 def body(task: module_base.Task) -> dict:
-    options, pools = task.options(), task.pools()
-    run = _run(task)
-    expected = _expected(task, run)
-    objects = dump.read_objects(task.params["dump"]) if task.params["dump"] else None
-    cluster_state = _read(task, objects)
-    brings = options.remove_pools is None and options.restore_nodes is None
-    build = task.build(cluster_state, moving=brings)
-    departure = moving.departure(build, cluster_state) if brings else None
-    if departure is not None:
-        _require_both(task, departure, cluster_state, build)
-    if build is not None:
-        return _operator(task, build, cluster_state, objects, expected, departure)
-    planned, more = _plan(task, cluster_state, objects, pools, options, departure)
-    _refuse_mismatch(planned.digest, expected)
-    planned = planned.with_findings(more)
-    if departure is not None:
-        more = _of_departing_vms(task, departure, objects)
-        planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
-    # Where a plan has errors they are what counts, and it may have no waves at all.
-    scope = progress.RolloutScope.for_plan(planned, None if planned.errors else task.params["stop_after_wave"])
-    server, uid = _cluster_of(task)
-    cluster = {"server": server, "uid": uid or ""}
-    result = {
-        "changed": False,
-        "mode": "collection",
-        "build": "",
-        "leaving": "",
-        "pending": scope.pending,
-        "recorded": _recorded(planned, pools, options),
-        "settling": planned.settling,
-        "digest": str(planned.digest),
-        "changes": list(planned.changes()),
-        "batches": [[move.to_dict() for move in batch] for batch in planned.batches],
-        "waves": scope.to_list(),
-        "stop": scope.stop or "",
-        "progress": [each.to_dict() for each in scope.progress(time.time())],
-        "launcher_steps": list(planned.launcher_steps),
-        "node_policy": bool(planned.node_policy_changes),
-        "guard": bool(planned.guard_changes),
-        "alerts": bool(planned.alert_changes),
-        "last_alerts": bool(planned.last_alert_changes),
-        "leftovers": list(planned.leftovers),
-        "retire": [change.pool for change in planned.retired],
-        "exclusion": planned.exclusion.changed,
-        "cleared": [change_line(obj, "delete") for obj in planned.cleared],
-        "findings": [finding.to_dict() for finding in planned.findings],
-        "errors": [finding.message for finding in planned.errors],
-        "owners": terminal.owners(planned),
-        "state": [] if scope.pending else terminal.state_lines(state.examine(planned.snapshot)),
-        "published": approval.publish(task.params["cluster_name"], run, planned, scope, cluster),
-        "text": [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.plan_lines(planned, scope)],
-    }
-    return _with_departure(task, run, departure, result)
+    params = task.params
+    canary_vm = canary.parse(params["canary_vm"])
+    request = PlanRequest(
+        options=task.asked.options,
+        pools=task.asked.pools,
+        dialect=task.asked.dialect,
+        stop_after_wave=params["stop_after_wave"],
+        canary_vms=canary_vm is not None,
+        asks_about_vms=params["vms"],
+        remove_vms=params["remove_vms"],
+    )
+    run = _run(params)
+    planner = Planner(
+        session=task,
+        request=request,
+        asked=task.asked.mode,
+        canary_vm=canary_vm,
+        for_run=params["for_run"],
+        settle_timeout=params["settle_timeout"],
+        expected=_expected(params, run),
+        objects=dump.read_objects(params["dump"]) if params["dump"] else None,
+        kubevirt=(params["kubevirt_namespace"], params["kubevirt_name"]),
+    )
+    planned = planner.plan()
+    server, uid = task.cluster_id()
+    state = None if planned.proposal.pending else planned.mode.state(planned.proposal.snapshot)
+    made_for = PlanFor(run, params["cluster_name"], server, uid)
+    return plan_result(planned.proposal, planned.departure, state, made_for, time.time())
 
 
-def _with_departure(task: module_base.Task, run: approval.Run, departure: Departure | None, result: dict) -> dict:
-    """The result with the first part of a move, if the run is one."""
-    if departure is None:
-        return result
-    first, name = departure.plan, task.params["cluster_name"]
-    now = (terminal.owners(first) if isinstance(first, plan.Plan) else first.owners()).items()
-    entry = result["published"][name][run]
-    if not result["errors"]:
-        entry = {**entry, "pending": True, "summary": f"{departure.summary}; then {entry['summary']}"}
-    cluster = 0 if task.params["dump"] else 1  # the line that names it
-    owners = {owner: {"now": count["now"], "after": 0} for owner, count in now}
-    for owner, count in result["owners"].items():
-        owners[owner] = {"now": owners.get(owner, {"now": 0})["now"], "after": count["after"]}
-    return {
-        **result,
-        "leaving": departure.mode,
-        "pending": True,
-        "recorded": False,
-        "state": [],
-        "changes": [*first.changes(), *result["changes"]],
-        "owners": owners,
-        "published": {name: {run: entry}},
-        "text": [*result["text"][:cluster], *terminal.move_lines(departure, result["text"][cluster:])],
-    }
-
-
-def _read(task: module_base.Task, objects: list[dict] | None) -> Snapshot:
-    if objects is None:
-        return task.snapshot()
-    return snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-
-
-def _cluster_of(task: module_base.Task) -> tuple[str, str | None]:
-    return (task.cluster.server, live.uid(task.cluster)) if not task.params["dump"] else ("", "")
-
-
-def _refuse_mismatch(digest: plan.Digest, expected: str | None) -> None:
-    changed = digest.mismatch(expected) if expected else None
-    if changed:
-        raise InputErrors(
-            [f"The plan is not the approved one: {changed} changed since. Read the plan again, then approve {digest}."]
-        )
-
-
-def _run(task: module_base.Task) -> approval.Run:
-    if task.params["remove_pools"] is not None:
+def _run(params: dict) -> approval.Run:
+    if params["remove_pools"] is not None:
         return "remove"
-    return "rollback" if task.params["pools_from_history"] else "site"
+    return "rollback" if params["pools_from_history"] else "site"
 
 
-def _expected(task: module_base.Task, run: approval.Run) -> str | None:
+def _expected(params: dict, run: approval.Run) -> str | None:
     """The digest of the approved plan, if there is one."""
-    name = task.params["cluster_name"]
-    expected = task.params["expected_plan"] or approval.digest_of(task.params["published_plan"] or {}, name, run)
-    if task.params["require_approval"] and task.params["for_run"] and not expected:
+    name = params["cluster_name"]
+    expected = params["expected_plan"] or approval.digest_of(params["published_plan"] or {}, name, run)
+    if params["require_approval"] and params["for_run"] and not expected:
         raise InputErrors([approval.missing(name, run)])
     return expected
-
-
-def _require_both(task: module_base.Task, departure: Departure, cluster_state: Snapshot, build: Build | None) -> None:
-    """Ask for the rights of both parts of a move, before anything was changed."""
-    if not task.params["for_run"]:
-        return
-    used = build or (departure.plan.build if isinstance(departure.plan, OperatorPlan) else None)
-    hco = cluster_state.hyperconverged is not None
-    collection = departure.plan if isinstance(departure.plan, plan.Plan) else None
-    operator = permissions.for_operator_run(hco=hco, objects=used is not None and used.kind is not None)
-    task.require({*operator, *(_rights(task, collection, task.options()) if collection else ())})
-
-
-def _of_departing_vms(task: module_base.Task, departure: Departure, objects: list[dict] | None) -> tuple[Finding, ...]:
-    """What the first part of a move means for VMs."""
-    if not task.params["vms"]:
-        return ()
-    pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
-    if isinstance(departure.plan, OperatorPlan):
-        before, nodes = departure.plan.before, departure.plan.snapshot.nodes
-        noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
-        return tuple(removal.vm_findings(noted, nodes, before, {pool.name for pool in before}, "leave"))
-    found = departure.plan.snapshot
-    leaving = removal.leaving(removal.ALL, found)
-    return tuple(removal.vm_findings(pods, found.nodes, goals.recorded(found), leaving, "leave"))
-
-
-def _recorded(planned: plan.Plan, pools: t.Sequence[Pool], options: Options) -> bool:
-    admission = planned.snapshot.admission
-    if planned.undoing or admission is None:
-        return True
-    known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
-    return known.is_current(history.entry_of(pools, goals.recorded(planned.snapshot), options, "", ""))
-
-
-def _operator(
-    task: module_base.Task,
-    build: Build,
-    cluster_state: Snapshot,
-    objects: list[dict] | None,
-    expected: str | None,
-    departure: Departure | None,
-) -> dict:
-    """The result where KubeVirt's own operator makes the pools."""
-    planned = task.operator_plan(build, departure.after if departure else cluster_state)
-    if task.params["for_run"] and departure is None:
-        task.require(
-            permissions.for_operator_run(hco=cluster_state.hyperconverged is not None, objects=build.kind is not None)
-        )
-        if preflight.TRANSIENT & {finding.code for finding in planned.errors}:
-            with contextlib.suppress(ClusterError):
-                task.settle(_TRANSIENT_SECONDS)
-            planned = task.operator_plan(build, task.snapshot())
-    _refuse_mismatch(planned.digest, expected)
-    pods = dump.launcher_pods(objects) if objects is not None else live.launcher_pods(task.cluster)
-    planned = planned.with_findings((*_of_operator_vms(task, planned, pods), *_refused(task)))
-    if departure is not None:
-        more = _of_departing_vms(task, departure, objects)
-        planned = replace(planned, findings=departure.findings((*planned.findings, *more)))
-    server, uid = _cluster_of(task)
-    run, name = _run(task), task.params["cluster_name"]
-    result = {
-        "changed": False,
-        "mode": "operator",
-        "build": build.name,
-        "leaving": "",
-        "pending": planned.pending,
-        "recorded": planned.removing or planned.is_recorded(task.options()),
-        "settling": planned.settling,
-        "digest": str(planned.digest),
-        "changes": list(planned.changes()),
-        **{key: [] for key in ("batches", "waves", "progress", "launcher_steps", "leftovers", "cleared")},
-        **dict.fromkeys(("node_policy", "guard", "alerts", "last_alerts", "exclusion"), False),
-        "stop": "",
-        "retire": sorted({pool.name for pool in planned.before} - {pool.name for pool in planned.pools}),
-        "findings": [finding.to_dict() for finding in planned.findings],
-        "errors": [finding.message for finding in planned.errors],
-        "owners": planned.owners(),
-        "state": [] if planned.pending else terminal.state_lines(operator_state.examine(build, planned.snapshot)),
-        "published": planned.publish(name, run, {"server": server, "uid": uid or ""}),
-        "text": [
-            *([terminal.cluster_line(server, uid)] if server else ()),
-            *terminal.operator_plan_lines(planned),
-        ],
-    }
-    return _with_departure(task, run, departure, result)
-
-
-def _refused(task: module_base.Task) -> t.Iterator[Finding]:
-    """Options of this module that operator mode cannot keep."""
-    if canary.parse(task.params["canary_vm"]) is not None:
-        yield operator_plan.refused("virtpools_canary_vm", "there are no waves after which to start one")
-    if task.params["stop_after_wave"]:
-        yield operator_plan.refused("virtpools_stop_after_wave", "there are no waves")
-    if task.params["remove_vms"] not in ("refuse", "leave"):
-        yield operator_plan.refused(
-            f"virtpools_remove_vms: {task.params['remove_vms']}",
-            "virt-operator does not wait for VMs, and KubeVirt's own updates know the pools' images",
-        )
-
-
-def _of_operator_vms(
-    task: module_base.Task, planned: OperatorPlan, pods: t.Iterable[LauncherPod]
-) -> tuple[Finding, ...]:
-    """What the removal of pools means for VMs."""
-    if not (task.params["vms"] and planned.removing and planned.before):
-        return ()
-    leaving = {pool.name for pool in planned.before} - {pool.name for pool in planned.pools}
-    seen = view.make_view(planned.build, planned.snapshot, None, task.options())
-    noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
-    return tuple(removal.vm_findings(noted, seen.snapshot.nodes, planned.before, leaving, task.params["remove_vms"]))
-
-
-def _plan(
-    task: module_base.Task,
-    cluster_state: Snapshot,
-    objects: list[dict] | None,
-    pools: t.Sequence[Pool],
-    options: Options,
-    departure: Departure | None,
-) -> tuple[plan.Plan, tuple[Finding, ...]]:
-    """The plan, and what it means for VMs."""
-    if departure is not None:
-        planned = plan.make_plan(departure.after, pools, options)
-        if task.params["for_run"]:
-            task.require(_rights(task, planned, options))
-    elif objects is not None:
-        planned = plan.make_plan(cluster_state, pools, options)
-    else:
-        planned = _live_plan(task, cluster_state, pools, options)
-    if objects is not None:
-        return planned, _of_vms(task, planned, dump.launcher_pods(objects))
-    return planned, (*_of_vms(task, planned, live.launcher_pods(task.cluster)), *_canary_vms(task, planned))
-
-
-def _of_vms(task: module_base.Task, planned: plan.Plan, pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:
-    # Canary VMs go before any node does.
-    pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in planned.snapshot.leftover_canaries)
-    if task.params["vms"] and planned.undoing:
-        removed = task.options().remove_pools
-        owners = removal.leaving(removed, planned.snapshot) if removed else ()
-        recorded = goals.recorded(planned.snapshot)
-        return tuple(removal.vm_findings(pods, planned.snapshot.nodes, recorded, owners, task.params["remove_vms"]))
-    if not task.params["vms"] or planned.launcher_rollout is None or not planned.launcher_rollout.full.needed:
-        return ()
-    return node_fit.restart_findings(planned.launcher_rollout.full, planned.nodes_after(), pods)
-
-
-def _canary_vms(task: module_base.Task, planned: plan.Plan) -> t.Iterator[Finding]:
-    wanted = canary.parse(task.params["canary_vm"])
-    if wanted is None or planned.launcher_rollout is None or planned.errors or not planned.batches:
-        return
-    pools = {move.target for move in planned.moves}
-    nodes = [node for node in planned.nodes_after().values() if node.owner in pools]
-    drafts = canary_vms.draft_vms(
-        task.cluster, wanted, planned.launcher_rollout.stages[-1], nodes, planned.snapshot.kubevirt
-    )
-    for draft in drafts if task.params["for_run"] else ():
-        if isinstance(draft, canary.Draft) and draft.title not in planned.snapshot.leftover_canaries:
-            canary_vms.dry_run(task.cluster, draft)
-    yield from canary.findings(drafts)
-
-
-def _live_plan(task: module_base.Task, cluster_state: Snapshot, pools: t.Sequence[Pool], options: Options) -> plan.Plan:
-    if task.params["for_run"]:
-        first = plan.make_plan(cluster_state, pools, options)
-        task.require(_rights(task, first, options))
-        if first.settling:
-            settle.await_own_change(task.cluster, cluster_state, task.params["settle_timeout"], task.clock)
-        elif preflight.TRANSIENT & {finding.code for finding in first.errors}:
-            # So it is for some seconds when nodes were handed over. What lasts is refused.
-            with contextlib.suppress(ClusterError):
-                task.settle(_TRANSIENT_SECONDS)
-        else:
-            return first
-        cluster_state = task.snapshot()
-    return plan.make_plan(cluster_state, pools, options)
-
-
-def _rights(task: module_base.Task, planned: plan.Plan, options: Options) -> set[permissions.Permission]:
-    """What a run of this plan needs."""
-    found = planned.snapshot
-    rights = permissions.for_run(
-        hco=found.hyperconverged is not None,
-        backend=planned.launcher_rollout.choice.backend if planned.launcher_rollout else "none",
-        node_policy=bool(planned.node_policy_changes),
-        guard=planned.guard is not None and planned.guard.in_force,
-        alerts=bool(planned.alert_changes or planned.last_alert_changes),
-        migrates=options.drain.vms == "migrate",
-        canary_vms=bool(canary.parse(task.params["canary_vm"]) or found.leftover_canaries),
-    )
-    return {*rights, *(permissions.LEFTOVERS if planned.cleared else ())}
 
 
 def main() -> None:

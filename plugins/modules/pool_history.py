@@ -168,7 +168,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
@@ -192,11 +192,11 @@ def body(task: module_base.Task) -> dict:
     if task.params["record"] is None:
         snapshot = task.snapshot()
         known = live_history.read(task.cluster, snapshot.namespace)
-        recorded = task.recorded(snapshot)
-        kept = () if task.options().prune else recorded
-        before = _before(known, _entry(task, kept), recorded) if task.pools_given else {}
-        used = mode.in_use(snapshot)
-        target = _target(known, recorded, used.name if used else None)
+        used = choice.in_use(snapshot)
+        recorded = used.recorded(snapshot)
+        kept = () if task.asked.options.prune else recorded
+        before = _before(known, _entry(task, kept), recorded) if task.asked.pools_given else {}
+        target = _target(known, recorded, used.build_name or None)
         return {"changed": False, "changes": [], **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
@@ -222,7 +222,7 @@ def _of_wave(task: module_base.Task, wave: dict) -> dict:
     if not wave.get("open"):
         if None in (wave.get("name"), wave.get("nodes"), wave.get("baseline")):
             raise InputErrors(["record is wave_begun, but wave lacks name, nodes or baseline; give all three."])
-        begun = OpenWave(wave["name"], tuple(wave["nodes"]), tuple(wave["baseline"]), task.options().back_to)
+        begun = OpenWave(wave["name"], tuple(wave["nodes"]), tuple(wave["baseline"]), task.asked.options.back_to)
         result = _write(task, namespace, lambda known: known.wave_begun(begun))
         noted = live_history.read(task.cluster, namespace).wave_begun(begun).open_wave(begun.id)
     else:
@@ -233,7 +233,7 @@ def _of_wave(task: module_base.Task, wave: dict) -> dict:
 
 def _entry(task: module_base.Task, kept: t.Sequence[Pool]) -> Entry:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return history.entry_of(task.pools(), kept, task.options(), now, task.run_by)
+    return history.entry_of(task.asked.pools, kept, task.asked.options, now, task.run_by)
 
 
 def _write(task: module_base.Task, namespace: str, change: t.Callable[[History], History]) -> dict:

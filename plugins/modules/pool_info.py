@@ -100,8 +100,7 @@ text:
 """
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state as operator_state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import in_results
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = option_table.arguments("mode")
@@ -109,12 +108,11 @@ ARGUMENTS = option_table.arguments("mode")
 
 def body(task: module_base.Task) -> dict:
     found = task.snapshot()
-    build = task.build(found)
-    pool_state = state.examine(found) if build is None else operator_state.examine(build, found)
+    mode = task.mode(found)
+    pool_state = mode.state(found)
     return {
         "changed": False,
-        "mode": "collection" if build is None else "operator",
-        "build": "" if build is None else build.name,
+        **in_results(mode),
         "healthy": all(finding.severity != "error" for finding in pool_state.findings),
         "owners": [owner.to_dict() for owner in pool_state.owners],
         "excluded": pool_state.excluded,

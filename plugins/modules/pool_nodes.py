@@ -167,7 +167,7 @@ def body(task: module_base.Task) -> dict:
 
 
 def _settle(task: module_base.Task) -> None:
-    if not task.options().undoing:  # pools can go while KubeVirt is not well
+    if not task.asked.options.undoing:  # pools can go while KubeVirt is not well
         task.settle(task.params["settle_timeout"])
 
 
@@ -183,8 +183,8 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[Han
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],
         migration_timeout=task.params["migration_timeout"],
-        prepull=task.options().prepull,
-        drain=task.options().drain,
+        prepull=task.asked.options.prepull,
+        drain=task.asked.options.drain,
     )
     return batches.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
 

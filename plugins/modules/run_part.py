@@ -140,7 +140,8 @@ ARGUMENTS = {
 def body(task: module_base.Task) -> dict:
     name, step = task.params["part"], task.params["step"]
     if task.params["state"] == "absent":
-        snapshot, due = task.snapshot(), 0
+        snapshot = task.snapshot()
+        due: Step = 0
         part: Part | None = run_parts.removal_of(name, snapshot)
     else:
         plan = task.plan()

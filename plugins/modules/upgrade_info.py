@@ -102,14 +102,7 @@ text:
   elements: str
 """
 
-from dataclasses import replace
-
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import in_order
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import state, view
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = {
@@ -119,17 +112,10 @@ ARGUMENTS = {
 
 
 def body(task: module_base.Task) -> dict:
-    options = task.options()
-    pools = task.pools() if task.pools_given else None
-    found = _snapshot(task)
-    build = task.build(found)
-    if build is None:
-        checked = upgrade.check(found, task.params["version"], pools, options)
-    else:
-        seen = view.make_view(build, found, None, options)
-        checked = upgrade.check(seen.snapshot, task.params["version"], pools, options, seen.plan)
-        more = state.after_upgrade(build, seen.pools)
-        checked = replace(checked, findings=in_order((*checked.findings, *more)))
+    options = task.asked.options
+    pools = task.asked.pools if task.asked.pools_given else None
+    found, _objects = task.observed()
+    checked = task.mode(found).upgrade(found, task.params["version"], pools, options)
     return {
         "changed": False,
         "verdict": checked.verdict,
@@ -139,12 +125,6 @@ def body(task: module_base.Task) -> dict:
         "findings": [finding.to_dict() for finding in checked.findings],
         "text": terminal.upgrade_lines(checked),
     }
-
-
-def _snapshot(task: module_base.Task) -> Snapshot:
-    if task.params["dump"]:
-        return dump.read(task.params["dump"], task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    return task.snapshot()
 
 
 def main() -> None:

@@ -230,14 +230,14 @@ import os
 import tempfile
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Forbidden
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump, live, vm_verification
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import vm_verification
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import verification
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import Build
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import Mode, in_results
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit, page, prometheus, terminal
 
 _FORMATS = ("json", "junit", "prometheus", "html")
@@ -254,16 +254,15 @@ def body(task: module_base.Task) -> dict:
     if task.params["max_listed_vms"] < 0:
         raise InputErrors([f"max_listed_vms is {task.params['max_listed_vms']}; give a number from 0."])
     fail_on = verification.read_fail_on(task.params["fail_on"])
-    report, build = _verify(task)
-    how = {"mode": "collection" if build is None else "operator", "build": "" if build is None else build.name}
-    data = {**how, **report.to_dict()}
-    server, uid = (task.cluster.server, live.uid(task.cluster)) if not task.params["dump"] else ("", "")
-    text = [*([terminal.cluster_line(server, uid)] if server else ()), *terminal.verification_lines(report)]
-    _write(task, data, text, server, uid or "")
+    report, mode = _verify(task)
+    data = {**in_results(mode), **report.to_dict()}
+    server, uid = task.cluster_id()
+    text = [*([terminal.cluster_line(server, uid or None)] if server else ()), *terminal.verification_lines(report)]
+    _write(task, data, text, server, uid)
     return {
         "changed": False,
         "server": server,
-        "uid": uid or "",
+        "uid": uid,
         **data,
         "nodes": [node for node in data["nodes"] if node["problem"]],
         "failing": report.failing(fail_on),
@@ -271,48 +270,31 @@ def body(task: module_base.Task) -> dict:
     }
 
 
-def _verify(task: module_base.Task) -> tuple[verification.Report, Build | None]:
-    objects = None
-    if task.params["dump"]:
-        if task.params["probe"]:
-            raise InputErrors(["probe needs a cluster, and dump is given; drop one of them."])
-        objects = dump.read_objects(task.params["dump"])
-        cluster_state = snapshot.from_objects(objects, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
-    else:
-        cluster_state = task.snapshot()
-    build = task.build(cluster_state)
-    verifier = _collection(task, cluster_state) if build is None else _operator(task, build, cluster_state)
-    if objects is not None:
-        return vm_verification.verify_dump(objects, verifier), build
-    try:
-        return vm_verification.verify_cluster(task.cluster, verifier), build
-    except Forbidden:
-        task.require(permissions.READER)
-        raise
-
-
-def _collection(task: module_base.Task, cluster_state: snapshot.Snapshot) -> verification.Verifier:
-    planned = task.plan_or_recorded(cluster_state)
-    policy = None
-    if task.params["probe"]:
-        task.require([permissions.Permission("create", "pods", namespace=planned.snapshot.namespace)])
-        policy = policies.probed_policy(task.cluster, planned, task.clock)
-    return verification.Verifier(
-        planned, policy, allow_skew=task.params["allow_skew"], limit=task.params["max_listed_vms"]
-    )
-
-
-def _operator(task: module_base.Task, build: Build, cluster_state: snapshot.Snapshot) -> verification.Verifier:
-    if task.params["probe"]:
-        raise InputErrors(["probe tries the launcher policy, and operator pools need none; drop it."])
-    seen = task.operator_view(build, cluster_state)
-    return verification.Verifier(
-        seen.plan,
-        seen.policy,
+def _verify(task: module_base.Task) -> tuple[verification.Report, Mode]:
+    if task.params["dump"] and task.params["probe"]:
+        raise InputErrors(["probe needs a cluster, and dump is given; drop one of them."])
+    found, objects = task.observed()
+    mode = task.mode(found)
+    if task.params["probe"] and mode.cannot_probe:
+        raise InputErrors([mode.cannot_probe])
+    view = task.view(mode, found)
+    verifier = verification.Verifier(
+        view.plan,
+        _probed(task, view.plan) if task.params["probe"] else view.policy,
         allow_skew=task.params["allow_skew"],
         limit=task.params["max_listed_vms"],
-        seen=seen.launcher_pod,
+        seen=view.launcher_pod,
     )
+    if objects is not None:
+        return vm_verification.verify_dump(objects, verifier), mode
+    with task.naming_rights(permissions.READER):
+        return vm_verification.verify_cluster(task.cluster, verifier), mode
+
+
+def _probed(task: module_base.Task, plan: Plan) -> Policy:
+    """The launcher policy as probes find it."""
+    task.require([permissions.Permission("create", "pods", namespace=plan.snapshot.namespace)])
+    return policies.probed_policy(task.cluster, plan, task.clock)
 
 
 def _write(task: module_base.Task, data: dict, lines: list[str], server: str, uid: str) -> None:

@@ -140,8 +140,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.m
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift, Update
 
@@ -157,7 +157,9 @@ ARGUMENTS = {
 def body(task: module_base.Task) -> dict:
     limits = _limits(task.params)
     snapshot = task.snapshot()
-    _refuse_operator(snapshot)
+    refused = choice.in_use(snapshot).cannot_migrate_vms(snapshot)
+    if refused:
+        raise InputErrors([refused])
     outdated = _outdated(task, snapshot)
     migrate = [update for update in outdated if update.how == "migrate"]
     if task.check_mode or not migrate:
@@ -180,16 +182,6 @@ def body(task: module_base.Task) -> dict:
     result = _result(outdated, outcomes, task.params["max_listed_vms"])
     _refuse_failures(outcomes, result)
     return result
-
-
-def _refuse_operator(snapshot: Snapshot) -> None:
-    build = mode.in_use(snapshot)
-    if build is not None and not snapshot.pools:
-        message = (
-            f"KubeVirt {snapshot.kubevirt_name} makes the pools itself, by {build.place}, and knows their images: let it update VMs by "
-            "spec.workloadUpdateStrategy.workloadUpdateMethods, or migrate them by hand."
-        )
-        raise InputErrors([message])
 
 
 def _limits(params: dict) -> Limits:

@@ -141,8 +141,8 @@ def _live_object(cluster: Cluster, kind: Kind, obj: Object) -> Object | None:
 def _write(cluster: Cluster, kind: Kind, obj: KubeObject, live: KubeObject | None, *, dry_run: bool) -> Object:
     """Create the object, or replace the live one; labels and annotations of others stay."""
     if live is None:
-        return cluster.create(kind, obj, dry_run=dry_run)
-    wanted = copy.deepcopy(obj)
+        return cluster.create(kind, dict(obj), dry_run=dry_run)
+    wanted: Object = copy.deepcopy(dict(obj))
     wanted["metadata"] = {**copy.deepcopy(live["metadata"]), **wanted["metadata"]}
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in (live["metadata"].get(field) or {}).items() if key not in _OUR_ANNOTATIONS}

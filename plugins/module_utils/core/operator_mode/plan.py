@@ -132,10 +132,6 @@ class OperatorPlan:
         """Whether the history has these pools as its newest list."""
         return history.recorded_in(self.snapshot).is_current(self.entry(options, "", ""))
 
-    def with_findings(self, findings: t.Iterable[Finding]) -> OperatorPlan:
-        """The same plan with more findings."""
-        return replace(self, findings=in_order((*self.findings, *findings)))
-
     @property
     def summary(self) -> str:
         """The plan in one line, for the person who approves it."""
@@ -148,21 +144,6 @@ class OperatorPlan:
         parts.append(f"KubeVirt's own operator gives {moves} node(s) another handler, at its own pace")
         warnings = sum(finding.severity == "warning" for finding in self.findings)
         return "; ".join([*parts, f"{warnings} warning(s)"] if warnings else parts)
-
-    def publish(self, host: str, run: str, cluster: t.Mapping[str, str]) -> dict[str, dict[str, dict[str, t.Any]]]:
-        """What a job publishes of its plan, in the form of ``planning.approval``."""
-        entry = {
-            "digest": str(self.digest),
-            "pending": self.pending,
-            "nodes": len(self.moves()),
-            "waves": 0,
-            "batches": 0,
-            "errors": len(self.errors),
-            "warnings": sum(finding.severity == "warning" for finding in self.findings),
-            "summary": self.summary,
-            **cluster,
-        }
-        return {host: {run: entry}}
 
 
 def owners_now(build: Build, snapshot: Snapshot, node: str) -> tuple[str, ...]:

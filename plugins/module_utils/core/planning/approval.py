@@ -16,6 +16,7 @@ from collections import Counter
 from ..base.findings import InputErrors, listed
 from .plan import Plan
 from .progress import RolloutScope
+from .proposal import Proposal
 
 Run = t.Literal["site", "rollback", "remove"]
 """``site``: a run that brings a pool list, in waves or not."""
@@ -25,22 +26,20 @@ Published: t.TypeAlias = "dict[str, dict[str, dict[str, t.Any]]]"
 _MOST_PAIRS = 10
 
 
-def publish(host: str, run: Run, plan: Plan, scope: RolloutScope, cluster: t.Mapping[str, str]) -> Published:
+def publish(host: str, run: Run, proposal: Proposal, cluster: t.Mapping[str, str]) -> Published:
     """What a job publishes of its plan.
 
     :param host: the cluster's name in the inventory.
     :param cluster: further values that name the cluster.
     """
-    severities = Counter(finding.severity for finding in plan.findings)
+    severities = Counter(finding.severity for finding in proposal.findings)
     entry = {
-        "digest": str(plan.digest),
-        "pending": scope.pending,
-        "nodes": len(plan.moves),
-        "waves": len(plan.waves),
-        "batches": len(plan.batches),
+        "digest": str(proposal.digest),
+        "pending": proposal.pending,
+        **proposal.sizes,
         "errors": severities["error"],
         "warnings": severities["warning"],
-        "summary": summary(plan, scope),
+        "summary": proposal.summary,
         **cluster,
     }
     return {host: {run: entry}}

@@ -23,6 +23,9 @@ from . import assignment, removal, schedule, waves
 from .assignment import Assignment
 from .options import Options
 
+NO_POOLS_GIVEN: t.Final = "No pools were given, and the cluster has none: give virtpools_pools."
+"""The error for a comparison without pools."""
+
 
 @dataclass(frozen=True)
 class Goal:

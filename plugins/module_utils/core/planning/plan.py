@@ -21,7 +21,7 @@ from ..monitoring.alerts import Alerts
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
-from . import goals, removal, run_parts, schedule
+from . import assignment, goals, removal, run_parts, schedule
 from .goals import Goal
 from .options import DIGEST_OPTIONS, LEAVE, Options
 from .schedule import Move, Wave
@@ -181,6 +181,13 @@ class Plan:
     def part_changes(self, step: Step) -> tuple[str, ...]:
         """What the run writes of its parts at this step."""
         return tuple(line for part in self.parts for line in part.changes(step))
+
+    def owners(self) -> dict[str, dict[str, int]]:
+        """How many nodes every owner has now, and will have after the run."""
+        now = assignment.counts(self.snapshot, self.snapshot.nodes)
+        after = assignment.counts(self.snapshot, self.nodes_after())
+        order = [names.PRIMARY, *self.pools, *sorted({*now, *after} - {names.PRIMARY, *self.pools})]
+        return {owner: {"now": now[owner], "after": after[owner]} for owner in order}
 
     def nodes_after(self) -> dict[str, Node]:
         """The nodes with the owners that they have after the run, and their labels."""

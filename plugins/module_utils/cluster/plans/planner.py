@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Makes the plan of a run on a cluster, or from files: it asks for the rights that the run needs, waits for what passes by
+itself, and adds what the run means for VMs."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+from dataclasses import dataclass
+
+from ...core.base.findings import Finding, InputErrors, in_order
+from ...core.base.objects import KubeObject
+from ...core.base.permissions import Permission
+from ...core.checks import canary
+from ...core.checks.canary import Blueprint
+from ...core.modes import choice
+from ...core.modes.collection import CollectionProposal
+from ...core.modes.mode import Mode
+from ...core.observed import snapshot as snapshots
+from ...core.observed.snapshot import Snapshot
+from ...core.planning.departure import Departure
+from ...core.planning.proposal import AskedMode, Proposal
+from ...core.planning.request import PlanRequest
+from ...core.vms.launcher_pods import LauncherPod
+from ..api.client import Cluster, ClusterError
+from ..api.waiting import Clock
+from ..nodes import canary as canary_vms
+from ..reading import dump, live
+from ..writing import settle
+
+_TRANSIENT_SECONDS = 60
+
+
+class Session(t.Protocol):
+    """The module in which a plan is made."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def require(self, rights: t.Iterable[Permission]) -> None: ...
+
+    def settle(self, timeout: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the first part of the run where it moves between the modes."""
+
+    mode: Mode
+    proposal: Proposal
+    departure: Departure | None
+
+
+@dataclass(frozen=True)
+class Planner:
+    """How a plan is made."""
+
+    session: Session
+    request: PlanRequest
+    asked: AskedMode = "auto"
+    canary_vm: Blueprint | None = None
+    for_run: bool = False
+    """Whether the run follows: then its rights are asked for, and what passes by itself is waited for."""
+    settle_timeout: float = 0
+    expected: str | None = None
+    """The digest of the plan that was approved."""
+    objects: t.Sequence[KubeObject] | None = None
+    """The objects of a dump, to plan from instead of a cluster."""
+    kubevirt: tuple[str | None, str | None] = (None, None)
+    """Namespace and name of the KubeVirt object in a dump."""
+
+    def plan(self) -> Planned:
+        """The plan.
+
+        :raises InputErrors: when it is not the one that was approved, or when the mode is not possible here.
+        :raises ClusterError: when the user lacks rights.
+        """
+        snapshot = self._snapshot()
+        options = self.request.options
+        brings_list = options.remove_pools is None and options.restore_nodes is None
+        mode = choice.choose(self.asked, snapshot, moving=brings_list)
+        departure = choice.departure(mode, snapshot) if brings_list else None
+        proposal = mode.propose(departure.after if departure else snapshot, self.request)
+        if self.for_run and self.objects is None:
+            self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
+            if departure is None and self._waited(proposal, snapshot):
+                proposal = mode.propose(self.session.snapshot(), self.request)
+        changed = proposal.digest.mismatch(self.expected) if self.expected else None
+        if changed:
+            again = f"Read the plan again, then approve {proposal.digest}."
+            raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
+        return Planned(mode, self._with_findings(proposal, departure), departure)
+
+    def _snapshot(self) -> Snapshot:
+        if self.objects is None:
+            return self.session.snapshot()
+        return snapshots.from_objects(self.objects, *self.kubevirt)
+
+    def _waited(self, proposal: Proposal, snapshot: Snapshot) -> bool:
+        """Wait for what passes by itself. Returns whether the cluster is to be read again."""
+        if proposal.wait == "own_change":
+            settle.await_own_change(self.session.cluster, snapshot, self.settle_timeout, self.session.clock)
+        elif proposal.wait == "transient":
+            # A lasting error is refused afterwards.
+            with contextlib.suppress(ClusterError):
+                self.session.settle(_TRANSIENT_SECONDS)
+        return proposal.wait != "none"
+
+    def _with_findings(self, proposal: Proposal, departure: Departure | None) -> Proposal:
+        """The plan with what it means for VMs and, in a move, with the findings of both parts."""
+        found = (*proposal.findings, *proposal.vm_findings(self._pods()), *self._canary_findings(proposal))
+        if departure is None:
+            return proposal.with_findings(in_order(found))
+        leaving = departure.proposal.vm_findings(self._pods()) if self.request.asks_about_vms else ()
+        return proposal.with_findings(departure.findings((*found, *leaving)))
+
+    def _pods(self) -> t.Iterable[LauncherPod]:
+        return live.launcher_pods(self.session.cluster) if self.objects is None else dump.launcher_pods(self.objects)
+
+    def _canary_findings(self, proposal: Proposal) -> t.Iterator[Finding]:
+        """Whether the canary VMs of this run can start. Operator mode has none."""
+        if self.canary_vm is None or self.objects is not None or not isinstance(proposal, CollectionProposal):
+            return
+        plan = proposal.plan
+        if plan.launcher_rollout is None or plan.errors or not plan.batches:
+            return
+        pools = {move.target for move in plan.moves}
+        nodes = [node for node in plan.nodes_after().values() if node.owner in pools]
+        table, kubevirt = plan.launcher_rollout.stages[-1], plan.snapshot.kubevirt
+        drafts = canary_vms.draft_vms(self.session.cluster, self.canary_vm, table, nodes, kubevirt)
+        for draft in drafts if self.for_run else ():
+            if isinstance(draft, canary.Draft) and draft.title not in plan.snapshot.leftover_canaries:
+                canary_vms.dry_run(self.session.cluster, draft)
+        yield from canary.findings(drafts)

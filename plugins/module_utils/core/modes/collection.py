@@ -1,0 +1,237 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The collection mode: this collection makes the pools' DaemonSets, on any KubeVirt."""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+from dataclasses import dataclass, replace
+
+from ..admission.live_policy import Policy
+from ..base import kinds, names, permissions
+from ..base.findings import Finding, InputErrors
+from ..base.objects import change_line
+from ..base.permissions import Permission
+from ..checks import state, upgrade
+from ..checks.explanation import ExplainContext
+from ..checks.state import State
+from ..checks.upgrade import Upgrade
+from ..kubevirt import exclusion, preflight
+from ..observed.snapshot import Snapshot
+from ..planning import approval, goals, history, plan, plan_text, removal
+from ..planning.departure import REMOVAL, Departure, without_daemonsets
+from ..planning.options import Options
+from ..planning.plan import Digest, Plan
+from ..planning.progress import RolloutScope
+from ..planning.proposal import ModeName, Wait
+from ..planning.request import PlanRequest
+from ..pools.model import Pool
+from ..vms import node_fit
+from ..vms.launcher_pods import LauncherPod
+
+
+@dataclass(frozen=True)
+class CollectionProposal:
+    """A plan of ours as its user reads and approves it."""
+
+    plan: Plan
+    request: PlanRequest
+    mode: t.ClassVar[ModeName] = "collection"
+    build: t.ClassVar = ""
+
+    @property
+    def scope(self) -> RolloutScope:
+        """How far the run goes. A plan with errors may have no waves, so they come first."""
+        return RolloutScope.for_plan(self.plan, None if self.errors else self.request.stop_after_wave)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.plan.snapshot
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.plan.findings
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return self.plan.errors
+
+    @property
+    def digest(self) -> Digest:
+        return self.plan.digest
+
+    @property
+    def pending(self) -> bool:
+        return self.scope.pending
+
+    @property
+    def settling(self) -> bool:
+        return self.plan.settling
+
+    @property
+    def recorded(self) -> bool:
+        admission = self.snapshot.admission
+        if self.plan.undoing or admission is None:
+            return True
+        known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
+        request = self.request
+        entry = history.entry_of(request.pools, goals.recorded(self.snapshot), request.options, "", "")
+        return known.is_current(entry)
+
+    @property
+    def wait(self) -> Wait:
+        if self.settling:
+            return "own_change"
+        return "transient" if preflight.TRANSIENT & {finding.code for finding in self.errors} else "none"
+
+    @property
+    def rights(self) -> tuple[Permission, ...]:
+        snapshot = self.snapshot
+        rights = permissions.for_run(
+            hco=snapshot.hyperconverged is not None,
+            parts=[right for part in self.plan.parts for right in part.rights],
+            migrates=self.request.options.drain.vms == "migrate",
+            canary_vms=self.request.canary_vms or bool(snapshot.leftover_canaries),
+        )
+        return (*rights, *(permissions.LEFTOVERS if self.plan.cleared else ()))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        plan = self.plan
+        return {"nodes": len(plan.moves), "waves": len(plan.waves), "batches": len(plan.batches)}
+
+    @property
+    def summary(self) -> str:
+        return approval.summary(self.plan, self.scope)
+
+    def changes(self) -> tuple[str, ...]:
+        return self.plan.changes()
+
+    def owners(self) -> dict[str, dict[str, int]]:
+        return self.plan.owners()
+
+    def details(self, now: float) -> dict[str, t.Any]:
+        plan, scope = self.plan, self.scope
+        return {
+            "batches": [[move.to_dict() for move in batch] for batch in plan.batches],
+            "waves": scope.to_list(),
+            "stop": scope.stop or "",
+            "progress": [each.to_dict() for each in scope.progress(now)],
+            "steps": {part.name: list(part.steps) for part in plan.parts if part.steps},
+            "leftovers": list(plan.leftovers),
+            "retire": [change.pool for change in plan.retired],
+            "exclusion": plan.exclusion.changed,
+            "cleared": [change_line(obj, "delete") for obj in plan.cleared],
+        }
+
+    def lines(self) -> list[str]:
+        return plan_text.plan_lines(self.plan, self.scope)
+
+    def step_lines(self) -> list[str]:
+        return plan_text.step_lines(self.plan, self.scope)
+
+    def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
+        if not self.request.asks_about_vms:
+            return ()
+        plan, snapshot = self.plan, self.snapshot
+        # Canary VMs go before any node does.
+        pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in snapshot.leftover_canaries)
+        if plan.undoing:
+            removed = self.request.options.remove_pools
+            owners = removal.leaving(removed, snapshot) if removed else ()
+            recorded = goals.recorded(snapshot)
+            return removal.vm_findings(pods, snapshot.nodes, recorded, owners, self.request.remove_vms)
+        rollout = plan.launcher_rollout
+        if rollout is None or not rollout.full.needed:
+            return ()
+        return node_fit.restart_findings(rollout.full, plan.nodes_after(), pods)
+
+    def with_findings(self, findings: t.Iterable[Finding]) -> CollectionProposal:
+        return replace(self, plan=replace(self.plan, findings=tuple(findings)))
+
+
+@dataclass(frozen=True)
+class CollectionView:
+    """A cluster compared with a plan of ours."""
+
+    plan: Plan
+    given: tuple[Pool, ...] | None
+    """The pools that were given; None for those that the cluster records."""
+    policy: t.ClassVar[Policy | None] = None
+
+    def launcher_pod(self, pod: LauncherPod) -> LauncherPod:
+        return pod
+
+    def explain_context(self) -> ExplainContext:
+        if self.given is not None:
+            return ExplainContext.after(self.plan, self.given)
+        return ExplainContext.in_effect(self.plan)
+
+
+@dataclass(frozen=True)
+class CollectionMode:
+    """This collection makes the pools' DaemonSets."""
+
+    name: t.ClassVar[ModeName] = "collection"
+    build_name: t.ClassVar = ""
+    cannot_probe: t.ClassVar = ""
+
+    def propose(self, snapshot: Snapshot, request: PlanRequest) -> CollectionProposal:
+        return CollectionProposal(plan.make_plan(snapshot, request.pools, request.options), request)
+
+    def view(
+        self,
+        snapshot: Snapshot,
+        pools: t.Sequence[Pool] | None,
+        options: Options,
+        *,
+        dialect: str,  # noqa: ARG002 (of the protocol)
+    ) -> CollectionView:
+        if pools is not None:
+            return CollectionView(plan.make_plan(snapshot, pools, options), tuple(pools))
+        recorded = goals.recorded(snapshot)
+        if not recorded:
+            raise InputErrors([goals.NO_POOLS_GIVEN])
+        made = plan.make_plan(snapshot, recorded, goals.recorded_options(snapshot, options))
+        return CollectionView(made, None)
+
+    def state(self, snapshot: Snapshot) -> State:
+        return state.examine(snapshot)
+
+    def upgrade(self, snapshot: Snapshot, version: str, pools: t.Sequence[Pool] | None, options: Options) -> Upgrade:
+        return upgrade.check(snapshot, version, pools, options)
+
+    def recorded(self, snapshot: Snapshot) -> tuple[Pool, ...]:
+        return goals.recorded(snapshot)
+
+    def takedown(self, snapshot: Snapshot) -> Departure | None:
+        primary = snapshot.primary
+        excluded = primary is not None and exclusion.has_exclusion(primary)
+        if not (snapshot.pools or excluded or exclusion.exclusion_requested(snapshot.kubevirt)):
+            return None
+        proposal = self.propose(snapshot, REMOVAL)
+        return Departure(proposal, tuple(sorted(snapshot.pools)), _without_pools(proposal.plan))
+
+    def cannot_migrate_vms(self, _snapshot: Snapshot) -> str:
+        return ""
+
+
+def _without_pools(planned: Plan) -> Snapshot:
+    """The cluster once our pools are gone."""
+    snapshot, edit = planned.snapshot, planned.exclusion
+    primary = snapshot.primary
+    if primary is not None:
+        shown = copy.deepcopy(dict(primary))
+        template = shown["spec"]["template"]
+        template["spec"] = exclusion.without_exclusion_terms(template["spec"])
+        primary = shown
+    gone = {daemonset["metadata"]["name"] for daemonset in snapshot.pools.values()}
+    return replace(
+        without_daemonsets(snapshot, gone, primary),
+        kubevirt=exclusion.without_exclusion(snapshot.kubevirt, None).after,
+        hyperconverged=edit.after if edit.kind == "HyperConverged" else snapshot.hyperconverged,
+        nodes={name: replace(node.owned_by(names.PRIMARY), former_owner=None) for name, node in snapshot.nodes.items()},
+    )

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""A plan as lines of text, for a terminal or the output of an AWX job."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base.text import finding_lines, table
+from . import assignment, waves
+from .plan import DaemonSetChange, Plan
+from .progress import RolloutScope
+from .schedule import Wave
+
+_MOST_DIFFERENCES = 10
+
+
+def owner_lines(owners: t.Mapping[str, t.Mapping[str, int]]) -> list[str]:
+    """How many nodes each owner has now and after the run."""
+    return table(
+        ["OWNER", "NODES NOW", "AFTER THE RUN"],
+        [[owner, str(count["now"]), str(count["after"])] for owner, count in owners.items()],
+    )
+
+
+def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
+    """First what the user must know, then everything a run would do, in its order.
+
+    :param scope: how far the run goes; None for to the end.
+    """
+    lines = finding_lines(plan.findings)
+    lines += owner_lines(plan.owners())
+    if plan.launcher_rollout is not None:
+        lines += map(
+            str, assignment.capacities(plan.launcher_rollout.full.rules, plan.snapshot.nodes.values(), plan.wanted)
+        )
+    if plan.errors:
+        lines.append("A run is refused until the errors above are gone.")
+    elif not plan.pending:
+        state = "nothing of these pools is left." if plan.undoing else "everything is as the pools ask for."
+        lines.append(f"No change: {state}")
+    else:
+        lines += step_lines(plan, scope or RolloutScope.for_plan(plan, None))
+    lines.append(f"Plan digest: {plan.digest}")
+    return lines
+
+
+def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
+    """Everything that a run does, in its order."""
+    lines = []
+    if plan.settling:
+        lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
+    if plan.launcher_rollout and plan.launcher_rollout.steps:
+        lines.append(str(plan.launcher_rollout.choice))
+    first = [*plan.first_changes(), *plan.part_changes(0)]
+    if first:
+        lines.append("First:")
+        lines += [f"  {line}" for line in first]
+        lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
+    number, batches = 0, len(plan.batches)
+    for wave in plan.waves:
+        if wave.name != waves.ALL or wave.open:
+            lines.append(_wave_line(wave, len(plan.waves)))
+        for batch in wave.batches:
+            number += 1
+            lines.append(f"Batch {number} of {batches}:")
+            lines += [f"  {line}" for line in (*batch, *plan.part_changes(number))]
+        if scope.stop and wave.number == scope.last:
+            lines.append(scope.stop)
+    last = plan.last_changes()
+    if last:
+        lines.append("At the end:")
+        lines += [f"  {line}" for line in last]
+    return lines
+
+
+def _wave_line(wave: Wave, waves: int) -> str:
+    held = f", {wave.held_back} held back" if wave.held_back else ""
+    return (
+        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {len(wave.nodes)} node(s) done, {wave.remaining} to go{held}, "
+        f"{len(wave.batches)} batch(es){', gate not passed' if wave.open else ''}"
+    )
+
+
+def _difference_lines(change: DaemonSetChange) -> list[str]:
+    shown = [f"{change.name}: {difference}" for difference in change.differences[:_MOST_DIFFERENCES]]
+    more = len(change.differences) - len(shown)
+    return [*shown, f"{change.name}: {more} more difference(s)"] if more > 0 else shown

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""A plan as its user reads and approves it. Both modes make one, so that nothing around a plan asks which mode it is."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base.findings import Finding
+from ..base.permissions import Permission
+from ..observed.snapshot import Snapshot
+from ..vms.launcher_pods import LauncherPod
+from .plan import Digest
+
+ModeName = t.Literal["collection", "operator"]
+"""Who makes the pools' DaemonSets: this collection, or virt-operator."""
+
+AskedMode = t.Literal["auto", "operator", "collection"]
+"""What a user asks for. ``auto``: the mode whose pools the cluster has."""
+
+Wait = t.Literal["none", "own_change", "transient"]
+"""What to wait for before a plan can be judged. ``own_change``: KubeVirt rolls out what an earlier run wrote. ``transient``:
+an error that passes within seconds, as when nodes were just handed over."""
+
+NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
+    **{key: [] for key in ("batches", "waves", "progress", "leftovers", "cleared", "retire")},
+    "steps": {},
+    "stop": "",
+    "exclusion": False,
+}
+"""What ``details`` of a plan stand for when it does not have them."""
+
+
+class Proposal(t.Protocol):
+    """A plan as its user reads and approves it."""
+
+    @property
+    def mode(self) -> ModeName: ...
+
+    @property
+    def build(self) -> str:
+        """The build of KubeVirt that makes the pools; empty for collection pools."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that prevent a run."""
+
+    @property
+    def digest(self) -> Digest: ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether a run has anything to do before it stops."""
+
+    @property
+    def settling(self) -> bool:
+        """Whether KubeVirt has not yet rolled out what was written."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the history has these pools as its newest list, or need not have them."""
+
+    @property
+    def wait(self) -> Wait: ...
+
+    @property
+    def rights(self) -> t.Iterable[Permission]:
+        """What a run of this plan needs."""
+
+    @property
+    def sizes(self) -> t.Mapping[str, int]:
+        """The number of ``nodes``, ``waves`` and ``batches``."""
+
+    @property
+    def summary(self) -> str:
+        """The plan in one line, for the person who approves it."""
+
+    def changes(self) -> tuple[str, ...]:
+        """Every change, one line each, in the order of the run."""
+
+    def owners(self) -> dict[str, dict[str, int]]:
+        """How many nodes every owner has now, and will have after the run."""
+
+    def details(self, now: float) -> t.Mapping[str, t.Any]:
+        """What only plans of this mode have, by keys of ``NO_DETAILS``.
+
+        :param now: the time in seconds since 1970.
+        """
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+
+    def step_lines(self) -> list[str]:
+        """Only what the run does."""
+
+    def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
+        """What the run means for running VMs.
+
+        :param pods: the launcher pods of the cluster, read once and not kept.
+        """
+
+    def with_findings(self, findings: t.Iterable[Finding]) -> Proposal:
+        """The same plan with these findings in place of its own."""

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What a plan is asked for: the pools, the options of the run, and what else its user wants to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..pools import dialects
+from ..pools.model import Pool
+from . import removal
+from .options import Options
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a plan is asked for."""
+
+    pools: tuple[Pool, ...] = ()
+    options: Options = field(default_factory=Options)
+    dialect: str = dialects.OWN
+    """The form in which the pools were given."""
+    stop_after_wave: object = None
+    """The name or number of the last wave to carry out; None or empty for all."""
+    canary_vms: bool = False
+    """Whether the run starts canary VMs."""
+    asks_about_vms: bool = False
+    """Whether the plan has findings on running VMs."""
+    remove_vms: removal.Vms = "refuse"
+    """What happens to the VMs of pools that go."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what follows from the table of options, plugins/module_utils/option_table.py. Usage: options.py
+"""Write what follows from the table of options, plugins/module_utils/option_table. Usage: options.py
 
 These are the roles' defaults and argument specs, the options in the documentation of modules, the surveys of the role
 awx, and the reference in docs/variables.md. A unit test says which of them are out of date.
@@ -18,7 +18,12 @@ from pathlib import Path
 import yaml
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table import Option, Question
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.option import Option
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
+    PLAYBOOKS,
+    WORKFLOW,
+    Question,
+)
 
 ROOT = Path(__file__).parents[1]
 VARIABLES = "docs/variables.md"
@@ -145,7 +150,7 @@ def _specs(role: str, text: str) -> str:
 
 def _asked(survey: str) -> t.Iterator[tuple[Option, Question]]:
     """What a survey asks: first what it must know, then all else in the order of the table."""
-    roles = option_table.PLAYBOOKS.get(survey, option_table.PLAYBOOKS["rollout"])
+    roles = PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
     found = []
     for option in option_table.TABLE:
         if option.question and survey in option.question.surveys:
@@ -184,7 +189,7 @@ def _surveys() -> str:
             "description": f"Questions of {survey}. docs/variables.md describes all variables.",
             "spec": [_question(option, question) for option, question in _asked(survey)],
         }
-        for survey in (*option_table.PLAYBOOKS, option_table.WORKFLOW)
+        for survey in (*PLAYBOOKS, WORKFLOW)
     }
     return _SURVEYS + _yaml({"__awx_surveys": surveys}, 0).replace("''\n", '""\n')
 

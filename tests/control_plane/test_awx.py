@@ -20,12 +20,12 @@ import yaml
 from awx_server import BEARER_TYPE, Awx, serving
 
 import playbooks
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS
 from playbooks import Run
 
 ROOT = Path(__file__).parents[2]
 SURVEYS = yaml.safe_load((ROOT / "roles/awx/vars/main/surveys.yml").read_text("utf-8"))["__awx_surveys"]
-TEMPLATES = sorted(f"virtpools {playbook}" for playbook in option_table.PLAYBOOKS)
+TEMPLATES = sorted(f"virtpools {playbook}" for playbook in PLAYBOOKS)
 WORKFLOW = "virtpools rollout with approval"
 NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
 SECRETS = (
@@ -79,7 +79,7 @@ class Server:
 
 
 def _new() -> Awx:
-    return Awx(tuple(f"{playbook}.yml" for playbook in option_table.PLAYBOOKS), SECRETS[0])
+    return Awx(tuple(f"{playbook}.yml" for playbook in PLAYBOOKS), SECRETS[0])
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_the_inventory_is_the_projects(made: tuple[Server, Run]) -> None:
     )
 
 
-@pytest.mark.parametrize("playbook", option_table.PLAYBOOKS)
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     awx, name = made[0].awx, f"virtpools {playbook}"
     template = awx.one("job_templates", name)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS, WORKFLOW
 from ansible_collections.virtpools.kubevirt.tests.unit import awx_rules
 
 yaml = pytest.importorskip("yaml")
@@ -43,7 +44,7 @@ QUESTIONS = {
 
 
 def _roles(survey):
-    return option_table.PLAYBOOKS.get(survey, option_table.PLAYBOOKS["rollout"])
+    return PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
 
 
 # Surveys ------------------------------------------------------------------------------------------------------------
@@ -171,12 +172,12 @@ def _roles_of(tasks):
 
 def test_every_playbook_about_clusters_has_a_template_and_a_survey():
     playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
-    assert {*option_table.PLAYBOOKS} == playbooks
-    assert {*SURVEYS} == {*playbooks, option_table.WORKFLOW}
+    assert {*PLAYBOOKS} == playbooks
+    assert {*SURVEYS} == {*playbooks, WORKFLOW}
     assert {template["name"] for template in ROLE["__awx_templates"]} == playbooks
 
 
-@pytest.mark.parametrize("playbook", option_table.PLAYBOOKS)
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_survey_knows_the_roles_of_its_playbook(playbook):
     plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text("utf-8"))
     used = {role for play in plays for role in _roles_of(play.get("tasks", []))} - {"feature_gate"}
@@ -185,7 +186,7 @@ def test_a_survey_knows_the_roles_of_its_playbook(playbook):
         for name in used
         for role in _roles_of(yaml.safe_load((ROOT / f"roles/{name}/tasks/main.yml").read_text("utf-8")))
     }
-    assert {*option_table.PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
+    assert {*PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
 
 
 def test_who_reads_only_has_the_credential_that_reads():

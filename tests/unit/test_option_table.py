@@ -46,7 +46,7 @@ def test_what_follows_from_the_table_is_up_to_date():
 
 
 def test_the_generator_finds_a_difference(monkeypatch):
-    option = option_table.Option("probe_timeout", "int", "Seconds.", roles={"pools": {}}, modules={"plan_info": {}})
+    option = option_table.Option("probe_timeout", "int", "Seconds.", roles=("pools",), modules=("plan_info",))
     monkeypatch.setattr(option_table, "TABLE", (*option_table.TABLE, option))
     assert sorted(_generator().outdated()) == [
         "docs/variables.md",
@@ -65,6 +65,13 @@ def test_the_table_knows_the_roles_and_the_modules():
     places = {name for option in option_table.TABLE for name in option.modules} - {*option_table.FRAGMENTS}
     assert places < {*NAMES}
     assert {role for option in option_table.TABLE for role in option.roles} == {*ROLES}
+
+
+def test_variants_are_of_places_that_have_the_option():
+    """A variant of another place would be lost without a word."""
+    for option in option_table.TABLE:
+        assert {*option.role_variants} <= {*option.roles}, option.name
+        assert {*option.module_variants} <= {*option.modules}, option.name
 
 
 def test_every_dialect_can_be_chosen():

@@ -43,7 +43,7 @@ LEAVE = Drain()
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run besides its pools. The option table (``option_table.py``) describes them for users.
+    """The options of a run besides its pools. The option table (``option_table/``) describes them for users.
 
     ``max_unavailable``: how many nodes of one pool may be without a Ready handler at the same time because of the run. A
     number from 1, or a percentage of the pool's nodes (``10%``, rounded down, at least 1).

@@ -4,14 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Hands the nodes of a batch over, and replaces handler pods, all nodes side by side.
 
-A node never has two handlers: the old one must be *gone* before the node gets its new owner. A node is never without a
-handler for long: everything that can be checked or done before (node Ready, images pulled, migrations ended) is done
-before, and when the new handler does not get Ready in time, the node goes back to its former owner. A write that fails
-half-way is tried again: for a node without a handler, waiting is better than giving up.
-
-What happens on one node is one generator that reads from top to bottom. It yields wherever it must wait, and the loop
-sends it the state of the node when there is something to see: after an event of its handler pods, and now and then
-without one. Where events cannot be followed, the loop looks at every node once a second.
+What happens on one node is one generator. It yields where it waits, and the loop sends it the node's state.
+docs/design/handover.md says why.
 """
 
 from __future__ import annotations

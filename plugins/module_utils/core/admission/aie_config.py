@@ -4,12 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The mapping table as rules of kubevirt-aie-webhook, and what such rules cannot express.
 
-The webhook takes the first rule of its ConfigMap that has one of the VM's devices or all of its labels, and replaces the
-image of the pod's first container. It can also add the rule's node labels, as one more required node-affinity term.
-Terms are ORed: in a pod that has a term already (KubeVirt gives most VMs one) the new term allows more nodes and forbids
-none. So we write no node labels, and accept only criteria that lead VMs to their nodes by themselves: devices.
-
-The ConfigMap belongs to whoever installed the webhook. We own its rules while POLICY_ANNOTATION is on it.
+We own the rules of its ConfigMap while POLICY_ANNOTATION is on it, and write no node labels.
+docs/design/aie-config-map.md says why.
 """
 
 from __future__ import annotations

@@ -4,13 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """A pool's virt-handler DaemonSet, derived from the live primary.
 
-What KubeVirt does with such a DaemonSet decides what we drop and what we keep:
-
-* virt-operator deletes every DaemonSet that has its ``managed-by`` label and is not its own, and counts pods with this
-  label as its own. So we drop the label, and the install-strategy annotations, from the object and from the template.
-* virt-controller stops failing VMs over from dead nodes when two DaemonSet *objects* have the label
-  ``kubevirt.io=virt-handler``: we drop it from the object. virt-api finds handler *pods* by it: the template keeps it.
-* Services, metrics and network policies select pods by their other labels and by their names' prefix: we keep both.
+docs/design/pool-daemonsets.md says what is kept and dropped, and why.
 """
 
 from __future__ import annotations

@@ -4,23 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The exclusion keeps the primary virt-handler off pool nodes: one required node-affinity requirement, always the same.
 
-It has two possible places. Normally it is a strategic merge patch in KubeVirt's ``spec.customizeComponents.patches``.
-But KubeVirt appends the required terms of ``spec.workloads.nodePlacement`` to the patched ones, and any one term is
-enough: each of them would let the primary back onto pool nodes. So when there are such terms, every one of them gets
-the requirement, and the patch must go.
-
-Under HCO one operation in HyperConverged's annotation does it, always in ``spec.workloads`` (see ``hco``). Its value has
-nothing but the required terms. HCO decodes the patched JSON into the object that it rendered, so all else there stays as
-the user's nodePlacement has it: nodeSelector, tolerations and other affinity are followed at once. Two other operations
-would do harm later:
-
-* One on the path of the terms stops HCO when the user takes the placement away, since a JSON patch makes no parents.
-* A patch in ``spec.customizeComponents`` is ORed with terms that the user adds later: every pool node that they match gets
-  a second handler. Ours in ``spec.workloads`` hide them until the next run, and the state says so
-  (``exclusion_outdated``).
-
-Other people's operations stay as they are, and ours comes last. Where one of theirs is on ``spec.workloads``, ours has their
-value plus the requirement.
+It is a patch in ``spec.customizeComponents``, or part of each required term of ``spec.workloads.nodePlacement``.
+docs/design/constant-exclusion.md says why.
 """
 
 from __future__ import annotations

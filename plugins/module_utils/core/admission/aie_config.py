@@ -15,7 +15,7 @@ import typing as t
 
 from ..base import names
 from ..base.findings import Finding, error, listed, warning
-from ..base.objects import SERVER_METADATA, KubeObject, Object, canonical_json, digest
+from ..base.objects import SERVER_METADATA, KubeObject, Object, canonical_json, short_digest
 from ..pools.criteria import CRITERIA
 from ..pools.model import Pool
 from ..vms.mapping import Table
@@ -85,8 +85,8 @@ def foreign(live: KubeObject) -> Finding | None:
     metadata = live["metadata"]
     return error(
         "aie_rules_foreign",
-        f"ConfigMap {metadata.get('namespace')}/{metadata['name']} holds rules that this collection has not written, "
-        f"and would lose them; make pools of them (virtpools_pools_from_cluster reads them), then empty its {KEY}.",
+        f"ConfigMap {metadata.get('namespace')}/{metadata['name']} holds rules of others, which a run would overwrite; "
+        f"turn them into pools (virtpools_pools_from_cluster reads them), then empty its {KEY}.",
     )
 
 
@@ -98,7 +98,7 @@ def is_ours(live: KubeObject) -> bool:
 def derive(table: Table, live: KubeObject) -> Object:
     """The webhook's ConfigMap with the table's rules; everything else in it stays as it is."""
     text = canonical_json({"rules": [_rule(rule) for rule in table.rules]})
-    annotations = {names.POLICY_ANNOTATION: digest(text)[:12], names.MAPPING_ANNOTATION: table.to_text() or None}
+    annotations = {names.POLICY_ANNOTATION: short_digest(text), names.MAPPING_ANNOTATION: table.to_text() or None}
     return _with(live, text, annotations)
 
 

@@ -20,8 +20,6 @@ from ..base.objects import Object
 from ..pools.model import Pool
 from ..vms.mapping import Table
 
-_DIGITS = 12
-
 
 def derive(table: Table, namespace: str, policy: Kind, name: str = names.POLICY) -> list[tuple[Kind, Object]]:
     """The policy and its binding, in the order to create them.
@@ -50,7 +48,7 @@ def metadata(table: Table, namespace: str) -> Object:
 @functools.lru_cache(maxsize=8)
 def digest_of(table: Table, namespace: str) -> str:
     """The digest of what this policy does, which it writes into the annotations of launcher pods."""
-    return objects.digest(_spec(table, namespace, names.POLICY, digest=""))[:_DIGITS]
+    return objects.short_digest(_spec(table, namespace, names.POLICY, digest=""))
 
 
 def spec(table: Table, namespace: str, name: str = names.POLICY) -> Object:

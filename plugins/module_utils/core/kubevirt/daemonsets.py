@@ -14,7 +14,7 @@ import typing as t
 
 from ..base import names, objects
 from ..base.findings import InputErrors
-from ..base.objects import Difference, KubeObject, canonical_json, differences, digest
+from ..base.objects import Difference, KubeObject, canonical_json, differences, short_digest
 from ..pools.model import Pool, restore_pool
 from .exclusion import without_exclusion_terms
 
@@ -34,7 +34,7 @@ def derive(primary: KubeObject, pool: Pool) -> dict[str, t.Any]:
     ``resources`` of the pool replace all resources of the ``virt-handler`` container.
     """
     template = _template(primary["spec"]["template"], pool)
-    template["metadata"].setdefault("annotations", {})[names.TEMPLATE_ANNOTATION] = digest(template)[:16]
+    template["metadata"].setdefault("annotations", {})[names.TEMPLATE_ANNOTATION] = short_digest(template)
     spec = {
         "selector": {"matchLabels": {names.KUBEVIRT_LABEL: names.HANDLER, names.OWNER_LABEL: pool.name}},
         "template": template,

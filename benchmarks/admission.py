@@ -121,7 +121,7 @@ def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
     ]
     with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
         program = Path(folder) / "swap"
-        go = [sys.executable, "-m", "local_cluster", "go", "-C", str(paths.CONTROL_PLANE), "build", "-o", str(program)]
+        go = [sys.executable, "-m", "local_cluster", "go", "-C", str(paths.TESTBED), "build", "-o", str(program)]
         subprocess.run([*go, "./swap"], check=True)
         with subprocess.Popen([str(program), *images], stdout=subprocess.PIPE, text=True) as process:
             try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_cluster import ClusterError, Fleet, LocalCluster, Nodes, audit
+from local_cluster import ClusterError, Fleet, LocalCluster, Nodes, audit, paths
 from local_cluster import instance as instances
 from local_cluster.fleet import CAPACITY
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Node = dict[str, Any]
 
 ROLE = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
-FLEETS = Path(__file__).parent / "fleets"
 # What the tests write: namespaced and harmless.
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
@@ -229,7 +228,7 @@ def test_a_component_that_cannot_start_shows_why(plain_cluster: LocalCluster) ->
 
 
 def test_the_demo_fleet() -> None:
-    nodes = Fleet.load(FLEETS / "demo.yaml").objects()
+    nodes = Fleet.load(paths.FLEETS / "demo.yaml").objects()
     accelerators = [node["metadata"]["labels"].get("accelerator") for node in nodes]
     arm = [node for node in nodes if node["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"]
     assert accelerators.count("nvidia-a100") == 4

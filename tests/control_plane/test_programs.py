@@ -82,11 +82,11 @@ def test_every_version_has_its_own_checksums(title: str, version: str) -> None:
 
 def test_a_module_that_our_own_builds_has_our_libraries_and_the_checksums_that_they_lack(tmp_path: Path) -> None:
     module = programs._module("Node", programs.KUBERNETES)
-    assert modules.prepare("no Go is needed", module, tmp_path / "module") == paths.CONTROL_PLANE
-    ours, theirs = ((folder / "go.mod").read_bytes() for folder in (paths.CONTROL_PLANE, tmp_path / "module"))
+    assert modules.prepare("no Go is needed", module, tmp_path / "module") == paths.TESTBED
+    ours, theirs = ((folder / "go.mod").read_bytes() for folder in (paths.TESTBED, tmp_path / "module"))
     assert ours == theirs
     sums = (tmp_path / "module" / "go.sum").read_text("utf-8")
-    assert sums == (paths.CONTROL_PLANE / "go.sum").read_text("utf-8") + module.sums.read_text("utf-8")
+    assert sums == (paths.TESTBED / "go.sum").read_text("utf-8") + module.sums.read_text("utf-8")
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-# Helpers of the tests on the control plane, and ours.
+# The test bed, helpers of the tests on the control plane, and ours.
+sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 sys.path.insert(0, str(Path(__file__).parent))
 

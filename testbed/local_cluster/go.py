@@ -76,9 +76,9 @@ def environment() -> dict[str, str]:
 
 def from_module(pattern: str) -> str:
     """Return the first group of a pattern's match in go.mod."""
-    match = re.search(pattern, (paths.CONTROL_PLANE / "go.mod").read_text("utf-8"), re.MULTILINE)
+    match = re.search(pattern, (paths.TESTBED / "go.mod").read_text("utf-8"), re.MULTILINE)
     if match is None:
-        raise ClusterError(f"tests/control_plane/go.mod has no line that matches {pattern}.")
+        raise ClusterError(f"testbed/go.mod has no line that matches {pattern}.")
     return match[1]
 
 

@@ -280,7 +280,7 @@ def _stamps(title: str, version: str) -> dict[str, str]:
 
 
 def _own_module() -> list[Path]:
-    return [paths.CONTROL_PLANE / "go.mod", paths.CONTROL_PLANE / "go.sum"]
+    return [paths.TESTBED / "go.mod", paths.TESTBED / "go.sum"]
 
 
 def _product(title: str, name: str, steps: tuple[Step, ...], sources: Iterable[Path] = ()) -> Product:
@@ -296,7 +296,7 @@ def _product(title: str, name: str, steps: tuple[Step, ...], sources: Iterable[P
     local = sorted(path for path in paths.MODULES.glob("*/**/*") if path.is_file()) if derived else []
     for file in [*sources, *derived, *local]:
         content = file.read_bytes()
-        digest.update(f"{file.relative_to(paths.CONTROL_PLANE)} {len(content)}\n".encode())
+        digest.update(f"{file.relative_to(paths.TESTBED)} {len(content)}\n".encode())
         digest.update(content)
     return Product(title, paths.cache() / f"{name}-{digest.hexdigest()[:16]}", steps)
 
@@ -328,7 +328,7 @@ def _make_one(product: Product, log: Log) -> None:
 
 
 def _build(program: str, step: Step, folder: Path, log: Log) -> None:
-    inside = folder / "module" if step.module else paths.CONTROL_PLANE
+    inside = folder / "module" if step.module else paths.TESTBED
     source = modules.prepare(program, step.module, inside) if step.module else inside
     linker = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in step.stamps.items())])
     tags = [f"-tags={step.module.tags}"] if step.module and step.module.tags else []

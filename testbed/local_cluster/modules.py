@@ -90,8 +90,8 @@ def prepare(program: str, module: Module, folder: Path) -> Path:
     sums = module.sums.read_text("utf-8") if module.sums.exists() else ""
     if module.ours:
         for name, more in (("go.mod", ""), ("go.sum", sums)):
-            (folder / name).write_text((paths.CONTROL_PLANE / name).read_text("utf-8") + more, "utf-8")
-        return paths.CONTROL_PLANE
+            (folder / name).write_text((paths.TESTBED / name).read_text("utf-8") + more, "utf-8")
+        return paths.TESTBED
     source = _download(program, module, sums, folder)
     local = {_module_path(file): file.parent for file in paths.MODULES.glob("*/go.mod")}
     (folder / "go.mod").write_text(derive((source / "go.mod").read_text("utf-8"), module, sorted(local)), "utf-8")

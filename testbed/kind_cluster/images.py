@@ -19,7 +19,7 @@ from local_cluster.go import Log
 
 from . import engine, rootfs
 
-RECIPES = Path(__file__).parent.parent / "node"
+RECIPES = Path(__file__).parent / "files" / "node"
 KUBERNETES, KUBEVIRT = programs.KUBERNETES, programs.KUBEVIRT
 NODE = f"virtpools-kind/node:{KUBERNETES}"
 REGISTRY = f"virtpools-kind/registry:{programs.REGISTRY}"

@@ -25,7 +25,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launch
 from local_cluster import ClusterError, LocalCluster, kubevirt
 from watcher import Watcher
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[1]
 POOLS = CHECKOUT / "examples/pools.yml"
 VMS = CHECKOUT / "examples/vms.yml"
 PAGE = CHECKOUT / ".build/demo.html"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONTROL_PLANE = Path(__file__).resolve().parent.parent
-FLEETS = CONTROL_PLANE / "fleets"
-AGENT_SOURCE = CONTROL_PLANE / "agent"
-STUB_SOURCE = CONTROL_PLANE / "stub"
-MODULES = CONTROL_PLANE / "modules"
+TESTBED = Path(__file__).resolve().parent.parent
+FLEETS = TESTBED / "fleets"
+AGENT_SOURCE = TESTBED / "agent"
+STUB_SOURCE = TESTBED / "stub"
+MODULES = TESTBED / "modules"
 
 
 def cache() -> Path:

@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import matching
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from ansible_collections.virtpools.kubevirt.tests.unit.awx_rules import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support.awx_rules import (
     NOTIFICATIONS,
     messages_error,
     rule_error,

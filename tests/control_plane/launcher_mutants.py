@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable

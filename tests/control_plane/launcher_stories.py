@@ -18,9 +18,14 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import expression, launcher_pod, required, term
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import (
+    expression,
+    launcher_pod,
+    required,
+    term,
+)
 from policy_server import Objects, PolicyServer, derived, digest, in_arena
 
 if TYPE_CHECKING:

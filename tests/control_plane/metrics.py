@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import prometheus
-from ansible_collections.virtpools.kubevirt.tests.unit import reports
+from ansible_collections.virtpools.kubevirt.tests.unit.support import reports
 from promtool import MINUTES, Series, over_time, series
 
 SCOPE = Scope("kubevirt", ("gpu", "rt"), admission_policy=True)

@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds
     POD,
     Kind,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -32,10 +32,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api imp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit.disturbance import FAULTS, Disturbance
-from ansible_collections.virtpools.kubevirt.tests.unit.in_process import run_module
-from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import CONTROLLER, STOCK, launcher_pod
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import FAULTS, Disturbance
+from ansible_collections.virtpools.kubevirt.tests.unit.support.in_process import run_module
+from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import CONTROLLER, STOCK, launcher_pod
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 from end_state import EndState
 from local_cluster import Fleet, LocalCluster, Nodes
 from scenario import OWNER, Object, Scenario, pool

@@ -24,9 +24,9 @@ import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import launcher_pod
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import launcher_pod
 from launcher_mutants import CANARIES, KEPT_OFF, MIXED, MUTANTS, Mutant
 from launcher_stories import Story, Trial, as_sent, faulty_stories, stories
 from local_cluster import ClusterError as LocalClusterError

@@ -19,9 +19,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import launcher_pod
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import launcher_pod
 from policy_server import PolicyServer, changed, derived
 from webhooks import WEBHOOK, Object, Patch, serve
 

@@ -18,8 +18,8 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import explanation, matching
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
 from launcher_mutants import CANARIES, KEPT_OFF, MIXED, MUTANTS, UNNOTICED, Mutant
 from launcher_stories import Story, Trial, as_sent, faulty_stories, stories, with_device
 from policy_server import PolicyServer, changed

@@ -109,7 +109,7 @@ def test_a_dead_node_would_block_the_exclusion_for_ever(scenario: Scenario) -> N
     scenario.cluster.set_kubelet("node-02", up=False)
     try:
         said = scenario.refused(BOTH)
-        assert "KubeVirt's rollout of it would wait for ever for 1 node(s) that are not Ready (node-02)" in said
+        assert "KubeVirt's rollout of it would wait forever for 1 node(s) that are not Ready (node-02)" in said
         # A change of the same kind by hand shows that it is true. KubeVirt even calls itself available.
         generation = scenario.get("daemonset", "virt-handler")["metadata"]["generation"]
         _customize(scenario, HARMLESS[0])

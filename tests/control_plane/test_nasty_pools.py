@@ -157,10 +157,10 @@ def _nothing(_: Scenario) -> None:
 FAULTS = {
     "no_handler": (_steal_handler, _start_controllers, "1 node(s) have no handler pod: l40s-00."),
     "two_handlers": (_add_handler, _remove_second, "1 node(s) have two handler pods, and pause, console and VNC fail there: a100-00."),
-    "in_transit": (_in_transit, _nothing, "1 node(s) are in transit, owned by nobody: a100-00; run site again to finish."),
-    "owner_unknown": (_unknown_owner, _nothing, "1 node(s) have an owner that is no pool: a100-00 (ghost)."),
+    "in_transit": (_in_transit, _nothing, "1 node(s) are in transit, without an owner: a100-00; run site again to finish."),
+    "owner_unknown": (_unknown_owner, _nothing, "1 node(s) have an owner that is not a pool: a100-00 (ghost)."),
     "handler_not_ready": (_crashing, _heal, "1 node(s) have a handler that is not Ready: a100-00"),
-    "exclusion_missing": (_no_exclusion, _nothing, "There are pools, but the primary virt-handler does not keep off their nodes; run site."),
+    "exclusion_missing": (_no_exclusion, _nothing, "Pools exist, but the primary virt-handler is not kept off their nodes; run site."),
 }  # fmt: skip
 OFTEN = {"in_transit", "exclusion_missing"}
 """The faults that make test plants here; test_verify.py plants the others as well."""

@@ -78,7 +78,7 @@ def test_the_exclusion_waits_for_a_node_where_the_primary_would_not_start_again(
     story.taint()
     error = story.refused([GPU])
     assert "The exclusion restarts every primary virt-handler" in error
-    assert f"1 node(s) would get none again because {REASON}: {NODE}." in error
+    assert f"1 node(s) would not get theirs back, because {REASON}: {NODE}." in error
     story.untaint()
     story.site([GPU]).succeeded()
 
@@ -87,7 +87,7 @@ def test_an_outdated_handler_stays_where_none_would_start_again(story: Story) ->
     story.taint()
     new = with_image("2")
     run = story.site([new]).succeeded()
-    assert f"1 node(s) run a handler made from an old template, which stays because {REASON}: {NODE}." in run.stdout
+    assert f"1 node(s) run a handler created from an old template, which stays because {REASON}: {NODE}." in run.stdout
     assert run.changes == ["DaemonSet kubevirt/virt-handler-gpu: update", f"Node {OTHER}: replace the handler of gpu"]
     assert (story.handlers()[NODE], story.handlers()[OTHER]) == ([GPU["virtHandlerImage"]], [new["virtHandlerImage"]])
     story.settled([new])

@@ -233,7 +233,7 @@ class TestFaultyPolicies:
     def test_a_policy_that_does_the_wrong_thing_is_never_live(self, old):
         before, trial = version(old.live()), old.trial(NEW)
         faulty = policies.Trial(careless(trial.candidate), trial.candidate_probes, trial.probes)
-        wrong = r"pool gpu came out wrong: images.container-disk-binary is .*, it should be .*-gpu-2"
+        wrong = r"pool gpu has the wrong result: images.container-disk-binary is .*, it should be .*-gpu-2"
         with pytest.raises(ClusterError, match=wrong):
             old.put(NEW, trial=faulty)
         assert version(old.live()) == before

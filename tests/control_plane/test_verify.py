@@ -430,7 +430,7 @@ def test_the_playbook_fails_on_it(story: Story, planted: Object, tmp_path: Path)
     reader = Account.make(story.cluster, "reader")
     run = playbooks.run("verify", reader.kubeconfig, None, virtpools_report_json=str(file))
     assert run.rc == 2
-    assert run.error.startswith("Something is wrong: 2 wrong_image")
+    assert run.error.startswith("Problems found: 2 wrong_image")
     assert json.loads(file.read_text("utf-8"))["problems"] == planted["problems"]
     wanted = {"virtpools_fail_on": ["daemonset_missing", "outdated"]}
     playbooks.run("verify", reader.kubeconfig, None, **wanted).succeeded()

@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS, WORKFLOW
-from ansible_collections.virtpools.kubevirt.tests.unit import awx_rules
+from ansible_collections.virtpools.kubevirt.tests.unit.support import awx_rules
 
 yaml = pytest.importorskip("yaml")
 

@@ -12,9 +12,14 @@ import random
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_oracle as oracle
-from ansible_collections.virtpools.kubevirt.tests.unit.launcher_cases import expression, launcher_pod, required, term
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import (
+    expression,
+    launcher_pod,
+    required,
+    term,
+)
 
 DIGEST = "d1"
 IMAGE = "registry.example/virt-launcher:gpu"

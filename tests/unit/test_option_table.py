@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import DIGEST_OPTIONS, Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import DIALECTS
-from ansible_collections.virtpools.kubevirt.tests.unit.in_process import MODULES, run_module
+from ansible_collections.virtpools.kubevirt.tests.unit.support.in_process import MODULES, run_module
 
 yaml = pytest.importorskip("yaml")
 

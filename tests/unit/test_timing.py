@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.tests.unit import timing
+from ansible_collections.virtpools.kubevirt.tests.unit.support import timing
 
 HANGING = """
 import time, hypothesis

@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, waiting
 from ansible_collections.virtpools.kubevirt.plugins.modules import wave_gate
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
-from ansible_collections.virtpools.kubevirt.tests.unit.in_process import run_module
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.in_process import run_module
 
 IMAGES = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
 

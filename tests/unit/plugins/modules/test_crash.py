@@ -25,12 +25,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.modules import run_lease
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_vms
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission, GuardAdmission, NodeAdmission
-from ansible_collections.virtpools.kubevirt.tests.unit.disturbance import FAULTS, Disturbance, is_write
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, Kubevirt, vm
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator import OperatedWorld
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission, GuardAdmission, NodeAdmission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import FAULTS, Disturbance, is_write
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, Kubevirt, vm
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import OperatedWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NEW = f"{builders.VERSION}-new"
 STOCK = builders.LAUNCHER_IMAGE

@@ -18,8 +18,8 @@ import random
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 INPUTS = int(os.environ.get("VIRTPOOLS_TEST_INPUTS", "60"))
 pytestmark = pytest.mark.timeout(600 + INPUTS)

@@ -12,8 +12,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import aie_config
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, POLICY, Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import BINDING, POLICY, Admission
 
 RAW = {
     **builders.RAW_POOL,
@@ -107,6 +107,6 @@ class TestWebhook:
 def test_a_kyverno_that_does_not_act_gets_no_policy(run, world, admission):
     admission.idle.add(names.CANDIDATE_POLICY)
     message = run.failure("launcher_policy", pools=[RAW], launcher_backend="kyverno")
-    assert message.startswith("MutatingPolicy virtpools-launcher was not put live, nothing has changed for VMs: ")
+    assert message.startswith("MutatingPolicy virtpools-launcher was not activated, nothing has changed for VMs: ")
     assert "does not act on launcher pods" in message
     assert world.all(kinds.KYVERNO_MUTATING_POLICY) == []

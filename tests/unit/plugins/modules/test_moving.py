@@ -13,15 +13,15 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_operator_pools import (
     HANDLER,
     kubevirt,
     make,
     pool,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NODES = {"n1": "gpu", "n2": "gpu", "n3": "fpga", "n4": None, "n5": None}
 ON_THEIR_NODES = {node: ["virt-handler-gpu" if hw == "gpu" else "virt-handler"] for node, hw in NODES.items()}

@@ -11,7 +11,6 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
     ALL,
     FIRST,
@@ -24,7 +23,8 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_cras
     stock,
     told,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 

@@ -21,7 +21,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_cras
     stock,
     told,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 CLOSED = "- ansible.builtin.fail: {{msg: Closed.}}\n  when: virtpools_wave.name == '{name}'\n"

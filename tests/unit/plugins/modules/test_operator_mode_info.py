@@ -11,9 +11,6 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import LABELS
 from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_operator_pools import (
     HANDLER,
     LAUNCHER,
@@ -22,7 +19,10 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_oper
     operator,
     pool,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import LABELS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NAMES = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}
 LATER = "2999-01-01T00:00:00Z"
@@ -242,7 +242,7 @@ class TestExplain:
         vm(pooled, build, image=vms.STOCK, noted=None, created=vms.EARLIER)
         found = run("explanation_info", vmi="plain/vm")
         assert found["pods"][0]["verdict"] == "outdated"
-        assert "  KubeVirt noted no pool of its own in it" in found["text"]
+        assert "  KubeVirt recorded none of its own pools in it" in found["text"]
         assert "older than the last change of KubeVirt's pools" in found["pods"][0]["reason"]
 
 

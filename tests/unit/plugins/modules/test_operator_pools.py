@@ -13,9 +13,9 @@ import typing as t
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, Refused
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import GATES, OperatorModeWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import GATES, OperatorModeWorld
 
 HANDLER, LAUNCHER = builders.GPU_IMAGE, builders.GPU_LAUNCHER_IMAGE
 SELECTOR = {"deviceNames": [vms.DEVICE]}

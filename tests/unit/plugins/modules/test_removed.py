@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 RAW = builders.RAW_POOL
 IMAGES = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)

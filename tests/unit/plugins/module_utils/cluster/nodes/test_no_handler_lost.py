@@ -16,8 +16,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 OPTIONS = batches.BatchOptions(handler_timeout=60, pull_timeout=60, migration_timeout=60, prepull=False)
 TAINT = {"key": "special", "value": "yes", "effect": "NoSchedule"}
@@ -64,7 +64,7 @@ class TestBeforeThePlan:
         ("how", "reason"),
         [
             ("taint", "taint special=yes:NoSchedule is not tolerated"),
-            ("pressure", "the node has DiskPressure, and its kubelet starts no handler meanwhile"),
+            ("pressure", "the node has DiskPressure, and its kubelet starts no handler until that has passed"),
             ("size", "a handler requests more memory than the node can give to pods (1Mi)"),
         ],
     )
@@ -74,7 +74,7 @@ class TestBeforeThePlan:
         made = planned(world, [GPU])
         assert made.moves == ()
         text = builders.message(made.findings, "replacement_held_back")
-        assert text == f"1 node(s) run a handler made from an old template, which stays because {reason}: n1."
+        assert text == f"1 node(s) run a handler created from an old template, which stays because {reason}: n1."
 
     def test_a_pools_handler_stays_where_the_primary_would_not_run(self):
         world = make_world([hw("n1", "other", "gpu", taints=[TAINT]), builders.node("stays")], [TOLERANT])
@@ -101,7 +101,7 @@ class TestBeforeThePlan:
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]
         made = plan.make_plan(builders.fresh_snapshot(nodes), [TOLERANT], Options())
         text = builders.message(made.errors, "exclusion_would_end_handlers")
-        assert "1 node(s) would get none again because taint special=yes:NoSchedule is not tolerated: n1." in text
+        assert "1 node(s) would not get theirs back, because taint special=yes:NoSchedule is not tolerated: n1." in text
 
     def test_the_exclusion_is_not_refused_for_a_node_without_a_handler(self):
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]

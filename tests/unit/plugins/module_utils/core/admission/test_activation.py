@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import activation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.activation import Progress
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NEW = "registry.example/launcher:new"
 OLD = "registry.example/launcher:old"

@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NAMESPACE = builders.NAMESPACE
 V1 = kinds.MUTATING_ADMISSION_POLICIES[0]

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import node_checks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import FINDINGS, VERDICTS
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 CHECKS = list(dict.fromkeys((*node_checks.GATE, node_checks.HANDOVER_UNFINISHED, *node_checks.VERIFICATION)))
 

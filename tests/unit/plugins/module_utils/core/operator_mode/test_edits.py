@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import edits
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.edits import TOUCH, Wanted
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 
 B, C = BUILDS["virtHandlerPools"], BUILDS["WorkerPool"]
 ENTRY = {"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "registry.example/h:v1"}

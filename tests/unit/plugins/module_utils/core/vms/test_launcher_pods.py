@@ -21,7 +21,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launch
     PodPlacement,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 STOCK = launcher_cases.STOCK
 GPU_NODES = Requirement(names.OWNER_LABEL, "In", ("gpu",))

@@ -11,7 +11,7 @@ import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 VMI = kinds.VIRTUAL_MACHINE_INSTANCE
 MIGRATION = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION

@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 IMAGE, STOCK = builders.GPU_LAUNCHER_IMAGE, builders.LAUNCHER_IMAGE
 DEVICE = launcher_cases.A100

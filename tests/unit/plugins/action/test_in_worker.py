@@ -26,7 +26,7 @@ def in_worker(monkeypatch):
     internal = sys.modules.get("ansible.module_utils._internal")  # ansible-core from 2.19 on
     if internal:
         monkeypatch.setattr(internal, "is_controller", internal.is_controller)
-    return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker")
+    return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.action.in_worker")
 
 
 @pytest.mark.usefixtures("in_worker")

@@ -14,9 +14,9 @@ import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Refused
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator import GENERATION, OperatedWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import GENERATION, OperatedWorld
 
 FIELDS = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": None}
 GATES = {"A": "AdditionalVirtHandlers", "B": "VirtHandlerPools", "C": "WorkerPools"}

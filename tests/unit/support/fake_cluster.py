@@ -19,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.wat
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import handler_fit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 LOST = NoAnswer("Connection reset by peer", sent=True)
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 SETTINGS = settings(max_examples=60, deadline=None)
 """No deadline: an example makes a whole plan, which takes long on a busy machine."""

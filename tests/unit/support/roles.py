@@ -24,7 +24,7 @@ yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules nee
 jinja2 = pytest.importorskip("jinja2")
 nativetypes = pytest.importorskip("jinja2.nativetypes")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OURS = "virtpools.kubevirt."
 _OMIT = object()
 

@@ -15,7 +15,7 @@ import json
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import Response
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_oracle
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
 GUARD_KINDS = (kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING)

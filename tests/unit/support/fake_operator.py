@@ -12,8 +12,8 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 GENERATION = "pod-template-generation"
 """As the DaemonSet controller labels pods."""

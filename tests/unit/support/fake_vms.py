@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 
 class Kubevirt:

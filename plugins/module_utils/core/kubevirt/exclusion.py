@@ -15,6 +15,7 @@ import json
 import typing as t
 
 from ..base import findings, names
+from ..base.affinity import required_terms, with_required_terms, with_requirements, without_required_terms
 from ..base.findings import Finding, InputErrors
 from ..base.objects import KubeObject, Object, canonical_json, field
 from . import hco
@@ -22,14 +23,12 @@ from .hco import Edit
 
 REQUIREMENT: t.Final[Object] = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
 
-_TERMS = ("nodeAffinity", names.REQUIRED_AFFINITY, "nodeSelectorTerms")
 _PATCHES = "/spec/customizeComponents/patches"
 _WORKLOADS = "/spec/workloads"
 _FIELDS = ("/spec/customizeComponents", _WORKLOADS)
 
 _TERM: t.Final[Object] = {"matchExpressions": [REQUIREMENT]}
-_AFFINITY: t.Final[Object] = {"nodeAffinity": {names.REQUIRED_AFFINITY: {"nodeSelectorTerms": [_TERM]}}}
-_PATCH: t.Final[Object] = {"spec": {"template": {"spec": {"affinity": _AFFINITY}}}}
+_PATCH: t.Final[Object] = {"spec": {"template": {"spec": {"affinity": with_required_terms(None, [_TERM])}}}}
 PATCH: t.Final[Object] = {
     "patch": canonical_json(_PATCH),
     "resourceName": names.HANDLER,
@@ -51,7 +50,7 @@ def _is_requirement(expression: Object) -> bool:
 
 
 def _terms(affinity: t.Any) -> list[Object]:
-    return field(affinity, *_TERMS) or []
+    return required_terms(affinity) or []
 
 
 def _has_requirement(term: Object) -> bool:
@@ -71,7 +70,7 @@ def _all_have_requirement(affinity: t.Any) -> bool:
 def _with_requirement(term: Object) -> Object:
     if _has_requirement(term) or _matches_nothing(term):
         return term
-    return {**term, "matchExpressions": [*(term.get("matchExpressions") or []), dict(REQUIREMENT)]}
+    return with_requirements(term, [dict(REQUIREMENT)])
 
 
 def _term_without_requirement(term: Object) -> Object:
@@ -84,13 +83,7 @@ def _term_without_requirement(term: Object) -> Object:
 
 def _with_terms(affinity: Object, terms: list[Object]) -> Object | None:
     """``affinity`` with these required terms; None when nothing is left of it."""
-    node_affinity = dict(affinity["nodeAffinity"])
-    if terms:
-        node_affinity[names.REQUIRED_AFFINITY] = {**node_affinity[names.REQUIRED_AFFINITY], "nodeSelectorTerms": terms}
-    else:
-        del node_affinity[names.REQUIRED_AFFINITY]
-    rest = _without(affinity, "nodeAffinity")
-    return ({**rest, "nodeAffinity": node_affinity} if node_affinity else rest) or None
+    return (with_required_terms(affinity, terms) if terms else without_required_terms(affinity)) or None
 
 
 def _without_requirement(owner: Object) -> Object:
@@ -220,7 +213,8 @@ def primary_after(primary: KubeObject, edit: Edit) -> KubeObject:
     if wanted == _terms(field(primary, "spec", "template", "spec", "affinity")):
         return primary
     after = copy.deepcopy(dict(primary))
-    _set_terms(after["spec"]["template"]["spec"], wanted)
+    pod_spec = after["spec"]["template"]["spec"]
+    pod_spec["affinity"] = with_required_terms(pod_spec.get("affinity"), wanted)
     return after
 
 
@@ -285,17 +279,10 @@ def _operations_with_exclusion(hyperconverged: KubeObject) -> list[Object]:
 def _operation(workloads: Object, terms: list[Object]) -> Object:
     """The operation that puts these required terms into ``workloads``."""
     value = copy.deepcopy(workloads)
-    value["nodePlacement"] = value.get("nodePlacement") or {}
-    _set_terms(value["nodePlacement"], [_written_out(term) for term in terms])
+    placement = value.get("nodePlacement") or {}
+    affinity = with_required_terms(placement.get("affinity"), [_written_out(term) for term in terms])
+    value["nodePlacement"] = {**placement, "affinity": affinity}
     return {"op": "add", "path": _WORKLOADS, "value": value}
-
-
-def _set_terms(owner: Object, terms: list[Object]) -> None:
-    """Give ``owner`` (a pod spec or a nodePlacement) these required terms, in place."""
-    for key in ("affinity", "nodeAffinity", names.REQUIRED_AFFINITY):
-        owner[key] = owner.get(key) or {}
-        owner = owner[key]
-    owner["nodeSelectorTerms"] = terms
 
 
 def _written_out(term: Object) -> Object:

@@ -105,10 +105,6 @@ class TestTerm:
         assert Term((second, first, second)) == Term((first, second))
 
 
-def expressions(*found: tuple[str, str, list[str]]) -> list[dict[str, t.Any]]:
-    return [{"key": key, "operator": operator, "values": values} for key, operator, values in found]
-
-
 class TestTaints:
     TAINT: t.ClassVar = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 

@@ -127,7 +127,7 @@ test-agent: $(VENV)
 .PHONY: test-unit-crash
 test-unit-crash: $(VENV)
 	@# ansible-test leaves it out: each of its tests takes longer than all others of a file.
-	pytest --numprocesses 2 tests/unit/plugins/modules/test_crash.py
+	pytest --numprocesses 2 tests/unit/runs/test_crash.py
 
 .PHONY: test-unit-core
 test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
@@ -202,7 +202,7 @@ test-thorough: $(VENV) ## The control-plane tests with what make test leaves out
 
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
-	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/plugins/modules/test_crash.py
+	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
 	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/test_crash.py tests/control_plane/test_interruption.py
 
 

@@ -18,7 +18,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import awx_rules
 
 yaml = pytest.importorskip("yaml")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VARIABLES = ROOT / "roles/awx/vars/main"
 OPTIONS = {option.variable: option for option in option_table.TABLE if option.roles}
 

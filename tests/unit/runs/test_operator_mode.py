@@ -11,7 +11,10 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_operator_pools import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import LABELS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
     LAUNCHER,
     kubevirt,
@@ -19,9 +22,6 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_oper
     operator,
     pool,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import LABELS
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NAMES = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}

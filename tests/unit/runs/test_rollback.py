@@ -13,7 +13,9 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     GPU,
     NEXT_GPU,
     RT,
@@ -21,8 +23,6 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_cras
     state,
     stock,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 
 FORMER = [GPU, RT]
 EDITED = [NEXT_GPU, {**RT, "name": "real-time"}]

@@ -11,7 +11,8 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     FIRST,
     GPU,
     NEXT_GPU,
@@ -21,7 +22,6 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_cras
     stock,
     told,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 CLOSED = "- ansible.builtin.fail: {{msg: Closed.}}\n  when: virtpools_wave.name == '{name}'\n"

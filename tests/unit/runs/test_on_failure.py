@@ -11,7 +11,9 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_crash import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     ALL,
     FIRST,
     GPU,
@@ -23,8 +25,6 @@ from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_cras
     stock,
     told,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 

@@ -6,73 +6,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import functools
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import RunLease
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.plugins.modules import run_lease
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_vms
-from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission, GuardAdmission, NodeAdmission
-from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import FAULTS, Disturbance, is_write
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, Kubevirt, vm
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import OperatedWorld
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import FAULTS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import vm
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
+    ALL,
+    FIRST,
+    GPU,
+    NEXT_GPU,
+    RT,
+    STOCK,
+    Run,
+    Stage,
+    outcome,
+    stock,
+    told,
+)
 
-NEW = f"{builders.VERSION}-new"
-STOCK = builders.LAUNCHER_IMAGE
-GPU = {
-    **builders.RAW_POOL,
-    "virtLauncherImage": builders.GPU_LAUNCHER_IMAGE,
-    "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
-}
-RT = {"name": "rt", "nodeSelector": {"hw": "rt"}, "virtHandlerImage": f"{builders.HANDLER_IMAGE}-rt"}
-NEXT_GPU = {
-    **GPU,
-    "virtHandlerImage": f"registry.example/virt-handler:{NEW}",
-    "virtLauncherImage": f"registry.example/virt-launcher:{NEW}",
-}
 SMALL_GPU = {"name": "gpu", "nodeSelector": {"hw": "gpu", "disk": "big"}, "virtHandlerImage": builders.GPU_IMAGE}
 SMALL = {"key": "disk", "operator": "DoesNotExist"}
 BIG = {**GPU, "name": "big", "nodeSelector": {"disk": "big"}, "selector": {"vmLabels": {"matchLabels": {"class": "b"}}}}
 WAVES = [{"nodes": ["n2"]}, {"pools": ["gpu"]}]
 
 
-ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_CRASHES"))
-"""Each fault at each write; else each write meets one of them, and each of them many writes. The power fails at each."""
 pytestmark = [
     pytest.mark.timeout(12 * 3600 if ALL else 600),  # on a busy machine one takes two minutes
     pytest.mark.skipif("ANSIBLE_TEST_ANSIBLE_LIB_ROOT" in os.environ, reason="make test-unit runs them"),
 ]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A role with its variables, on a cluster of that kind that earlier runs have brought where it is."""
-
-    role: str
-    variables: dict
-    after: Run | None = None
-    cluster: str = "stock"
-
-    def then(self, role, **variables):
-        return Run(role, variables, self, self.cluster)
-
-
-FIRST = Run("pools", {"virtpools_pools": [GPU, RT]})
 FIRST_DIGEST = history.entry_of(read_dialect(OWN, [GPU, RT]), (), Options(), "", "").digest
 NEWER = FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT])
 ASSIGNING = FIRST.then("pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
@@ -119,7 +93,6 @@ VMS = {
     "removed": (vm("guest", "n1", GPU["virtLauncherImage"], labels={"class": "gpu"}), {"image": STOCK, "to": "n4"}),
 }
 """What VM there is, and what migrations make of it."""
-LIVELY = (names.HEARTBEAT_ANNOTATION, names.SCHEDULABLE_LABEL)
 
 
 LEFT = {f"coordination.k8s.io/v1/leases/{builders.NAMESPACE}/{names.LEASE_NAME}"}
@@ -127,111 +100,9 @@ LEFT = {f"coordination.k8s.io/v1/leases/{builders.NAMESPACE}/{names.LEASE_NAME}"
 look at its Lease at the end was out of date. It expires."""
 
 
-class Stage:
-    """Makes runs on clusters that begin as they are told."""
-
-    def __init__(self, runner, monkeypatch):
-        # Once for all clusters: monkeypatch keeps what it replaced, and with it each of thousands of clusters.
-        self._runner = runner
-
-        def sleep(seconds):
-            runner.world.sleep(seconds)
-
-        clocked = {"clock": lambda: runner.world.now, "sleep": sleep}
-        lease = functools.partial(RunLease, clock=Clock(now=clocked["clock"], sleep=sleep))
-        monkeypatch.setattr(module_base, "RunLease", lease)
-        monkeypatch.setattr(run_lease, "RunLease", lease)
-        monkeypatch.setattr(Cluster, "connect", lambda params: Cluster(runner.world, **clocked))
-
-    def on(self, objects, number=0, fault="", migrated=None, cuts=None):
-        """A cluster, and what disturbs it from now on; ``migrated``: what migrations make of VMs.
-
-        ``cuts``: a list that gets the objects as each write left them, which is what a power cut leaves.
-        """
-        world = OperatedWorld(*objects)
-        admission = Admission(world)
-        NodeAdmission(world, [GPU, RT])
-        GuardAdmission(world)
-        Kubevirt(world, **(migrated or {}))
-        fake_vms.Kubevirt(world, on=None, admitted=admission.admitted)
-        self._runner.world = world
-        disturbance = Disturbance(number, fault, clock=lambda: world.now, sleep=world.sleep)
-        send = world.send
-
-        def disturbed(request):
-            answer = disturbance(request, lambda: send(request))
-            if cuts is not None and is_write(request):
-                cuts.append(copy.deepcopy(list(world.objects.values())))
-            return answer
-
-        world.send = disturbed
-        return world, disturbance
-
-    def run(self, role, variables):
-        Play(self._runner).role(role, **{**variables, "virtpools_max_unavailable": 2})
-
-
 @pytest.fixture
 def stage(run, monkeypatch):
     return Stage(run, monkeypatch)
-
-
-def stock(cluster=""):
-    """A cluster without pools: ``HCO`` owns its KubeVirt object, or KubeVirt is ``updating`` VMs."""
-    nodes = [
-        builders.node("n1", labels={"hw": "gpu"}),
-        builders.node("n2", labels={"hw": "gpu", "disk": "big"}),
-        builders.node("n3", labels={"hw": "rt"}),
-        builders.node("n4"),
-    ]
-    sets = [builders.primary(excluded=False, desired=4)]
-    kubevirt, others = builders.kubevirt(), [kinds.NAMESPACE.object("default")]
-    if cluster == "updating":
-        kubevirt["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
-    if cluster == "HCO":
-        kubevirt["metadata"]["labels"] = {names.MANAGED_BY_LABEL: "hco-operator"}
-        others.append(kinds.HYPER_CONVERGED.object(names.HCO_NAME, builders.NAMESPACE, spec={}))
-    return [kubevirt, *others, *sets, *nodes, *builders.handlers_of(nodes, sets)]
-
-
-def state(world):
-    """All that a user could see afterwards, but not what changes by itself."""
-    return {"/".join(map(str, key)): _lasting(obj) for key, obj in world.objects.items() if not _comes_and_goes(obj)}
-
-
-def _comes_and_goes(obj):
-    return obj["kind"] == MIGRATION.name or (obj["kind"] == "Pod" and names.PULL_LABEL not in obj["metadata"]["labels"])
-
-
-def _lasting(obj):
-    metadata = {
-        part: {key: value for key, value in (obj["metadata"].get(part) or {}).items() if key not in LIVELY}
-        for part in ("labels", "annotations")
-    }
-    data = obj.get("data")
-    if (obj["kind"], obj["metadata"]["name"]) == (kinds.CONFIG_MAP.name, names.HISTORY):
-        newest = json.loads(data["entries"])[-1:]
-        data = {
-            **{key: data.get(key) for key in ("goingTo", "openWaves")},
-            "options": [each["options"] for each in newest],
-        }
-    return {**metadata, "spec": obj.get("spec"), "data": data}
-
-
-def handlers(world):
-    return {node["metadata"]["name"]: world.handlers(node["metadata"]["name"]) for node in world.all(kinds.NODE)}
-
-
-def guests(world):
-    """Where VMs run, with which launcher image."""
-    pods = (
-        pod for pod in world.all(kinds.POD) if pod["metadata"]["labels"].get(names.KUBEVIRT_LABEL) == names.LAUNCHER
-    )
-    return [
-        (pod["spec"]["nodeName"], *LauncherPod.from_object(pod).launcher_images.values())
-        for pod in pods
-        if pod["status"]["phase"] == "Running"
-    ]
 
 
 _left = {}
@@ -276,10 +147,6 @@ def undisturbed(stage, kind):
     return steps, left
 
 
-def outcome(world):
-    return {**state(world), "handlers": handlers(world), "guests": guests(world)}
-
-
 def different(world, wanted):
     """What is not as it should be, by object."""
     found = outcome(world)
@@ -316,11 +183,3 @@ def survives(stage, kind, number, fault, wanted):
     assert len(disturbance.writes) >= number
     assert different(world, wanted).keys() <= (LEFT if fault == "stale" else set())
     assert world.doubled == []
-
-
-@contextlib.contextmanager
-def told(where):
-    try:
-        yield
-    except (AssertionError, TaskFailed) as error:
-        raise AssertionError(f"{where}: {error}") from error

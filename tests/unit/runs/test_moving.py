@@ -13,14 +13,14 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit.plugins.modules.test_operator_pools import (
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
     kubevirt,
     make,
     pool,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
-from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NODES = {"n1": "gpu", "n2": "gpu", "n3": "fpga", "n4": None, "n5": None}

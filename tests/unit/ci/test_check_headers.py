@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "ci/check_headers.py"
+SCRIPT = Path(__file__).parents[3] / "ci/check_headers.py"
 HEADER = "".join(f"{line}\n" for line in SCRIPT.read_text("utf-8").splitlines()[:3])
 NOTE = "# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.\n"
 CODE = '"""What it is for."""\n'

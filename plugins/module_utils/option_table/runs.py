@@ -108,7 +108,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools", "verify", "explain"),
         modules=("pools",),
         default="auto",
-        choices=t.get_args(launcher_backends.Wanted),
+        choices=t.get_args(launcher_backends.BackendOption),
     ),
     Option(
         "outdated",

@@ -30,7 +30,7 @@ from ..api.watch import Event, Watch
 from ..reading import live
 from ..writing.writes import OwnerChanged, write_owner
 
-Result = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
@@ -56,7 +56,7 @@ class HandoverOutcome:
     """
 
     move: Move
-    result: Result
+    result: HandoverResult
     message: str = ""
     gap: float | None = None
 
@@ -423,7 +423,7 @@ class _Steps:
                 pods = ", ".join(pod.name for pod in left)
                 return (
                     f"handler pod {pods} did not end within {self._batch.timeout:.0f} s (does the node's kubelet work? "
-                    "is somebody else's DaemonSet there?)"
+                    "does another DaemonSet run there?)"
                 ), view
 
     def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
@@ -449,7 +449,7 @@ class _Steps:
             return None
         pods = _made_by(wanted, view.pods)
         if not pods:
-            return f"DaemonSet {wanted.daemonset} had made no pod for the node"
+            return f"DaemonSet {wanted.daemonset} had created no pod for the node"
         if not pods[0].ready:
             return f"handler pod {pods[0].name} was not Ready" + (f" ({pods[0].problem})" if pods[0].problem else "")
         if self._ready_at is None:
@@ -493,7 +493,7 @@ class _Steps:
     def _untouched(self, refused: str) -> HandoverOutcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
 
-    def _outcome(self, result: Result, message: str = "") -> HandoverOutcome:
+    def _outcome(self, result: HandoverResult, message: str = "") -> HandoverOutcome:
         gap = None
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at

@@ -253,7 +253,7 @@ def _rule(table: Table, pool: str) -> Pool | None:
 
 
 @dataclass(frozen=True)
-class Problem:
+class CanaryProblem:
     """Why a canary VM has not passed, as clauses. ``final``: it does not go away by itself."""
 
     message: str
@@ -262,28 +262,28 @@ class Problem:
 
 def result(
     draft: Draft, vm: KubeObject, vmi: KubeObject | None, pod: KubeObject | None, judge: Judge
-) -> Judgement | Problem:
+) -> Judgement | CanaryProblem:
     """The state of a canary VM now: a judgement once it has passed.
 
     :param vmi: its VM instance; None while there is none. So is ``pod``, the launcher pod of the VM instance.
     """
     if vmi is None:
         failure = condition(vm, "Failure").get("message")
-        return Problem("it has no VM instance yet" + (f": {failure}" if failure else ""))
+        return CanaryProblem("it has no VM instance yet" + (f": {failure}" if failure else ""))
     phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.from_object(vmi)
     if phase in ("Failed", "Succeeded"):
-        return Problem(f"its guest has ended (phase {phase})", final=True)
+        return CanaryProblem(f"its guest has ended (phase {phase})", final=True)
     if pod is None:
         return _stays(phase, seen.problem, "it has no launcher pod")
     judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)
     if phase != "Running":
         return _stays(phase, seen.problem, judgement.reason, pod_problem(pod))
     wrong = _wrong(draft, judgement)
-    return Problem(wrong, final=True) if wrong else judgement
+    return CanaryProblem(wrong, final=True) if wrong else judgement
 
 
-def _stays(phase: str, *why: str | None) -> Problem:
-    return Problem("; ".join([f"it stays {phase}", *filter(None, why)]))
+def _stays(phase: str, *why: str | None) -> CanaryProblem:
+    return CanaryProblem("; ".join([f"it stays {phase}", *filter(None, why)]))
 
 
 def _wrong(draft: Draft, judgement: Judgement) -> str | None:

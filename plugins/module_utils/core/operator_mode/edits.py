@@ -32,7 +32,7 @@ would not do, since it does not change the object's generation."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedParts:
     """What an edit makes of the KubeVirt object. None leaves a part as it is.
 
     ``entries``: the list of pools; empty to remove it. ``gate``: whether the build's gate is on. ``depth``: how many of the
@@ -60,7 +60,7 @@ def is_touched(kubevirt: KubeObject) -> bool:
     return TOUCH in (field(kubevirt, *_TO_GATES) or ())
 
 
-def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, wanted: Wanted) -> Edit:
+def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, wanted: WantedParts) -> Edit:
     """The edit that brings what is wanted: of HyperConverged if there is one, else of KubeVirt.
 
     :raises InputErrors: when the gate is among the disabled ones, or when HCO's annotation does not allow the edit.
@@ -73,7 +73,7 @@ def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, 
     return Edit("KubeVirt", kubevirt, _edited(build, kubevirt, wanted), what, place)
 
 
-def _words(build: Build, wanted: Wanted) -> t.Iterator[str]:
+def _words(build: Build, wanted: WantedParts) -> t.Iterator[str]:
     if wanted.entries is not None:
         named = ", ".join(str(entry["name"]) for entry in wanted.entries)
         yield f"{len(wanted.entries)} pool(s): {named}" if named else "no pools"
@@ -83,12 +83,12 @@ def _words(build: Build, wanted: Wanted) -> t.Iterator[str]:
         yield f"feature gate {TOUCH}, which has no effect, on and off again, so that virt-operator notices the pools"
 
 
-def _gates_wanted(build: Build, wanted: Wanted) -> dict[str, bool]:
+def _gates_wanted(build: Build, wanted: WantedParts) -> dict[str, bool]:
     asked = {build.gate: wanted.gate, TOUCH: wanted.touch}
     return {gate: on for gate, on in asked.items() if on is not None}
 
 
-def _edited(build: Build, kubevirt: KubeObject, wanted: Wanted) -> KubeObject:
+def _edited(build: Build, kubevirt: KubeObject, wanted: WantedParts) -> KubeObject:
     after: Object = copy.deepcopy(dict(kubevirt))
     spec = after.setdefault("spec", {})
     if wanted.entries:
@@ -132,7 +132,7 @@ def _refuse_disabled(kubevirt: KubeObject, gate: str) -> None:
 # Under HCO ----------------------------------------------------------------------------------------------------------
 
 
-def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, wanted: Wanted) -> list[Object]:
+def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, wanted: WantedParts) -> list[Object]:
     operations = hco.operations(hyperconverged)
     if wanted.entries is not None and build.field is not None:
         operations = _with_list(hyperconverged, operations, f"/spec/{build.field}", wanted.entries)

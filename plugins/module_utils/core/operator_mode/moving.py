@@ -28,7 +28,7 @@ from ..planning.plan import Plan
 from . import edits, mode
 from . import plan as operator_plan
 from .builds import Build
-from .edits import Wanted
+from .edits import WantedParts
 from .plan import OperatorPlan
 
 _REMOVAL: t.Final = Options(remove_pools=removal.ALL, keep_history=True)
@@ -102,7 +102,7 @@ def _without_operator(planned: OperatorPlan) -> Snapshot:
     """The cluster once virt-operator has taken its pools down."""
     build, snapshot, depth = planned.build, planned.snapshot, planned.record.gate_depth
     entries = () if build.field is not None else None
-    wanted = Wanted(entries, None if depth is None else False, depth or 0, touch=False)
+    wanted = WantedParts(entries, None if depth is None else False, depth or 0, touch=False)
     kubevirt, hyperconverged = edits.edit(build, snapshot.kubevirt, None, wanted).after, snapshot.hyperconverged
     if hyperconverged is not None:
         try:

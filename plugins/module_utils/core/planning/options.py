@@ -56,7 +56,7 @@ class Options:
     max_unavailable: int | str = 1
     allow_skew: bool = False
     prepull: bool = True
-    launcher_backend: launcher_backends.Wanted = "auto"
+    launcher_backend: launcher_backends.BackendOption = "auto"
     outdated: launcher_rollout.Outdated = "refuse"
     assign_new_nodes: bool = False
     """Whether a policy gives nodes that join the owner that the pools say."""

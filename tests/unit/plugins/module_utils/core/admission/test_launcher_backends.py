@@ -95,7 +95,7 @@ def test_a_dump_does_not_say_what_is_served():
     assert "A dump" in choice.reason
 
 
-@pytest.mark.parametrize("wanted", get_args(launcher_backends.Wanted))
+@pytest.mark.parametrize("wanted", get_args(launcher_backends.BackendOption))
 def test_a_table_that_asks_for_nothing_needs_nothing(wanted):
     choice = choose(wanted, admission(version="v1.30.1"), NOTHING)
     assert (choice.backend, choice.findings) == ("none", ())

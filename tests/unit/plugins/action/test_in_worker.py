@@ -13,11 +13,18 @@ import atexit
 import contextlib
 import gc
 import importlib
+import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic  # noqa: F401  # loads what the fixture restores
+
+ANSIBLE_PLAYBOOK = shutil.which("ansible-playbook", path=Path(sys.executable).parent)
 
 
 @pytest.fixture
@@ -78,3 +85,47 @@ def test_end_of_a_module(in_worker, fails):
             module(done)
         assert done == ["second", "first"]
         assert (atexit.register, tempfile.tempdir) == (register, folder)
+
+
+PLAYS = """
+- hosts: localhost
+  gather_facts: false
+  module_defaults:
+    group/virtpools.kubevirt.all: {kubeconfig: /nowhere}
+  tasks:
+    - {virtpools.kubevirt.pool_info: , ignore_errors: true}
+    - {virtpools.kubevirt.in_worker: , ignore_errors: true}
+- hosts: localhost
+  gather_facts: false
+  collections: [virtpools.kubevirt]
+  module_defaults:
+    group/virtpools.kubevirt.kubevirt: {kubeconfig: /nowhere}
+  tasks:
+    - {pool_info: , ignore_errors: true}
+"""
+OTHER_PYTHON = Path(sys.executable).with_name("python{}.{}".format(*sys.version_info))
+"""The same Python by another name, so modules get a process of their own."""
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+@pytest.mark.parametrize("python", [sys.executable, str(OTHER_PYTHON)])
+def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
+    (tmp_path / "plays.yml").write_text(PLAYS, "utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_"))}
+    own_process = tmp_path / "archives"
+    run = subprocess.run(
+        [ANSIBLE_PLAYBOOK, "plays.yml", "-e", f"ansible_python_interpreter={python}"],
+        cwd=tmp_path,
+        env={**environment, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_REMOTE_TMP": str(own_process)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    by_full_name, in_worker_itself, by_short_name = re.findall(r"^fatal: .*", run.stdout, re.MULTILINE)
+    # Ansible hides the option kubeconfig, which only module_defaults set.
+    assert "the kubeconfig ******** does not exist" in by_full_name
+    assert "the kubeconfig ******** does not exist" in by_short_name
+    assert "in_worker is the action of the modules of this collection, not a module" in in_worker_itself
+    supported = in_worker.get_module_encoder is not None
+    assert own_process.exists() == (python != sys.executable or not supported)

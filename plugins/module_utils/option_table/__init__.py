@@ -45,6 +45,9 @@ TABLE: tuple[Option, ...] = (
 )
 """All options, in the order of the page of variables and of the argument specs."""
 
+_POOL_SOURCES = ("remove_pools", "pools_from_history", "pools", "pools_manifest", "pools_from_cluster")
+"""The options that a pool list may come from. Of these, each of the first two overrides those after it."""
+
 
 def arguments(*modules: str) -> Arguments:
     """The argument spec of what these modules, or documentation fragments, have."""
@@ -75,20 +78,48 @@ def resolve(
 ) -> dict[str, t.Any]:
     """The value of each option of a role, by the option's name: what was given, in its type, or else the default.
 
-    :param variables: variables by name. Only those of the role count.
-    :param override: values, by the options' names, that count instead of variables.
+    :param variables: variables by name. Others than the role's are ignored.
+    :param override: values, by the options' names, that override variables.
     :raises InputErrors: with everything that is wrong.
     """
-    options = of_role(role)
+    own, internal = of_role(role), tuple(option for option in TABLE if role in option.internal_roles)
+    options = (*own, *internal)
+    names = {option.variable for option in own}
+    values = {name: value for name, value in variables.items() if name in names}
+    values |= {option.variable: override[option.name] for option in options if override and option.name in override}
     written = {option.variable: option for option in options if option.written or option.type == "list"}
-    spec = {option.variable: option.argument for option in options}
-    instead = {option.variable: override[option.name] for option in options if override and option.name in override}
-    values = {**variables, **instead}
     values |= {name: _read(written[name], value) for name, value in values.items() if name in written}
-    result = ArgumentSpecValidator(spec).validate(given({name: values[name] for name in spec if name in values}, spec))
+    spec = {option.variable: option.argument for option in options}
+    result = ArgumentSpecValidator(spec).validate(given(values, spec))
     if result.error_messages:
         raise InputErrors(result.error_messages)
     return {option.name: result.validated_parameters[option.variable] for option in options}
+
+
+def module_args(options: t.Mapping[str, t.Any]) -> Arguments:
+    """The arguments that a role's options are to modules, by module or documentation fragment.
+
+    :param options: the values of options by name. An option that is null is not passed, nor is one that has a default of
+        its own in that module. A removal or a list of the history takes the place of every other pool list.
+    """
+    found: Arguments = {place: {} for option in TABLE for place in option.modules}
+    unused = _unused_sources(options)
+    for option in TABLE:
+        value = options.get(option.name)
+        if value is None or option.name in unused:
+            continue
+        for place in option.modules:
+            if option.of_module(place).default == option.default:
+                found[place][option.name] = value
+    return found
+
+
+def _unused_sources(options: t.Mapping[str, t.Any]) -> tuple[str, ...]:
+    """The options for a pool list that others override."""
+    for number, source in enumerate(_POOL_SOURCES[:2], 1):
+        if options.get(source) is not None:
+            return _POOL_SOURCES[number:]
+    return ()
 
 
 def _read(option: Option, value: t.Any) -> t.Any:

@@ -26,6 +26,8 @@ class Option:
     roles: tuple[str, ...] = ()
     """The roles that have it as a variable. docs/variables.md describes it as the first one has it."""
     role_variants: Variants = field(default_factory=dict)
+    internal_roles: tuple[str, ...] = ()
+    """The roles to which only other roles of ours give it, as an override. They have no variable for it."""
     modules: tuple[str, ...] = ()
     """The modules, or documentation fragments, that have it as an option of this name."""
     module_variants: Variants = field(default_factory=dict)

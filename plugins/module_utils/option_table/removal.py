@@ -23,6 +23,7 @@ OPTIONS: tuple[Option, ...] = (
         When no pool stays, the exclusion and everything else that was made for pools goes, too.
         """,
         roles=("remove",),
+        internal_roles=("pools",),
         role_variants={
             "remove": {
                 "text": "The pools to take away. V(all), or a list of their names.",
@@ -53,6 +54,7 @@ OPTIONS: tuple[Option, ...] = (
         "keep_history",
         "bool",
         "Keep the history of pool lists when O(remove_pools) leaves no pool, since pools of the other mode come next.",
+        internal_roles=("pools", "remove"),
         modules=("pools",),
         default=False,
     ),
@@ -67,6 +69,7 @@ OPTIONS: tuple[Option, ...] = (
         When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its
         last node gets no VM any more.
         """,
+        internal_roles=("pools",),
         modules=("pools",),
         elements="str",
     ),
@@ -88,6 +91,7 @@ OPTIONS: tuple[Option, ...] = (
         or with a longer time.
         """,
         roles=("remove",),
+        internal_roles=("pools",),
         modules=("plan_info",),
         module_variants={
             "plan_info": {
@@ -110,6 +114,7 @@ OPTIONS: tuple[Option, ...] = (
         "int",
         "How many VMs to migrate at the same time, with O(remove_vms=migrate).",
         roles=("remove",),
+        internal_roles=("pools",),
         default=2,
         question=Question("Migrations at the same time", ("remove",), limits=(1, 1000), filled=True),
     ),
@@ -118,6 +123,7 @@ OPTIONS: tuple[Option, ...] = (
         "int",
         "After this many failed migrations no further migration begins.",
         roles=("remove",),
+        internal_roles=("pools",),
         default=1,
         question=Question("Failed migrations that end it", ("remove",), limits=(1, 1000), filled=True),
     ),

@@ -41,7 +41,7 @@ def _variables(role):
 _GROUPS = _read(ROOT / "meta/runtime.yml")["action_groups"]
 _ENVIRONMENT = nativetypes.NativeEnvironment(undefined=jinja2.StrictUndefined)
 _ENVIRONMENT.filters["bool"] = bool
-_ENVIRONMENT.filters["combine"] = lambda first, second: {**first, **second}
+_ENVIRONMENT.filters["combine"] = lambda *mappings: {key: value for each in mappings for key, value in each.items()}
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
     *("rescue", "always", "tags", "check_mode"),
@@ -61,8 +61,10 @@ class Play:
         self._folder = None
         self.stats = {}
 
-    def role(self, name, **variables):
+    def role(self, name, *, validate=True, **variables):
         """Run a role with these variables.
+
+        :param validate: whether Ansible checks first that required variables are set.
 
         :raises TaskFailed: when a task does, after the role's own ``always``.
         """
@@ -76,11 +78,9 @@ class Play:
             **own,
             **variables,
         }
-        # Ansible itself checks that they are there, before the first task.
-        missing = [
-            option.variable for option in option_table.of_role(name) if option.required and option.variable not in scope
-        ]
-        if missing:
+        required = [option.variable for option in option_table.of_role(name) if option.required]
+        missing = [variable for variable in required if variable not in scope]
+        if validate and missing:
             raise TaskFailed(f"missing required arguments: {', '.join(missing)}")
         try:
             self._file("main.yml", scope, {})
@@ -150,7 +150,8 @@ class Play:
             return {}
         arguments = self._rendered(given, scope)
         if short in ("include_role", "import_role"):
-            self.role(arguments["name"].removeprefix(OURS), **scope)
+            validate = arguments.get("rolespec_validate", True)
+            self.role(arguments["name"].removeprefix(OURS), validate=validate, **scope)
         elif short == "fail":
             raise TaskFailed(arguments["msg"])
         elif short == "set_fact":
@@ -166,7 +167,9 @@ class Play:
 
     def _options(self, arguments, scope):
         try:
-            return {"options": option_table.resolve(arguments["role"], scope, arguments.get("override"))}
+            variables = scope if arguments.get("use_variables", True) else {}
+            options = option_table.resolve(arguments["role"], variables, arguments.get("override"))
+            return {"options": options, "module_args": option_table.module_args(options)}
         except InputErrors as error:
             raise TaskFailed("\n".join(error.messages)) from error
 

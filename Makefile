@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # The packages of the test bed: local_cluster and kind_cluster.
 TESTBED := PYTHONPATH=$(CURDIR)/testbed
 # With them, the helpers of the tests that run on it.
-CONTROL_PLANE := PYTHONPATH=$(CURDIR)/testbed:$(CURDIR)/tests/control_plane
+CONTROL_PLANE := PYTHONPATH=$(CURDIR)/testbed:$(CURDIR)/tests/control_plane/support
 KIND := $(TESTBED) python -m kind_cluster
 # With the flags of all other builds; where Go is missing or too old, it puts one into .venv.
 GO := $(TESTBED) python -m local_cluster go
@@ -113,7 +113,7 @@ clean: ## Remove the tools and all that was built in this checkout
 ##### Test
 
 .PHONY: one
-one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/test_lease.py
+one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/runs/test_lease.py
 	pytest $(or $(T),$(error say which: make one T="tests/unit -k selectors"))
 
 .PHONY: test-unit
@@ -134,7 +134,7 @@ test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=p
 	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
 	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
 
-# Three files at a time, each with clusters of its own, in the order of tests/control_plane/schedule_plugin.py: by default the long
+# Three files at a time, each with clusters of its own, in the order of tests/control_plane/support/schedule_plugin.py: by default the long
 # ones, which have few tests, would come last.
 ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p schedule_plugin --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
     tests/control_plane
@@ -188,13 +188,13 @@ programs: $(VENV)
 test-matrix: $(VENV) ## The whole way of a user on each version of KubeVirt and Kubernetes, and with Kyverno: half an hour
 	@mkdir -p .build
 	VIRTPOOLS_TEST_MATRIX=1 $(CONTROL_PLANE) pytest -v --numprocesses 2 --durations 0 --durations-min 5 \
-	    $(wildcard tests/control_plane/test_main_story.py tests/control_plane/test_kyverno.py \
-	    tests/control_plane/test_no_admission_policies.py) | tee .build/test-matrix.log
+	    $(wildcard tests/control_plane/runs/test_user_journey.py tests/control_plane/policies/test_kyverno.py \
+	    tests/control_plane/policies/test_no_admission_policies.py) | tee .build/test-matrix.log
 
 .PHONY: test-core
 test-core: $(VENV) ## The unit tests and the whole way of a user with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	$(MAKE) test-unit-core
-	$(CONTROL_PLANE) ci/story.sh .build/core-$(CORE)
+	$(CONTROL_PLANE) ci/user_journey.sh .build/core-$(CORE)
 
 .PHONY: test-thorough
 test-thorough: $(VENV) ## The control-plane tests with what make test leaves out for its time, and a bigger random fleet: 2 hours
@@ -203,7 +203,7 @@ test-thorough: $(VENV) ## The control-plane tests with what make test leaves out
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
-	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/test_crash.py tests/control_plane/test_interruption.py
+	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/disturbances/test_crash.py tests/control_plane/disturbances/test_interruption.py
 
 
 ##### Gates

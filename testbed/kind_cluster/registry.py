@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A registry with passwords, on the network of the nodes, and the images of the stories."""
+"""A registry with passwords, on the network of the nodes, and the images of the tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 
 # Tests are imported by file (importmode=importlib), so the test bed and the folder of their helpers must be put on the path.
 sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from local_cluster import ClusterError, Fleet, LocalCluster, keep_logs, paths, programs
 from local_cluster import cluster as clusters

@@ -48,7 +48,7 @@ def begun(made):
     return made
 
 
-class Story:
+class Scenario:
     """Runs of a user on a cluster of one build."""
 
     def __init__(self, run, build):
@@ -94,97 +94,99 @@ class Story:
 
 
 @pytest.fixture
-def story(run, world, build):
-    return Story(run, build)
+def scenario(run, world, build):
+    return Scenario(run, build)
 
 
 OTHER = {"operator": "collection", "collection": "operator"}
 
 
 @pytest.fixture(params=["operator", "collection"])
-def to(request, story):
+def to(request, scenario):
     """The mode to move to; the cluster has the other."""
-    story.site(OTHER[request.param])
-    assert story.has(OTHER[request.param])
-    story.run.world.writes.clear()
+    scenario.site(OTHER[request.param])
+    assert scenario.has(OTHER[request.param])
+    scenario.run.world.writes.clear()
     return request.param
 
 
-def test_there_back_again_and_away(story, to):
-    story.site(to)
-    assert story.has(to)
-    story.site(OTHER[to])
-    assert story.has(OTHER[to])
-    assert len(story.history()) == 3
-    Play(story.run).role("remove", virtpools_remove="all")
-    assert kubevirt(story.run.world)["spec"] == story.before
-    assert {tuple(each) for each in story.owners().values()} == {("virt-handler",)}
-    assert story.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+def test_there_back_again_and_away(scenario, to):
+    scenario.site(to)
+    assert scenario.has(to)
+    scenario.site(OTHER[to])
+    assert scenario.has(OTHER[to])
+    assert len(scenario.history()) == 3
+    Play(scenario.run).role("remove", virtpools_remove="all")
+    assert kubevirt(scenario.run.world)["spec"] == scenario.before
+    assert {tuple(each) for each in scenario.owners().values()} == {("virt-handler",)}
+    assert scenario.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
 
 
-def test_the_plan_shows_both_parts(story, to):
-    found = story.plan(to)
+def test_the_plan_shows_both_parts(scenario, to):
+    found = scenario.plan(to)
     assert (found["mode"], found["leaving"], found["errors"], found["pending"]) == (to, OTHER[to], [], True)
     nodes = [line for line in found["changes"] if line.startswith("Node n1")]
     assert nodes == ["Node n1: gpu -> primary", "Node n1: primary -> gpu"]
     assert found["owners"]["gpu"] == {"now": 2, "after": 2}
     assert "moving" in [finding["code"] for finding in found["findings"]]
     assert f"Part 1 of 2, the {OTHER[to]} pools go:" in found["text"]
-    assert story.run.world.writes == []
+    assert scenario.run.world.writes == []
     published = found["published"]["localhost"]["site"]
     assert published["pending"]
     assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
 
 
-def test_the_operator_part_names_the_nodes_of_its_window(story, to):
-    (window,) = [each for each in story.plan(to)["findings"] if each["code"] == "operator_window"]
+def test_the_operator_part_names_the_nodes_of_its_window(scenario, to):
+    (window,) = [each for each in scenario.plan(to)["findings"] if each["code"] == "operator_window"]
     assert "n1" in window["message"]
     assert "n2" in window["message"]
 
 
-def test_check_mode_writes_nothing(story, to):
-    story.site(to, module=lambda name, **arguments: story.run(name, check=True, **arguments), ansible_check_mode=True)
-    assert story.run.world.writes == []
+def test_check_mode_writes_nothing(scenario, to):
+    scenario.site(
+        to, module=lambda name, **arguments: scenario.run(name, check=True, **arguments), ansible_check_mode=True
+    )
+    assert scenario.run.world.writes == []
 
 
-def test_an_approval_covers_the_whole_move(story, to):
-    digest = story.plan(to)["digest"]
+def test_an_approval_covers_the_whole_move(scenario, to):
+    digest = scenario.plan(to)["digest"]
     with pytest.raises(TaskFailed, match="not the approved one"):
-        story.site(to, "fpga", virtpools_expected_plan=digest)
-    assert story.run.world.writes == []
-    story.site(to, virtpools_expected_plan=digest)
-    assert story.has(to)
-    assert story.plan(to)["digest"] == digest
+        scenario.site(to, "fpga", virtpools_expected_plan=digest)
+    assert scenario.run.world.writes == []
+    scenario.site(to, virtpools_expected_plan=digest)
+    assert scenario.has(to)
+    assert scenario.plan(to)["digest"] == digest
 
 
-def test_a_rollback_undoes_the_move(story, to):
-    story.site(to)
-    Play(story.run).role("rollback", virtpools_mode=to)
-    assert story.has(OTHER[to])
+def test_a_rollback_undoes_the_move(scenario, to):
+    scenario.site(to)
+    Play(scenario.run).role("rollback", virtpools_mode=to)
+    assert scenario.has(OTHER[to])
 
 
 @pytest.mark.parametrize("writes", range(2, 32, 6))
-def test_a_run_that_dies_is_finished_by_the_same_command(story, build, to, writes):
+def test_a_run_that_dies_is_finished_by_the_same_command(scenario, build, to, writes):
     """Each build dies after other writes; together they cover every second one of a move."""
-    digest = story.plan(to)["digest"]
-    die_after(story.run.world, writes + 2 * "ABC".index(build))
+    digest = scenario.plan(to)["digest"]
+    die_after(scenario.run.world, writes + 2 * "ABC".index(build))
     try:
-        story.site(to, virtpools_expected_plan=digest)
+        scenario.site(to, virtpools_expected_plan=digest)
     except KeyboardInterrupt:
-        revive(story.run.world)
-        story.site(to, virtpools_expected_plan=digest)
-    assert story.has(to)
+        revive(scenario.run.world)
+        scenario.site(to, virtpools_expected_plan=digest)
+    assert scenario.has(to)
 
 
 @pytest.mark.parametrize("writes", [5, 12])
-def test_a_run_that_dies_is_undone_by_a_rollback(story, to, writes):
-    former = story.run("pool_history")["entries"][-1]["digest"]
-    die_after(story.run.world, writes)
+def test_a_run_that_dies_is_undone_by_a_rollback(scenario, to, writes):
+    former = scenario.run("pool_history")["entries"][-1]["digest"]
+    die_after(scenario.run.world, writes)
     with pytest.raises(KeyboardInterrupt):
-        story.site(to)
-    revive(story.run.world)
-    Play(story.run).role("rollback", virtpools_rollback_to=former)
-    assert story.has(OTHER[to])
+        scenario.site(to)
+    revive(scenario.run.world)
+    Play(scenario.run).role("rollback", virtpools_rollback_to=former)
+    assert scenario.has(OTHER[to])
 
 
 def die_after(world, writes):
@@ -202,14 +204,14 @@ def revive(world):
     world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
 
 
-def test_the_second_part_is_checked_before_the_first_writes(story, to):
+def test_the_second_part_is_checked_before_the_first_writes(scenario, to):
     with pytest.raises(TaskFailed, match="of another version than KubeVirt"):
-        Play(story.run).role(
+        Play(scenario.run).role(
             "pools",
             virtpools_mode=to,
-            virtpools_pools=[pool(story.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
+            virtpools_pools=[pool(scenario.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
         )
-    assert story.run.world.writes == []
+    assert scenario.run.world.writes == []
 
 
 class TestUnderHco:
@@ -222,20 +224,20 @@ class TestUnderHco:
         made.sleep(5)
         return made
 
-    def test_there_back_again_and_away(self, story):
+    def test_there_back_again_and_away(self, scenario):
         for mode in ("collection", "operator", "collection", "operator"):
-            story.site(mode)
-            assert story.owners() == ON_THEIR_NODES
-            live = story.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            scenario.site(mode)
+            assert scenario.owners() == ON_THEIR_NODES
+            live = scenario.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
             assert is_managed(live) is (mode == "collection")
-            assert not story.plan(mode)["pending"]
-        Play(story.run).role("remove", virtpools_remove="all")
-        story.run.world.sleep(5)
-        assert kubevirt(story.run.world)["spec"] == story.before
-        stored = story.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+            assert not scenario.plan(mode)["pending"]
+        Play(scenario.run).role("remove", virtpools_remove="all")
+        scenario.run.world.sleep(5)
+        assert kubevirt(scenario.run.world)["spec"] == scenario.before
+        stored = scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
         assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
 
 
-def test_a_failed_wave_after_a_move_to_collection_pools_just_stops(story, build):
-    story.site("operator")
-    assert "other mode" in story.run("pool_history", pools=story.pools())["no_before"]
+def test_a_failed_wave_after_a_move_to_collection_pools_just_stops(scenario, build):
+    scenario.site("operator")
+    assert "other mode" in scenario.run("pool_history", pools=scenario.pools())["no_before"]

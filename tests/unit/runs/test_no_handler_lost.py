@@ -74,13 +74,13 @@ class TestBeforeThePlan:
         made = planned(world, [GPU])
         assert made.moves == ()
         text = builders.message(made.findings, "replacement_held_back")
-        assert text == f"1 node(s) run a handler created from an old template, which stays because {reason}: n1."
+        assert text == f"1 node runs a handler created from an old template, which stays because {reason}: n1."
 
     def test_a_pools_handler_stays_where_the_primary_would_not_run(self):
         world = make_world([hw("n1", "other", "gpu", taints=[TAINT]), builders.node("stays")], [TOLERANT])
         made = planned(world, [TOLERANT])
         assert made.moves == ()
-        assert "1 node(s) should go from gpu to primary but stay as they are, because taint special=yes:NoSchedule" in (
+        assert "1 node should go from gpu to primary but cannot now, because taint special=yes:NoSchedule" in (
             builders.message(made.findings, "node_held_back")
         )
 
@@ -88,7 +88,7 @@ class TestBeforeThePlan:
         world = make_world([hw("n1", "gpu", "gpu", taints=[TAINT]), builders.node("stays")], [TOLERANT])
         made = planned(world, [], Options(remove_pools="all"))
         assert [(move.node, move.target) for move in made.moves] == [("n1", "primary")]
-        assert "1 node(s) have no virt-handler once they have gone back to the primary" in (
+        assert "1 node will have no virt-handler after the return to the primary" in (
             builders.message(made.findings, "node_without_primary")
         )
 
@@ -101,7 +101,9 @@ class TestBeforeThePlan:
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]
         made = plan.make_plan(builders.fresh_snapshot(nodes), [TOLERANT], Options())
         text = builders.message(made.errors, "exclusion_would_end_handlers")
-        assert "1 node(s) would not get theirs back, because taint special=yes:NoSchedule is not tolerated: n1." in text
+        assert (
+            "1 node would not get its handler back, because taint special=yes:NoSchedule is not tolerated: n1." in text
+        )
 
     def test_the_exclusion_is_not_refused_for_a_node_without_a_handler(self):
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]

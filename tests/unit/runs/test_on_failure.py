@@ -82,7 +82,7 @@ def running(rollout, run, monkeypatch):
 def test_all_of_a_first_list_goes_back(rollout):
     before = rollout.outcome()
     told = rollout.fails([GPU, RT], "rollback_all")
-    assert told.startswith("Wave 2 (n2, n3) failed, and all nodes went back to: no pools. 1 of 2 node(s) failed")
+    assert told.startswith("Wave 2 (n2, n3) failed, and all nodes went back to: no pools. 1 of 2 nodes failed")
     assert {key: value for key, value in rollout.outcome().items() if "leases" not in key} == before
 
 

@@ -117,7 +117,7 @@ def test_a_gate_beyond_the_stop_is_left_for_later(rollout):
     rollout.fails(closed_at="n2, n3")
     stopped = rollout.plan(stop_after_wave=1)
     assert (stopped["pending"], [wave["due"] for wave in stopped["waves"]]) == (False, [False, False])
-    assert "with 0 nodes in 1 wave(s) left" in stopped["stop"]
+    assert "with 0 nodes in 1 wave left" in stopped["stop"]
 
 
 def node(rollout):

@@ -136,7 +136,7 @@ class TestPlan:
     def test_of_a_removal_names_the_vms(self, run, pooled, build):
         vm(pooled, build)
         found = run("plan_info", remove_pools="all", vms=True)
-        assert "1 VM(s) run with the launcher image of pool gpu" in found["errors"][0]
+        assert "1 VM runs with the launcher image of pool gpu" in found["errors"][0]
         assert run("plan_info", remove_pools="all", vms=True, remove_vms="leave")["errors"] == []
         assert (
             "virtpools_remove_vms: migrate" in run("plan_info", remove_pools="all", remove_vms="migrate")["errors"][0]

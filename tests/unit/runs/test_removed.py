@@ -50,7 +50,7 @@ class TestPlan:
         owned.put(vms.launcher(on="n1", pool=None))
         found = run("plan_info", remove_pools="all", vms=True, remove_vms=mode)
         assert len(found["errors"]) == errors
-        assert any("1 VM(s) run with the launcher image of pool gpu" in line for line in found["text"])
+        assert any("1 VM runs with the launcher image of pool gpu" in line for line in found["text"])
 
     def test_asks_for_the_rights_of_what_it_deletes_last(self, run, owned):
         history = kinds.CONFIG_MAP.object("virtpools-history", builders.NAMESPACE)

@@ -28,7 +28,7 @@ FORMER = [GPU, RT]
 EDITED = [NEXT_GPU, {**RT, "name": "real-time"}]
 
 
-class Story:
+class Scenario:
     def __init__(self, stage):
         self._stage = stage
         self.begin(stock())
@@ -55,20 +55,20 @@ class Story:
 
 
 @pytest.fixture
-def story(run, monkeypatch):
-    return Story(Stage(run, monkeypatch))
+def scenario(run, monkeypatch):
+    return Scenario(Stage(run, monkeypatch))
 
 
 @pytest.fixture
-def edited(story):
+def edited(scenario):
     """Two lists were applied."""
-    story.site(FORMER)
-    story.former = story.state()
-    story.site(EDITED)
-    story.edited = story.state()
-    assert story.edited != story.former
-    assert story.history() == [["gpu", "rt"], ["gpu", "real-time"]]
-    return story
+    scenario.site(FORMER)
+    scenario.former = scenario.state()
+    scenario.site(EDITED)
+    scenario.edited = scenario.state()
+    assert scenario.edited != scenario.former
+    assert scenario.history() == [["gpu", "rt"], ["gpu", "real-time"]]
+    return scenario
 
 
 def test_questions_of_a_survey_that_nobody_answered_change_nothing(edited):
@@ -90,10 +90,10 @@ def test_a_run_with_nothing_to_do_writes_nothing(edited):
     assert len(edited.disturbance.writes) == before
 
 
-def test_no_earlier_list(story):
+def test_no_earlier_list(scenario):
     with pytest.raises(TaskFailed, match="There is no earlier pool list to go back to"):
-        story.rollback()
-    assert story.disturbance.writes == []
+        scenario.rollback()
+    assert scenario.disturbance.writes == []
 
 
 def test_an_interrupted_run_is_undone(edited):

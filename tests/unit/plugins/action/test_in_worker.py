@@ -4,7 +4,7 @@
 
 """What a module left for the end of its process is done at its own end; what it returned is cleaned as the ansible-core at hand does.
 
-tests/control_plane/test_in_worker.py has the rest.
+tests/control_plane/runs/test_in_worker.py has the rest.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The policy's text. tests/control_plane/test_launcher_policy.py shows on a real API server what it does."""
+"""The policy's text. tests/control_plane/policies/test_launcher_policy.py shows on a real API server what it does."""
 
 from __future__ import annotations
 

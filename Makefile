@@ -14,11 +14,13 @@ RUN := .venv/.run
 VENV := .venv/.stamp
 # Tools find their helpers here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# The helpers of the tests on the local control plane: local_cluster and others.
-CONTROL_PLANE := PYTHONPATH=$(CURDIR)/tests/control_plane
-KIND := PYTHONPATH=$(CURDIR)/tests/control_plane:$(CURDIR)/tests/kind python -m kind_cluster
+# The packages of the test bed: local_cluster and kind_cluster.
+TESTBED := PYTHONPATH=$(CURDIR)/testbed
+# With them, the helpers of the tests that run on it.
+CONTROL_PLANE := PYTHONPATH=$(CURDIR)/testbed:$(CURDIR)/tests/control_plane/support
+KIND := $(TESTBED) python -m kind_cluster
 # With the flags of all other builds; where Go is missing or too old, it puts one into .venv.
-GO := $(CONTROL_PLANE) python -m local_cluster go
+GO := $(TESTBED) python -m local_cluster go
 
 COLLECTIONS := .build/collection
 COPY := $(COLLECTIONS)/ansible_collections/virtpools/kubevirt
@@ -40,12 +42,12 @@ help:
 ##### See it work
 
 CLUSTER ?= demo
-FLEET ?= tests/control_plane/fleets/demo.yaml
-LOCAL_CLUSTER := $(CONTROL_PLANE) python -m local_cluster
+FLEET ?= testbed/fleets/demo.yaml
+LOCAL_CLUSTER := $(TESTBED) python -m local_cluster
 
 .PHONY: demo
 demo: $(RUN) ## Pools on a local Kubernetes with 15 nodes; builds it first, once, in some minutes. Again: no change
-	$(CONTROL_PLANE) python tests/control_plane/demo.py $(CLUSTER) $(FLEET)
+	$(TESTBED) python testbed/demo.py $(CLUSTER) $(FLEET)
 
 .PHONY: cluster
 cluster: $(RUN) ## Only start a local Kubernetes with KubeVirt: [CLUSTER=name] [FLEET=file of nodes] [KUBEVIRT=v1.8.2] [KUBERNETES=v1.37.0]
@@ -101,7 +103,7 @@ lock: ## After a change in requirements/: resolve everything else anew
 
 .PHONY: ee
 ee: $(VENV) ## The execution environment: an image with podman or docker, BASE_IMAGE=...; without them a venv, .build/ee
-	PYTHON=$(PYTHON) BASE_IMAGE=$(BASE_IMAGE) $(CONTROL_PLANE) ci/ee.sh
+	PYTHON=$(PYTHON) BASE_IMAGE=$(BASE_IMAGE) $(TESTBED) ci/ee.sh
 
 .PHONY: clean
 clean: ## Remove the tools and all that was built in this checkout
@@ -111,7 +113,7 @@ clean: ## Remove the tools and all that was built in this checkout
 ##### Test
 
 .PHONY: one
-one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/test_lease.py
+one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/runs/test_lease.py
 	pytest $(or $(T),$(error say which: make one T="tests/unit -k selectors"))
 
 .PHONY: test-unit
@@ -120,19 +122,19 @@ test-unit: test-agent ## The pure core, the modules and the agent of local clust
 
 .PHONY: test-agent
 test-agent: $(VENV)
-	$(GO) -C tests/control_plane test ./agent/...
+	$(GO) -C testbed test ./agent/...
 
 .PHONY: test-unit-crash
 test-unit-crash: $(VENV)
 	@# ansible-test leaves it out: each of its tests takes longer than all others of a file.
-	pytest --numprocesses 2 tests/unit/plugins/modules/test_crash.py
+	pytest --numprocesses 2 tests/unit/runs/test_crash.py
 
 .PHONY: test-unit-core
 test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
 	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
 
-# Three files at a time, each with clusters of its own, in the order of tests/control_plane/schedule_plugin.py: by default the long
+# Three files at a time, each with clusters of its own, in the order of tests/control_plane/support/schedule_plugin.py: by default the long
 # ones, which have few tests, would come last.
 ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p schedule_plugin --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
     tests/control_plane
@@ -180,19 +182,19 @@ beside-end:
 programs: $(VENV)
 	@# Minutes of compiling, beside other tests; who needs the programs waits for them, and says what is wrong.
 	@mkdir -p .build
-	@$(CONTROL_PLANE) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
+	@$(TESTBED) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
 
 .PHONY: test-matrix
 test-matrix: $(VENV) ## The whole way of a user on each version of KubeVirt and Kubernetes, and with Kyverno: half an hour
 	@mkdir -p .build
 	VIRTPOOLS_TEST_MATRIX=1 $(CONTROL_PLANE) pytest -v --numprocesses 2 --durations 0 --durations-min 5 \
-	    $(wildcard tests/control_plane/test_main_story.py tests/control_plane/test_kyverno.py \
-	    tests/control_plane/test_no_admission_policies.py) | tee .build/test-matrix.log
+	    $(wildcard tests/control_plane/runs/test_user_journey.py tests/control_plane/policies/test_kyverno.py \
+	    tests/control_plane/policies/test_no_admission_policies.py) | tee .build/test-matrix.log
 
 .PHONY: test-core
 test-core: $(VENV) ## The unit tests and the whole way of a user with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	$(MAKE) test-unit-core
-	$(CONTROL_PLANE) ci/story.sh .build/core-$(CORE)
+	$(CONTROL_PLANE) ci/user_journey.sh .build/core-$(CORE)
 
 .PHONY: test-thorough
 test-thorough: $(VENV) ## The control-plane tests with what make test leaves out for its time, and a bigger random fleet: 2 hours
@@ -200,8 +202,8 @@ test-thorough: $(VENV) ## The control-plane tests with what make test leaves out
 
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
-	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/plugins/modules/test_crash.py
-	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/test_crash.py tests/control_plane/test_interruption.py
+	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
+	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/disturbances/test_crash.py tests/control_plane/disturbances/test_interruption.py
 
 
 ##### Gates
@@ -226,8 +228,7 @@ lint-python: $(VENV) ## ruff: mistakes and format of Python
 lint-types: copy ## mypy, strict on the core
 	cd $(COLLECTIONS) && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir ../mypy \
 	    $(addprefix ansible_collections/virtpools/kubevirt/,plugins)
-	cd $(COPY)/tests/control_plane && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy local_cluster
-	cd $(COPY)/tests/kind && MYPYPATH=../control_plane mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy kind_cluster
+	cd $(COPY)/testbed && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.build/mypy local_cluster kind_cluster
 
 .PHONY: lint-yaml
 lint-yaml: copy ## yamllint
@@ -239,9 +240,9 @@ lint-shell: copy ## shellcheck
 
 .PHONY: lint-go
 lint-go: $(VENV) ## gofmt and go vet
-	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l tests/control_plane) && \
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l testbed) && \
 	    if [[ -n $$unformatted ]]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
-	$(GO) -C tests/control_plane vet ./agent/... ./stub/... ./swap/...
+	$(GO) -C testbed vet ./agent/... ./stub/... ./swap/...
 
 .PHONY: lint-meta
 lint-meta: copy ## meta/ agrees with the modules and requirements
@@ -271,7 +272,7 @@ lint-galaxy: copy ## Build the collection and import it as Galaxy does
 
 .PHONY: sanity
 sanity: copy ## ansible-test sanity over what we ship, with its own tools from PyPI
-	ci/ansible_test.sh sanity $(foreach folder,ci tests/control_plane tests/unit,--exclude $(folder)/)
+	ci/ansible_test.sh sanity $(foreach folder,ci testbed tests/control_plane tests/unit,--exclude $(folder)/)
 
 .PHONY: units
 units: copy ## The unit tests as ansible-test runs them: modules without the controller's code

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goals import Figure, show
-
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import launcher_cases as cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
 from endpoint import Endpoint
+from goals import Figure, show
 from local_cluster import LocalCluster, paths
 from local_cluster.fleet import Fleet
 from local_cluster.kyverno import Kyverno
@@ -121,7 +120,7 @@ def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
     ]
     with tempfile.TemporaryDirectory(prefix="virtpools-bench-") as folder:
         program = Path(folder) / "swap"
-        go = [sys.executable, "-m", "local_cluster", "go", "-C", str(paths.CONTROL_PLANE), "build", "-o", str(program)]
+        go = [sys.executable, "-m", "local_cluster", "go", "-C", str(paths.TESTBED), "build", "-o", str(program)]
         subprocess.run([*go, "./swap"], check=True)
         with subprocess.Popen([str(program), *images], stdout=subprocess.PIPE, text=True) as process:
             try:

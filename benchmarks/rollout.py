@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cost import Cost, measured
-from goals import Figure, show
 
 import playbooks
+from cost import Cost, measured
+from goals import Figure, show
 from local_cluster import Fleet, LocalCluster, paths
 from playbooks import ANSIBLE_PLAYBOOK
 from scenario import Scenario

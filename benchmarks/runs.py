@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cost import Cost, in_turns, measured, median_seconds
-from goals import Figure, show
 
 import playbooks
+from cost import Cost, in_turns, measured, median_seconds
+from goals import Figure, show
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK, Account
 from scenario import pool

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cost import measured
-from goals import Figure, show
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from cost import measured
+from goals import Figure, show
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK
 from scenario import Scenario, pool

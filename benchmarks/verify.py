@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from cost import Cost, exponent, in_turns, measured, median_seconds
-from goals import Figure, show
 
 import playbooks
+from cost import Cost, exponent, in_turns, measured, median_seconds
 from endpoint import PODS
+from goals import Figure, show
 from local_cluster import LocalCluster, paths
 from multiplied_api import MultipliedApi
 from playbooks import ANSIBLE_PLAYBOOK, Account

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What meta/ says agrees with the collection. Usage: check_meta.py FOLDER
 
-The action group names all modules, and their documentation says so: module_defaults would silently miss one. Every
-module has its action, without which it is slow. The requirements of an execution environment are everybody's.
+An action group names all modules that take its options, and their documentation agrees: module_defaults would silently
+miss one. Every module has its action, without which it is slow. An execution environment has the same requirements as
+any other installation.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ import yaml
 
 COLLECTION = "virtpools.kubevirt"
 GROUP = "all"
-OWN_GROUP = "kubevirt"
-OPTION = "kubevirt_namespace"
-"""What our own group sets."""
+OPTION_OF_GROUP = {
+    "all": "kubeconfig",
+    "kubevirt": "kubevirt_namespace",
+    "mode": "mode",
+    "pools": "pools_from_cluster",
+    "run": "lease_timeout",
+}
+"""The action groups, each with an option that its modules have and other modules lack."""
+ACTION = f"{COLLECTION}.in_worker"
+RUNTIME = "meta/runtime.yml (run make options)"
 
 
 def documentation_of(modules: set[str]) -> dict[str, t.Any]:
@@ -42,7 +50,7 @@ def documented_members(documentation: dict[str, t.Any]) -> set[str]:
 def differences(what: str, are: set[str], should_be: set[str]) -> list[str]:
     """Say what is missing from a set and what is too much in it."""
     return [f"{what} lacks {name}" for name in sorted(should_be - are)] + [
-        f"{what} has {name}, which does not exist" for name in sorted(are - should_be)
+        f"{what} has {name}, which does not belong there" for name in sorted(are - should_be)
     ]
 
 
@@ -54,21 +62,25 @@ def requirements(file: Path) -> set[str]:
 def main() -> int:
     root = Path(sys.argv[1])
     modules = {file.stem for file in (root / "plugins/modules").glob("*.py") if file.stem != "__init__"}
-    actions = {file.stem for file in (root / "plugins/action").glob("*.py") if "in_worker" in file.read_text("utf-8")}
-    groups = yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))["action_groups"]
+    runtime = yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))
+    routing = runtime["plugin_routing"]["modules"]
     documentation = documentation_of(modules)
-    of_kubevirt = {name for name, each in documentation.items() if OPTION in each["options"]}
     problems = [
-        *differences(f"meta/runtime.yml: action group {GROUP}", set(groups[GROUP]), modules),
-        *differences(f"meta/runtime.yml: action group {OWN_GROUP}", set(groups[OWN_GROUP]), of_kubevirt),
         *differences(f"documentation of action group {GROUP}", documented_members(documentation), modules),
-        *differences("plugins/action: those that run a module in the worker", actions, modules),
+        *differences(
+            f"{RUNTIME}: modules with the action {ACTION}",
+            {name for name, each in routing.items() if each.get("action_plugin") == ACTION},
+            modules,
+        ),
         *differences(
             "meta/ee-requirements.txt",
             requirements(root / "meta/ee-requirements.txt"),
             requirements(root / "requirements.txt"),
         ),
     ]
+    for group, option in OPTION_OF_GROUP.items():
+        with_option = {name for name, each in documentation.items() if option in each["options"]}
+        problems += differences(f"{RUNTIME}: action group {group}", set(runtime["action_groups"][group]), with_option)
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -52,4 +52,4 @@ fi
 echo "A playbook starts in $what."
 
 # The image would need a way to this machine's loopback; what is in it is the same.
-[[ -n $engine ]] || ci/story.sh .build/ee
+[[ -n $engine ]] || ci/user_journey.sh .build/ee

@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what follows from the table of options, plugins/module_utils/option_table.py. Usage: options.py
+"""Write what follows from the option table, plugins/module_utils/option_table, and from the modules. Usage: options.py
 
 These are the roles' defaults and argument specs, the options in the documentation of modules, the surveys of the role
-awx, and the reference in docs/variables.md. A unit test says which of them are out of date.
+awx, the reference in docs/variables.md, and the lists of modules in meta/runtime.yml. A unit test reports which of them
+are out of date.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from pathlib import Path
 import yaml
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table import Option, Question
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.option import Option
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
+    PLAYBOOKS,
+    WORKFLOW,
+    Question,
+)
 
 ROOT = Path(__file__).parents[1]
 VARIABLES = "docs/variables.md"
+RUNTIME = "meta/runtime.yml"
 SURVEYS = "roles/awx/vars/main/surveys.yml"
 BEGIN, END = "<!-- variables: begin -->", "<!-- variables: end -->"
 
@@ -36,6 +43,18 @@ _LICENSE = """---
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """
+_RUNTIME = f"""{_LICENSE}# Written by make options, from the option table and the documentation fragments that modules name.
+requires_ansible: ">=2.16.0"
+
+# "all" is for users: authentication. The others are for our roles: those of documentation fragments, and those of one
+# module each, for options that only some modules have. module_defaults of one group replace each other, so roles must not
+# set "all"; those of several groups add up.
+action_groups:
+{{groups}}
+# All modules run by one action. Without it, a module is slow.
+plugin_routing:
+{{routing}}"""
+_ACTION = "virtpools.kubevirt.in_worker"
 _DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null counts as not given.
 """
 _SURVEYS = f"""{_LICENSE}# Made by make options: what AWX asks before it starts a job, by playbook, and what it asks before the workflow.
@@ -145,7 +164,7 @@ def _specs(role: str, text: str) -> str:
 
 def _asked(survey: str) -> t.Iterator[tuple[Option, Question]]:
     """What a survey asks: first what it must know, then all else in the order of the table."""
-    roles = option_table.PLAYBOOKS.get(survey, option_table.PLAYBOOKS["rollout"])
+    roles = PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
     found = []
     for option in option_table.TABLE:
         if option.question and survey in option.question.surveys:
@@ -184,7 +203,7 @@ def _surveys() -> str:
             "description": f"Questions of {survey}. docs/variables.md describes all variables.",
             "spec": [_question(option, question) for option, question in _asked(survey)],
         }
-        for survey in (*option_table.PLAYBOOKS, option_table.WORKFLOW)
+        for survey in (*PLAYBOOKS, WORKFLOW)
     }
     return _SURVEYS + _yaml({"__awx_surveys": surveys}, 0).replace("''\n", '""\n')
 
@@ -225,6 +244,26 @@ def _entry_of_page(option: Option) -> str:
     return f"### {option.variable}\n\n{text}\n\n*{kind[0].upper()}{kind[1:]}{default}.* Roles: {roles}.\n"
 
 
+def _fragments(module: str) -> set[str]:
+    """The documentation fragments of ours that a module names."""
+    text = (ROOT / f"plugins/modules/{module}.py").read_text("utf-8")
+    found = re.search(r'^DOCUMENTATION = r"""\n(.*?)"""', text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise ValueError(f"The module {module} has no documentation.")
+    return set(yaml.safe_load(found[1])["extends_documentation_fragment"])
+
+
+def _runtime() -> str:
+    """The action groups, and the action of every module."""
+    modules = sorted(file.stem for file in (ROOT / "plugins/modules").glob("*.py") if file.stem != "__init__")
+    groups = {"all": modules}
+    for fragment in option_table.FRAGMENTS:
+        groups[fragment] = [module for module in modules if f"virtpools.kubevirt.{fragment}" in _fragments(module)]
+    groups |= {module: [module] for option in option_table.TABLE for module in option.modules if module in modules}
+    routing = {"modules": {module: {"action_plugin": _ACTION} for module in modules}}
+    return _RUNTIME.format(groups=_yaml(groups, 2), routing=_yaml(routing, 2))
+
+
 def _page() -> str:
     return "\n" + "\n".join(_entry_of_page(option) for option in option_table.TABLE if option.roles) + "\n"
 
@@ -250,6 +289,7 @@ def files() -> dict[str, str]:
         texts[f"roles/{role}/defaults/main.yml"] = _defaults(role)
         add(f"roles/{role}/meta/argument_specs.yml", lambda text, role=role: _specs(role, text))  # type: ignore[misc]
     texts[SURVEYS] = _surveys()
+    texts[RUNTIME] = _runtime()
     add(VARIABLES, _reference)
     return texts
 

@@ -23,15 +23,21 @@ GALAXY = yaml.safe_load((REPOSITORY / "galaxy.yml").read_text("utf-8"))
 # The side bar. A page that no list names, or that is not there, is an error.
 CONTENTS = {
     "Use it": [
-        "docs/pools", "docs/pool-images", "docs/launcher-images", "docs/rollout", "docs/verify", "docs/operations", "docs/operator", "docs/alerts",
+        "docs/pools", "docs/pool-images", "docs/launcher-images", "docs/rollout", "docs/verify", "docs/operations", "docs/operator-mode", "docs/alerts",
         "docs/awx", "docs/security",
     ],
     "Look it up": [
         "docs/variables", "docs/findings", "docs/glossary", "reference/playbooks", "Modules and roles <reference/index>", "CHANGELOG",
     ],
     "Work on it": [
-        "CONTRIBUTING", "docs/architecture", "docs/developing", "docs/testing", "tests/control_plane/agent/README",
-        "benchmarks/README", "docs/releasing",
+        "CONTRIBUTING", "docs/architecture", "docs/design/README", "docs/developing", "docs/testing", "testbed/README",
+        "testbed/agent/README",
+        "benchmarks/README", "benchmarks/history", "benchmarks/test-runs", "docs/releasing",
+    ],
+    "Design": [
+        "docs/design/constant-exclusion", "docs/design/pool-daemonsets", "docs/design/handover", "docs/design/launcher-policy",
+        "docs/design/aie-config-map", "docs/design/guard", "docs/design/stateless-planning", "docs/design/lease",
+        "docs/design/http-client", "docs/design/modules-in-worker",
     ],
 }  # fmt: skip
 

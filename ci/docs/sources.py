@@ -20,10 +20,12 @@ PAGES = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "benchmarks/README.md",
+    "benchmarks/*.md",
     "docs/*.md",
     "docs/*.svg",
-    "tests/control_plane/agent/README.md",
+    "docs/design/*.md",
+    "testbed/README.md",
+    "testbed/agent/README.md",
 )
 PLAYBOOKS_PAGE = "reference/playbooks.md"
 PLAYBOOKS_INTRODUCTION = """# Playbooks

@@ -1,13 +1,14 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action role_options: the values of a role's options. Its documentation is plugins/modules/role_options.yml."""
+"""Action role_options: the values of a role's options, and what they are to modules. Documented in plugins/modules/role_options.yml."""
 
 from __future__ import annotations
 
 import importlib
 import typing as t
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
@@ -19,25 +20,33 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset({"role", "override", "collections"})
+    _VALID_ARGS = frozenset({"role", "override", "use_variables", "collections"})
 
     def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         role, override = self._task.args["role"], self._task.args.get("override") or {}
-        names = {option.variable for option in option_table.of_role(role)}
-        variables = {name: value for name, value in (task_vars or {}).items() if name in names}
         try:
             _need(self._task.args.get("collections") or [])
-            options = option_table.resolve(role, self._templar.template(variables), override)
+            options = option_table.resolve(role, self._variables(role, task_vars or {}), override)
         except InputErrors as error:
             return {**result, "failed": True, "msg": "\n".join(error.messages)}
         secrets = {option.name for option in option_table.of_role(role) if option.secret}
         shown = {name: value for name, value in options.items() if name not in secrets}
-        return {**result, "changed": False, "options": shown}
+        return {**result, "changed": False, "options": shown, "module_args": option_table.module_args(shown)}
+
+    def _variables(self, role: str, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """The role's variables, rendered; none if the task does not use them."""
+        if not boolean(self._task.args.get("use_variables", True)):
+            return {}
+        names = {option.variable for option in option_table.of_role(role)}
+        found: dict[str, t.Any] = self._templar.template(
+            {name: value for name, value in task_vars.items() if name in names}
+        )
+        return found
 
 
 def _need(collections: t.Sequence[str]) -> None:
-    """Refuse to go on without these collections: Ansible would only say that a module cannot be resolved."""
+    """Require these collections. Ansible itself would only report that it cannot resolve a module."""
     missing = [name for name in collections if not _is_installed(name)]
     if missing:
         raise InputErrors(

@@ -4,8 +4,7 @@
 # Note that this plugin util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The action of every module: runs it in Ansible's worker process, where Ansible would start that Python on this machine.
 
-Otherwise Ansible packs the module and all that it imports into an archive, starts Python, and compiles all of it, for
-every task. That costs more than what the module does. ansible.netcommon runs its modules in the same way.
+docs/design/modules-in-worker.md says why.
 """
 
 from __future__ import annotations

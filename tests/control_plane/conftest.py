@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-# Tests are imported by file (importmode=importlib), so the folder of their helpers must be put on the path.
-sys.path.insert(0, str(Path(__file__).parent))
+# Tests are imported by file (importmode=importlib), so the test bed and the folder of their helpers must be put on the path.
+sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from local_cluster import ClusterError, Fleet, LocalCluster, keep_logs, programs
+from local_cluster import ClusterError, Fleet, LocalCluster, keep_logs, paths, programs
 from local_cluster import cluster as clusters
 from local_cluster import instance as instances
 from playbooks import RunningPlaybook
@@ -29,7 +30,6 @@ StartCluster = Callable[..., LocalCluster]
 # Tests run in parallel on few cores, so waits have five times as long as on an idle machine.
 LocalCluster.patience = 5
 
-_FLEETS = Path(__file__).parent / "fleets"
 _running: list[LocalCluster] = []
 _numbers = itertools.count(1)
 
@@ -96,7 +96,7 @@ def start_shared_cluster(request: pytest.FixtureRequest) -> Iterator[StartCluste
 @pytest.fixture(scope="module")
 def cluster(start_cluster: StartCluster) -> LocalCluster:
     """Return a cluster with the demo's nodes and KubeVirt."""
-    return start_cluster(_FLEETS / "demo.yaml")
+    return start_cluster(paths.FLEETS / "demo.yaml")
 
 
 @pytest.fixture(scope="session")

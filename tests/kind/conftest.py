@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-# Helpers of the tests on the control plane, and ours.
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
+# The test bed, helpers of the tests on the control plane, and ours.
+sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane" / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
-
-from kind_fixture import Room
 
 from kind_cluster import registry
 from kind_cluster.cluster import KindCluster
+from kind_fixture import KindScenario
 from playbooks import RunningPlaybook
 
 REPORT = Path(__file__).parents[2] / ".build" / "test-kind.jsonl"
@@ -48,24 +48,24 @@ def private(kind: KindCluster) -> Iterator[registry.Registry]:
 
 
 @pytest.fixture(scope="session")
-def room(kind: KindCluster) -> Room:
-    return Room(kind)
+def scenario(kind: KindCluster) -> KindScenario:
+    return KindScenario(kind)
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(room: Room) -> Iterator[None]:
+def _as_it_was(scenario: KindScenario) -> Iterator[None]:
     yield
     RunningPlaybook.kill_leftovers()
-    room.restore()
+    scenario.restore()
 
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Return a function that writes down what a story measured, one line of JSON for each call."""
+    """Return a function that writes down what a test measured, one line of JSON for each call."""
 
     def write(**measured: Any) -> None:
         REPORT.parent.mkdir(exist_ok=True)
         with REPORT.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"story": request.node.name, **measured}) + "\n")
+            file.write(json.dumps({"test": request.node.name, **measured}) + "\n")
 
     return write

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""What the stories of the kind cluster share: the pools, runs of playbooks, and looks at nodes by their container runtime."""
+"""What the tests of the kind cluster share: the pools, runs of playbooks, and looks at nodes by their container runtime."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Marks:
     seen: list[tuple[float, dict[str, str]]] = field(default_factory=list)
 
 
-class Room(Scenario):
-    """A kind cluster whose first pool has its nodes, and one node with another platform that stories play with."""
+class KindScenario(Scenario):
+    """A kind cluster whose first pool has its nodes, and one node with another platform that tests play with."""
 
     def __init__(self, kind: KindCluster) -> None:
-        """Make what stories need once: the user of playbooks, and variants of the images on all nodes."""
+        """Make what tests need once: the user of playbooks, and variants of the images on all nodes."""
         super().__init__(kind)  # type: ignore[arg-type]  # it has what a Scenario uses
         self.kind = kind
         nodes = self.get("nodes")["items"]
@@ -85,7 +85,7 @@ class Room(Scenario):
         return playbooks.start("site", self.writer.kubeconfig, pools, *arguments, **{**patient, **variables})
 
     def restore(self) -> None:
-        """Bring the cluster back to where each story begins: the first pool alone, all handlers Ready."""
+        """Bring the cluster back to where each test begins: the first pool alone, all handlers Ready."""
         self.kind.kubectl("delete", "vmi", "--all", "--all-namespaces", "--ignore-not-found", "--wait=false")
         self.site([GPU], virtpools_prune=True).succeeded()
 
@@ -174,4 +174,4 @@ class Room(Scenario):
         return next((pod for pod in pods if pod["metadata"]["annotations"]["kubevirt.io/domain"] == name), None)
 
 
-__all__ = ["GPU", "OWNER", "Marks", "Object", "Room", "Watcher", "l4"]
+__all__ = ["GPU", "OWNER", "KindScenario", "Marks", "Object", "Watcher", "l4"]

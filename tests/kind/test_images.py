@@ -8,68 +8,70 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kind_fixture import GPU, OWNER, Room, Watcher, l4
 
 from kind_cluster.registry import Registry, pull_secret, variant
+from kind_fixture import GPU, OWNER, KindScenario, Watcher, l4
 
 Report = Callable[..., None]
 
 
-def test_an_image_that_cannot_be_pulled_moves_no_node(room: Room, private: Registry) -> None:
-    error = room.site([GPU, l4(handler="private.example/virt-handler:missing")]).refused()
+def test_an_image_that_cannot_be_pulled_moves_no_node(scenario: KindScenario, private: Registry) -> None:
+    error = scenario.site([GPU, l4(handler="private.example/virt-handler:missing")]).refused()
     assert "private.example/virt-handler:missing" in error
-    assert room.owners().get(room.l4_node) is None
-    room.has_one_handler(room.l4_node, room.stock["virt-handler"])
+    assert scenario.owners().get(scenario.l4_node) is None
+    scenario.has_one_handler(scenario.l4_node, scenario.stock["virt-handler"])
 
 
-def test_a_node_whose_handler_cannot_be_pulled_goes_back(room: Room, private: Registry, report: Report) -> None:
+def test_a_node_whose_handler_cannot_be_pulled_goes_back(
+    scenario: KindScenario, private: Registry, report: Report
+) -> None:
     """Without the pull beforehand, only the handler's own pod finds out."""
-    node = room.l4_node
+    node = scenario.l4_node
     missing = l4(handler="private.example/virt-handler:missing")
-    with Watcher(room.kind) as watcher:  # type: ignore[arg-type]
-        run = room.site([GPU, missing], virtpools_prepull=False)
+    with Watcher(scenario.kind) as watcher:  # type: ignore[arg-type]
+        run = scenario.site([GPU, missing], virtpools_prepull=False)
     error = run.refused()
     assert "returned" in error or "back" in error, error
     assert watcher.crowded == []
     assert watcher.nodes[node].owners == ["primary", "in_transit", "l4", "in_transit", "primary"]
-    room.has_one_handler(node, room.stock["virt-handler"])
-    room.kind.wait(lambda: room.is_well(node), 300, f"the primary handler on {node} to be well")
+    scenario.has_one_handler(node, scenario.stock["virt-handler"])
+    scenario.kind.wait(lambda: scenario.is_well(node), 300, f"the primary handler on {node} to be well")
     report(gap=round(watcher.gaps()[node], 1), error=error)
 
 
 @pytest.fixture
-def secrets(room: Room) -> None:
+def secrets(scenario: KindScenario) -> None:
     for name, namespace in (("handlers", "kubevirt"), ("launchers", "kubevirt"), ("launchers", "default")):
-        room.apply(pull_secret(name, namespace))
+        scenario.apply(pull_secret(name, namespace))
 
 
-def test_private_images(room: Room, private: Registry, secrets: None, report: Report) -> None:
+def test_private_images(scenario: KindScenario, private: Registry, secrets: None, report: Report) -> None:
     """The handler's pull secret brings both images; launcher pods need one of their own, as docs/launcher-images.md says.
 
     They are no copies of KubeVirt's own: the kubelet knows images by their content, and asks for the credentials again
     when a pod without them names the same content otherwise.
     """
-    node = room.l4_node
+    node = scenario.l4_node
     handler, launcher = (
-        private.push(variant(room.stock[what], f"registry.example/{what}:private"), f"{what}:private")
+        private.push(variant(scenario.stock[what], f"registry.example/{what}:private"), f"{what}:private")
         for what in ("virt-handler", "virt-launcher")
     )
     pool = l4(handler, launcher, imagePullSecrets=[{"name": "handlers"}])
-    refused = room.site([GPU, pool]).refused()
+    refused = scenario.site([GPU, pool]).refused()
     assert "launcher pods would not start" in refused
-    assert room.get("node", node)["metadata"]["labels"].get(OWNER) is None
+    assert scenario.get("node", node)["metadata"]["labels"].get(OWNER) is None
 
-    room.site([GPU, {**pool, "virtLauncherPullSecrets": [{"name": "launchers"}]}]).succeeded()
-    room.has_one_handler(node, handler)
-    room.kind.kubectl("delete", "namespace", "without", "--ignore-not-found")
-    room.kind.kubectl("create", "namespace", "without")
-    room.create_vm("with", "l4", "default")
-    room.create_vm("without", "l4", "without")
+    scenario.site([GPU, {**pool, "virtLauncherPullSecrets": [{"name": "launchers"}]}]).succeeded()
+    scenario.has_one_handler(node, handler)
+    scenario.kind.kubectl("delete", "namespace", "without", "--ignore-not-found")
+    scenario.kind.kubectl("create", "namespace", "without")
+    scenario.create_vm("with", "l4", "default")
+    scenario.create_vm("without", "l4", "without")
 
     refusals = ("ErrImagePull", "ImagePullBackOff")
 
     def reason(name: str, namespace: str) -> str:
-        status = (room.launcher(name, namespace) or {}).get("status", {})
+        status = (scenario.launcher(name, namespace) or {}).get("status", {})
         containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         # The launcher's image is that of its first init container, too, which then waits in place of compute.
         waiting = [str(each["state"].get("waiting", {}).get("reason", "")) for each in containers]
@@ -77,8 +79,12 @@ def test_private_images(room: Room, private: Registry, secrets: None, report: Re
         runs = any(each["name"] == "compute" and "running" in each["state"] for each in containers)
         return "running" if runs else pulling
 
-    room.kind.wait(lambda: reason("with", "default") == "running", 300, "the launcher pod with a pull secret to run")
-    room.kind.wait(lambda: reason("without", "without") in refusals, 300, "the launcher pod without one to be refused")
-    assert [each.image_id for each in room.running(node, "compute")] == [room.kind.image_id(node, launcher)]
+    scenario.kind.wait(
+        lambda: reason("with", "default") == "running", 300, "the launcher pod with a pull secret to run"
+    )
+    scenario.kind.wait(
+        lambda: reason("without", "without") in refusals, 300, "the launcher pod without one to be refused"
+    )
+    assert [each.image_id for each in scenario.running(node, "compute")] == [scenario.kind.image_id(node, launcher)]
     report(refused=refused, with_secret="running", without_secret=reason("without", "without"))
-    room.kind.kubectl("delete", "namespace", "without", "--wait=false")
+    scenario.kind.kubectl("delete", "namespace", "without", "--wait=false")

@@ -21,6 +21,7 @@ ROOMS = {
     "core": (
         "base",
         "pools",
+        "observed",
         "kubevirt",
         "vms",
         "admission",
@@ -34,6 +35,9 @@ ROOMS = {
 }
 ORDER = [f"{package}.{room}" for package, rooms in ROOMS.items() for room in rooms]
 """From the top down."""
+
+STILL_SHARED = {"Change", "Options"}
+"""Names that still stand for two types: a change of one object, and the options of a plan."""
 
 
 def module_name(file: Path, top: Path) -> str:
@@ -127,3 +131,45 @@ def test_the_page_for_contributors_has_the_rooms_in_their_order_and_every_file_o
         named = re.findall(r"`(\w+)`", rows[room])
         there = {file.stem for file in (MODULE_UTILS / package / room).glob("*.py")} - {"__init__"}
         assert sorted(named) == sorted(there)
+
+
+def public_types(source: str) -> list[str]:
+    """The names of the classes and type aliases of a module, without private ones."""
+    found = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ClassDef):
+            found.append(statement.name)
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            found.append(statement.target.id)
+        elif isinstance(statement, ast.Assign):
+            found += [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return [name for name in found if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name)]
+
+
+def shared_names(sources: t.Mapping[str, str]) -> dict[str, list[str]]:
+    """Names of types that several modules declare, with these modules."""
+    by_name: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for name in public_types(source):
+            by_name.setdefault(name, []).append(module)
+    return {name: modules for name, modules in by_name.items() if len(modules) > 1}
+
+
+def test_no_two_types_share_a_name():
+    sources = {module_name(file, MODULE_UTILS): file.read_text("utf-8") for file in sorted(MODULE_UTILS.rglob("*.py"))}
+    assert {"Pool", "Snapshot", "KubeObject", "HandoverResult"} <= {
+        name for source in sources.values() for name in public_types(source)
+    }
+    shared = shared_names(sources)
+    assert {name: modules for name, modules in shared.items() if name not in STILL_SHARED} == {}
+
+
+@pytest.mark.parametrize(
+    "planted", ["class Pool:\n    pass", "Pool = t.Mapping[str, int]", 'Pool: t.TypeAlias = "dict[str, int]"']
+)
+def test_a_shared_name_is_found(planted):
+    sources = {"model": "class Pool:\n    pass", "other": planted}
+    assert shared_names(sources) == {"Pool": ["model", "other"]}
+    assert (
+        shared_names({"model": "class Pool:\n    pass", "other": "POOL = 1\n_Pool = 2\nclass Pools:\n    pass"}) == {}
+    )

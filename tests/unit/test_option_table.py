@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import DIGEST_OPTIONS, Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import DIALECTS
-from ansible_collections.virtpools.kubevirt.tests.unit.in_process import MODULES, run_module
+from ansible_collections.virtpools.kubevirt.tests.unit.support.in_process import MODULES, run_module
 
 yaml = pytest.importorskip("yaml")
 
@@ -46,7 +46,7 @@ def test_what_follows_from_the_table_is_up_to_date():
 
 
 def test_the_generator_finds_a_difference(monkeypatch):
-    option = option_table.Option("probe_timeout", "int", "Seconds.", roles={"pools": {}}, modules={"plan_info": {}})
+    option = option_table.Option("probe_timeout", "int", "Seconds.", roles=("pools",), modules=("plan_info",))
     monkeypatch.setattr(option_table, "TABLE", (*option_table.TABLE, option))
     assert sorted(_generator().outdated()) == [
         "docs/variables.md",
@@ -65,6 +65,13 @@ def test_the_table_knows_the_roles_and_the_modules():
     places = {name for option in option_table.TABLE for name in option.modules} - {*option_table.FRAGMENTS}
     assert places < {*NAMES}
     assert {role for option in option_table.TABLE for role in option.roles} == {*ROLES}
+
+
+def test_variants_are_of_places_that_have_the_option():
+    """A variant of another place would be lost without a word."""
+    for option in option_table.TABLE:
+        assert {*option.role_variants} <= {*option.roles}, option.name
+        assert {*option.module_variants} <= {*option.modules}, option.name
 
 
 def test_every_dialect_can_be_chosen():
@@ -203,7 +210,9 @@ def test_text_that_is_no_yaml_is_refused_by_the_name_of_its_variable():
 def test_empty_variables_of_a_role_have_their_defaults(role):
     options = option_table.of_role(role)
     needed = {option.variable: "v1.9.1" for option in options if option.required}
-    expected = {option.name: "v1.9.1" if option.required else option.default for option in options}
+    expected = {option.name: "v1.9.1" if option.required else option.default for option in options} | {
+        option.name: option.default for option in option_table.TABLE if role in option.internal_roles
+    }
     assert option_table.resolve(role, needed) == expected
     for empty in ("", None):
         variables = {option.variable: empty for option in options}
@@ -298,7 +307,7 @@ def test_ansible_lets_empty_variables_pass(tmp_path):
     ]
     code, output = _check_variables(tmp_path, plays)
     assert code == 0, output
-    checks = 2 * len(plays) - 1  # tasks_from plan includes the first task, and with it the tag
+    checks = 2 * len(plays) - 1  # tasks_from plan_only includes the first task, and with it the tag
     assert f"ok={checks} " in output, output
     # From a survey, which takes precedence over every other place of a variable.
     variables = {

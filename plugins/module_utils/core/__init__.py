@@ -4,6 +4,6 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The pure core: pools and a snapshot of the cluster in; plans, objects, verdicts and text out.
 
-No Ansible, no Kubernetes client, no clock and no files. Each folder imports only those above it in this list: base,
-pools, kubevirt, vms, admission, monitoring, planning, checks, reports.
+No Ansible, no Kubernetes client, no clock and no files. Each room imports only those before it in this list: base, pools,
+observed, kubevirt, vms, admission, monitoring, planning, checks, operator_mode, reports.
 """

@@ -4,10 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """One run at a time: a Lease in KubeVirt's namespace, held by the run's id.
 
-A run acquires the Lease. Each module of the run is a process of its own, attaches to the Lease and renews it before it
-writes. Safety rests on three numbers: a write starts at most RENEW_SECONDS after a renewal, takes at most
-``client.WRITE_TIMEOUT_SECONDS``, and nobody takes the Lease over within DURATION_SECONDS of a renewal.
-Times of different machines are never compared; the timestamps in the Lease are for people.
+Each module of a run attaches to the Lease and renews it before it writes.
+docs/design/lease.md says why the numbers are as they are.
 """
 
 from __future__ import annotations

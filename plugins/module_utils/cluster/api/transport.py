@@ -4,10 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """HTTP to the API server. Only this file knows kubernetes.core, the kubernetes library and urllib3.
 
-kubernetes.core reads the credentials (module options, ``K8S_AUTH_*``, kubeconfig, in-cluster). Requests then go to
-plain REST paths over the kubernetes library's connection pool. We do not use kubernetes.core's dynamic client: it asks
-the server for its API on every cold start, keeps the answer in a file that goes stale, never pages lists, does not
-retry, and builds slow objects instead of plain dicts.
+kubernetes.core reads the credentials; requests go to plain REST paths. docs/design/http-client.md says why.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ...core.base import kinds
 from ...core.base.findings import InputErrors
 from ...core.base.objects import KubeObject
 from ...core.checks import canary
-from ...core.checks.canary import Blueprint, Draft, LeftOut, Problem
+from ...core.checks.canary import Blueprint, CanaryProblem, Draft, LeftOut
 from ...core.checks.verdicts import Judge, Judgement
 from ...core.observed.nodes import Node
 from ...core.vms.mapping import Table
@@ -122,22 +122,22 @@ def remove_leftovers(cluster: Cluster, timeout: float, clock: Clock) -> None:
 def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout: float, clock: Clock) -> CanaryOutcome:
     began = clock.now()
     name, namespace = vm["metadata"]["name"], vm["metadata"]["namespace"]
-    result: Judgement | Problem = Problem("")
+    result: Judgement | CanaryProblem = CanaryProblem("")
 
     def pending() -> str | None:
         nonlocal result
         live = cluster.get(kinds.VIRTUAL_MACHINE, name, namespace)
         if live is None:
-            result = Problem("somebody deleted it", final=True)
+            result = CanaryProblem("it was deleted by another client", final=True)
         else:
             vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
             pods = [] if vmi is None else list(vm_lookup.ClusterSource(cluster).launcher_pods(namespace, vmi))
             result = canary.result(draft, live, vmi, pods[0] if pods else None, judge)
-        return "canary VM" if isinstance(result, Problem) and not result.final else None
+        return "canary VM" if isinstance(result, CanaryProblem) and not result.final else None
 
     clock.wait(pending, timeout)
     seconds = clock.now() - began
-    if isinstance(result, Problem):
+    if isinstance(result, CanaryProblem):
         return CanaryOutcome(draft, seconds, problem=result.message)
     return CanaryOutcome(draft, seconds, result.node, result.expected_image)
 

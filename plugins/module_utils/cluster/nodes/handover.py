@@ -4,14 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Hands the nodes of a batch over, and replaces handler pods, all nodes side by side.
 
-A node never has two handlers: the old one must be *gone* before the node gets its new owner. A node is never without a
-handler for long: everything that can be checked or done before (node Ready, images pulled, migrations ended) is done
-before, and when the new handler does not get Ready in time, the node goes back to its former owner. A write that fails
-half-way is tried again: for a node without a handler, waiting is better than giving up.
-
-What happens on one node is one generator that reads from top to bottom. It yields wherever it must wait, and the loop
-sends it the state of the node when there is something to see: after an event of its handler pods, and now and then
-without one. Where events cannot be followed, the loop looks at every node once a second.
+What happens on one node is one generator. It yields where it waits, and the loop sends it the node's state.
+docs/design/handover.md says why.
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ from ..api.watch import Event, Watch
 from ..reading import live
 from ..writing.writes import OwnerChanged, write_owner
 
-Result = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
@@ -62,7 +56,7 @@ class HandoverOutcome:
     """
 
     move: Move
-    result: Result
+    result: HandoverResult
     message: str = ""
     gap: float | None = None
 
@@ -429,7 +423,7 @@ class _Steps:
                 pods = ", ".join(pod.name for pod in left)
                 return (
                     f"handler pod {pods} did not end within {self._batch.timeout:.0f} s (does the node's kubelet work? "
-                    "is somebody else's DaemonSet there?)"
+                    "does another DaemonSet run there?)"
                 ), view
 
     def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
@@ -455,7 +449,7 @@ class _Steps:
             return None
         pods = _made_by(wanted, view.pods)
         if not pods:
-            return f"DaemonSet {wanted.daemonset} had made no pod for the node"
+            return f"DaemonSet {wanted.daemonset} had created no pod for the node"
         if not pods[0].ready:
             return f"handler pod {pods[0].name} was not Ready" + (f" ({pods[0].problem})" if pods[0].problem else "")
         if self._ready_at is None:
@@ -499,7 +493,7 @@ class _Steps:
     def _untouched(self, refused: str) -> HandoverOutcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
 
-    def _outcome(self, result: Result, message: str = "") -> HandoverOutcome:
+    def _outcome(self, result: HandoverResult, message: str = "") -> HandoverOutcome:
         gap = None
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at

@@ -26,7 +26,7 @@ from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
 
-Result = t.Literal["done", "gone", "restart", "failed", "not_started"]
+MigrationResult = t.Literal["done", "gone", "restart", "failed", "not_started"]
 
 _NAME_PREFIX = "virtpools-update-"
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -54,7 +54,7 @@ class MigrationOutcome(t.Generic[AnyRelocation]):
     """
 
     relocation: AnyRelocation
-    result: Result
+    result: MigrationResult
     message: str = ""
     seconds: float | None = None
 
@@ -190,7 +190,7 @@ class _Migrations(t.Generic[AnyRelocation]):
             yield
             running = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
             if running is None or running["metadata"]["uid"] != uid:
-                return MigrationOutcome(relocation, "failed", f"somebody deleted its migration {name}")
+                return MigrationOutcome(relocation, "failed", f"its migration {name} was deleted by another client")
         proof_by = self.clock.now() + _PROOF_SECONDS
         while (problem := self._problem(relocation)) is not None:
             if self.clock.now() >= proof_by:
@@ -208,13 +208,13 @@ class _Migrations(t.Generic[AnyRelocation]):
         """The outcome for a VM that need not or cannot be migrated any more; None for any other VM."""
         vmi = self._vmi(relocation)
         if with_vmi(relocation, vmi) is None:
-            return MigrationOutcome(relocation, "gone", "it has ended meanwhile")
+            return MigrationOutcome(relocation, "gone", "it has ended since")
         pod = self._current_pod(relocation, vmi)
         if pod is None:
             return MigrationOutcome(relocation, "restart", "it has no running launcher pod any more")
         fresh = self.need.update(pod)
         if fresh is None:
-            return MigrationOutcome(relocation, "done", "it was updated meanwhile")
+            return MigrationOutcome(relocation, "done", "it was updated since")
         now = with_vmi(fresh, vmi)
         return MigrationOutcome(relocation, "restart", now.reason) if now is not None and now.how == "restart" else None
 
@@ -272,20 +272,20 @@ class _Migrations(t.Generic[AnyRelocation]):
             reason = field(obj, "status", "migrationState", "failureReason")
             if reason:
                 return str(reason)
-        return "KubeVirt does not say why"
+        return "KubeVirt gives no reason"
 
     def _waits_for(self, relocation: Relocation, migration: Object) -> str:
         phase = field(migration, "status", "phase") or "Pending"
         target = next((pod for pod in self._pods(relocation) if pod.migration == migration["metadata"]["uid"]), None)
         reason = _blocked(migration)
         if reason is None and target is not None and target.unschedulable:
-            reason = f"the scheduler says {target.unschedulable}"
+            reason = f"the scheduler reports {target.unschedulable}"
         if reason is None and target is None:
             others = len(live.migrations(self.cluster)) - 1
             reason = (
                 f"it has no target pod while {others} other migration(s) run (KubeVirt's limits: spec.configuration.migrations)"
                 if others > 0
-                else "it has no target pod, and its events say why"
+                else "it has no target pod, see its events"
             )
         return f"it is {phase}" + (f", and {reason}" if reason else "")
 
@@ -294,5 +294,5 @@ def _blocked(migration: Object) -> str | None:
     """What KubeVirt says keeps a migration from going on, such as a quota or a backup; None when it says nothing."""
     for condition in field(migration, "status", "conditions") or ():
         if condition.get("status") == "True" and condition.get("message"):
-            return f"KubeVirt says {printable(condition['message']).rstrip('.')}"
+            return f"KubeVirt reports {printable(condition['message']).rstrip('.')}"
     return None

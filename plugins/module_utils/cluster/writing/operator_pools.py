@@ -17,7 +17,7 @@ from ...core.kubevirt.hco import Edit
 from ...core.observed import snapshot
 from ...core.observed.snapshot import Snapshot
 from ...core.operator_mode import edits, rollout
-from ...core.operator_mode.edits import Wanted
+from ...core.operator_mode.edits import WantedParts
 from ...core.operator_mode.plan import ObjectChange, OperatorPlan, Step
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock, Persistence
@@ -76,7 +76,7 @@ def _write(
         changes.append(_write_edit(cluster, plan, step.edit, step.wanted, dry_run=dry_run))
         if step.wanted.touch and clock is not None:
             _await_touch(cluster, plan, timeout, clock)
-            undo = Wanted(touch=False)
+            undo = WantedParts(touch=False)
             live_kubevirt = _kubevirt(cluster, plan)
             hyperconverged = live.find_hyperconverged(cluster, live_kubevirt)
             back = edits.edit(plan.build, live_kubevirt, hyperconverged, undo)
@@ -97,7 +97,7 @@ def _write_object(cluster: Cluster, change: ObjectChange, *, dry_run: bool) -> C
     return Change(*cluster.edit(kind, change.name, None, lambda found: {**found, "spec": change.spec}, dry_run=dry_run))
 
 
-def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: Wanted, *, dry_run: bool) -> Change:
+def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: WantedParts, *, dry_run: bool) -> Change:
     def again(found: Object) -> Edit:
         if edit.kind == "KubeVirt":
             return edits.edit(plan.build, found, None, wanted)
@@ -165,8 +165,8 @@ def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock
         state = health.Health.from_kubevirt(kubevirt)
         if degraded.lasts(state.degraded is not None):
             raise ClusterError(
-                f"KubeVirt {plan.snapshot.kubevirt_name} stays degraded: {state.degraded}. See what virt-operator says, repair it and run "
-                f"again. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
+                f"KubeVirt {plan.snapshot.kubevirt_name} stays degraded: {state.degraded}. Read virt-operator's log, "
+                f"repair the cause and run again. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
             )
         found = _state(cluster, kubevirt, nodes.read())
         if found.primary is None:

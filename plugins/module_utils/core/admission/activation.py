@@ -20,7 +20,7 @@ from ..pools.model import Activation, Pool
 from ..vms.mapping import Table
 
 
-class Move(t.Protocol):
+class NodeMove(t.Protocol):
     """The part of a plan's move that counts here: which node goes from which owner to which."""
 
     @property
@@ -34,7 +34,7 @@ class Move(t.Protocol):
 
 
 @dataclass(frozen=True)
-class Progress:
+class HandoverState:
     """The state of the handovers: ``done`` are the nodes that each pool serves, ``wanted`` how many it can have."""
 
     done: t.Mapping[str, t.Collection[str]]
@@ -55,8 +55,8 @@ def stages(
     pools: t.Sequence[Pool],
     retired: t.Sequence[Pool],
     recorded: t.Mapping[str, str | None],
-    progress: Progress,
-    batches: t.Sequence[t.Sequence[Move]],
+    progress: HandoverState,
+    batches: t.Sequence[t.Sequence[NodeMove]],
     canaries: t.Mapping[str, str | None] = FrozenMap(),
 ) -> tuple[Table, ...]:
     """The table now and after each batch.

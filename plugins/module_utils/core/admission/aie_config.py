@@ -4,12 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The mapping table as rules of kubevirt-aie-webhook, and what such rules cannot express.
 
-The webhook takes the first rule of its ConfigMap that has one of the VM's devices or all of its labels, and replaces the
-image of the pod's first container. It can also add the rule's node labels, as one more required node-affinity term.
-Terms are ORed: in a pod that has a term already (KubeVirt gives most VMs one) the new term allows more nodes and forbids
-none. So we write no node labels, and accept only criteria that lead VMs to their nodes by themselves: devices.
-
-The ConfigMap belongs to whoever installed the webhook. We own its rules while POLICY_ANNOTATION is on it.
+We own the rules of its ConfigMap while POLICY_ANNOTATION is on it, and write no node labels.
+docs/design/aie-config-map.md says why.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import typing as t
 
 from ..base import names
 from ..base.findings import Finding, error, listed, warning
-from ..base.objects import SERVER_METADATA, KubeObject, Object, canonical_json, digest
+from ..base.objects import SERVER_METADATA, KubeObject, Object, canonical_json, short_digest
 from ..pools.criteria import CRITERIA
 from ..pools.model import Pool
 from ..vms.mapping import Table
@@ -89,8 +85,8 @@ def foreign(live: KubeObject) -> Finding | None:
     metadata = live["metadata"]
     return error(
         "aie_rules_foreign",
-        f"ConfigMap {metadata.get('namespace')}/{metadata['name']} holds rules that this collection has not written, "
-        f"and would lose them; make pools of them (virtpools_pools_from_cluster reads them), then empty its {KEY}.",
+        f"ConfigMap {metadata.get('namespace')}/{metadata['name']} holds rules of others, which a run would overwrite; "
+        f"turn them into pools (virtpools_pools_from_cluster reads them), then empty its {KEY}.",
     )
 
 
@@ -102,7 +98,7 @@ def is_ours(live: KubeObject) -> bool:
 def derive(table: Table, live: KubeObject) -> Object:
     """The webhook's ConfigMap with the table's rules; everything else in it stays as it is."""
     text = canonical_json({"rules": [_rule(rule) for rule in table.rules]})
-    annotations = {names.POLICY_ANNOTATION: digest(text)[:12], names.MAPPING_ANNOTATION: table.to_text() or None}
+    annotations = {names.POLICY_ANNOTATION: short_digest(text), names.MAPPING_ANNOTATION: table.to_text() or None}
     return _with(live, text, annotations)
 
 

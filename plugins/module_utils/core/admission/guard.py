@@ -4,13 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The guard: only runs may change the owner of a node, and the primary virt-handler cannot lose the exclusion.
 
-The guard is two validating policies. A kubelet may write the labels of its own node, so a compromised node could join a
-pool. The first policy therefore refuses everybody without the right ``permissions.ASSIGN_OWNERS``. It asks for a right
-and not for a name, so that the account of any run has it by its ClusterRole. The second policy refuses a virt-handler
-DaemonSet that would run on pool nodes, whoever writes it.
-
-A policy that cannot be evaluated refuses what it matches (``failurePolicy: Fail``). So the match condition of the first
-policy begins with a comparison that cannot fail. Requests that keep the owner label, such as heartbeats, stop there.
+It consists of two validating policies with ``failurePolicy: Fail``. docs/design/guard.md says why.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ..vms.mapping import Table
 from . import aie_config, kyverno_policy, launcher_policy
 
 Backend = t.Literal["admission_policy", "kyverno", "aie_webhook", "none"]
-Wanted = t.Literal["auto", "admission_policy", "kyverno", "aie_webhook", "none"]
+BackendOption = t.Literal["auto", "admission_policy", "kyverno", "aie_webhook", "none"]
 
 _POLICY, _BINDING = kinds.MUTATING_ADMISSION_POLICIES[0].name, kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0].name
 _KYVERNO, _CONFIG_MAP = kinds.KYVERNO_MUTATING_POLICY.name, kinds.CONFIG_MAP.name
@@ -51,7 +51,7 @@ class Choice:
 # The choice ---------------------------------------------------------------------------------------------------------
 
 
-def choose(wanted: Wanted, admission: Admission, table: Table) -> Choice:
+def choose(wanted: BackendOption, admission: Admission, table: Table) -> Choice:
     """The back end for a table on a cluster.
 
     ``auto`` never takes kubevirt-aie-webhook, since it does less for every VM than the others.
@@ -67,20 +67,20 @@ def choose(wanted: Wanted, admission: Admission, table: Table) -> Choice:
     return _admission_policy(wanted, admission)
 
 
-def _admission_policy(wanted: Wanted, admission: Admission) -> Choice:
+def _admission_policy(wanted: BackendOption, admission: Admission) -> Choice:
     kind = admission.policy_kind
     if kind is None:
         return Choice("admission_policy", "The API server has no MutatingAdmissionPolicy.", (_missing(admission),))
     if wanted != "auto":
         return Choice("admission_policy", f"virtpools_launcher_backend is {wanted}.")
     if admission.assumed:
-        reason = "A dump does not say what the API server serves, so MutatingAdmissionPolicy is assumed."
+        reason = "A dump does not show what the API server serves, so MutatingAdmissionPolicy is assumed."
     else:
-        reason = f"The API server has MutatingAdmissionPolicy ({kind.api_version}), which needs nothing else to run."
+        reason = f"The API server has MutatingAdmissionPolicy ({kind.api_version}), which needs nothing else."
     return Choice("admission_policy", reason)
 
 
-def _kyverno(wanted: Wanted, admission: Admission) -> Choice:
+def _kyverno(wanted: BackendOption, admission: Admission) -> Choice:
     if not admission.kyverno:
         missing = error(
             "launcher_backend_missing",
@@ -88,11 +88,11 @@ def _kyverno(wanted: Wanted, admission: Admission) -> Choice:
             f"{kinds.KYVERNO_MUTATING_POLICY.api_version}; install Kyverno {_KYVERNO_SINCE} or later, or choose auto.",
         )
         return Choice("kyverno", f"virtpools_launcher_backend is {wanted}.", (missing,))
-    reason = "The API server has no MutatingAdmissionPolicy, and Kyverno is there."
+    reason = "The API server has no MutatingAdmissionPolicy, and Kyverno is installed."
     once = note(
         "launcher_backend_kyverno",
-        "Kyverno changes a launcher pod once: what other webhooks add after it (a container with the launcher image, "
-        "an SR-IOV resource that a pool selects by) it does not see.",
+        "Kyverno changes a launcher pod only once: it does not see what other webhooks add afterwards (a container "
+        "with the launcher image, an SR-IOV resource that a pool selects by).",
     )
     return Choice("kyverno", reason if wanted == "auto" else f"virtpools_launcher_backend is {wanted}.", (once,))
 

@@ -2,16 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""The launcher policy: admission gives every launcher pod its pool's image and nodes, as the mapping table says.
+"""The launcher policy: admission gives every launcher pod the image and nodes that the mapping table has for it.
 
-The policy can run several times for a pod, with other policies and webhooks in between: they rename images to a mirror,
-add containers, and add the devices that make another pool win. So the policy must know what it did before. The VM's owner
-decides annotations and labels of the pod, but not environment variables of ``compute``. There the policy keeps its notes
-on every launcher pod: ``POOL_ENV`` is the pool (or primary), ``STOCK_IMAGE_ENV`` the image that the pod came with.
-
-- First time (no POOL_ENV): everything that has the image of ``compute`` refers to the launcher image, and is changed.
-- Again, the same pool: what was added since with the stock image gets the image that ``compute`` has now.
-- Again, another pool: its image and its requirement for nodes replace those of the former pool.
+It may run several times for one pod, so it notes in two variables of ``compute`` what it did.
+docs/design/launcher-policy.md says why.
 """
 
 from __future__ import annotations
@@ -25,8 +19,6 @@ from ..base.kinds import MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_
 from ..base.objects import Object
 from ..pools.model import Pool
 from ..vms.mapping import Table
-
-_DIGITS = 12
 
 
 def derive(table: Table, namespace: str, policy: Kind, name: str = names.POLICY) -> list[tuple[Kind, Object]]:
@@ -56,7 +48,7 @@ def metadata(table: Table, namespace: str) -> Object:
 @functools.lru_cache(maxsize=8)
 def digest_of(table: Table, namespace: str) -> str:
     """The digest of what this policy does, which it writes into the annotations of launcher pods."""
-    return objects.digest(_spec(table, namespace, names.POLICY, digest=""))[:_DIGITS]
+    return objects.short_digest(_spec(table, namespace, names.POLICY, digest=""))
 
 
 def spec(table: Table, namespace: str, name: str = names.POLICY) -> Object:

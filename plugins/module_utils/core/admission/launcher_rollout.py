@@ -21,8 +21,8 @@ from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table
 from . import activation, launcher_backends, outdated_policy, policy_objects, probes
-from .activation import Move, Progress
-from .launcher_backends import Choice, Wanted
+from .activation import HandoverState, NodeMove
+from .launcher_backends import BackendOption, Choice
 from .probes import Desired, Site, Trial
 
 Outdated = t.Literal["refuse", "correct"]
@@ -44,7 +44,7 @@ class Options(t.Protocol):
     """The user's options for launcher policies."""
 
     @property
-    def launcher_backend(self) -> Wanted: ...
+    def launcher_backend(self) -> BackendOption: ...
 
     @property
     def outdated(self) -> Outdated: ...
@@ -239,7 +239,7 @@ def make_rollout(
     pools: t.Sequence[Pool],
     retired: t.Sequence[Pool],
     owners: NodeOwners,
-    batches: t.Sequence[t.Sequence[Move]],
+    batches: t.Sequence[t.Sequence[NodeMove]],
     options: Options,
 ) -> LauncherPolicyRollout:
     """The launcher policy over a run.
@@ -258,7 +258,7 @@ def make_rollout(
         if node.former_owner is None:
             done.setdefault(node.owner, []).append(node.name)
     before = in_effect or Table(())
-    progress = Progress(done, counts)
+    progress = HandoverState(done, counts)
     stages = activation.stages(pools, retired, before.images, progress, batches, before.canaries)
     # The last pool that keeps others off does so until its last node has left it.
     choice = launcher_backends.choose(options.launcher_backend, admission, full if full.needed else stages[0])

@@ -16,7 +16,7 @@ from .launcher_backends import Backend
 from .launcher_rollout import LauncherPolicyRollout
 from .probes import digest_in
 
-State = t.Literal["live", "missing", "edited", "outdated", "not_needed", "failing"]
+PolicyState = t.Literal["live", "missing", "edited", "outdated", "not_needed", "failing"]
 
 _MOST_SHOWN = 3
 
@@ -31,7 +31,7 @@ class Policy:
     """
 
     backend: Backend
-    state: State
+    state: PolicyState
     problem: str | None = None
     digest: str | None = None
     created: str | None = None
@@ -111,7 +111,7 @@ class Policy:
         elif self.state == "failing":
             yield error("policy_failing", f"{where} does not do what it should: {self.problem}; run site.")
         elif self.problem is not None:
-            yield error("policy_not_needed", f"{where} should not be there: {self.problem}; run site.")
+            yield error("policy_not_needed", f"{where} should not exist: {self.problem}; run site.")
 
 
 def leftovers(rollout: LauncherPolicyRollout | None) -> t.Iterator[Finding]:

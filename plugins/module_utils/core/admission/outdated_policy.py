@@ -16,7 +16,7 @@ import typing as t
 
 from ..base import cel, kinds, names
 from ..base.findings import Finding, error, listed, warning
-from ..base.objects import Object, digest, field
+from ..base.objects import Object, field, short_digest
 from ..kubevirt import daemonsets, hco
 from ..observed.snapshot import Snapshot
 from ..vms.mapping import Table
@@ -77,7 +77,7 @@ def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     if desired and digest_in(live) != digest_in(desired[0][1]):
         yield warning(
             "outdated_policy_stale",
-            f"Policy {names.OUTDATED_POLICY} was made for other launcher images than those of the pools and KubeVirt's own, "
+            f"Policy {names.OUTDATED_POLICY} was created for launcher images other than those of the pools and KubeVirt's own, "
             f"{stock}, as after an upgrade of KubeVirt: KubeVirt calls pool VMs outdated until the next run of site.",
         )
 
@@ -119,7 +119,7 @@ def derive(table: Table, stock: str, namespace: str, policy: kinds.Kind) -> list
     spec = _spec(images, stock, namespace)
     labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
     obj = policy.object(names.OUTDATED_POLICY, spec=spec)
-    obj["metadata"].update(labels=labels, annotations={names.POLICY_ANNOTATION: digest(spec)[:12]})
+    obj["metadata"].update(labels=labels, annotations={names.POLICY_ANNOTATION: short_digest(spec)})
     binding_kind = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
     binding = binding_kind.object(names.OUTDATED_POLICY, spec={"policyName": names.OUTDATED_POLICY})
     binding["metadata"].update(labels=dict(labels))

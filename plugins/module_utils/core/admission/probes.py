@@ -14,7 +14,7 @@ import copy
 import typing as t
 from dataclasses import dataclass
 
-from ..base import kinds, names, objects
+from ..base import affinity, kinds, names, objects
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, field
 from ..pools.criteria import Example, PodAttributes
@@ -61,7 +61,7 @@ class Probe:
     def problem(self, result: Object, expected: Object) -> str | None:
         """What is wrong with the pod that the API server returned, given what it returned for ``self.expected``, or None."""
         wrong = objects.differences(_decided_part(expected, self.tolerations, self.secrets), _decided_part(result))
-        return f"The probe {self.name} came out wrong: {wrong[0]}." if wrong else None
+        return f"The probe {self.name} has the wrong result: {wrong[0]}." if wrong else None
 
 
 Desired = t.Sequence[tuple[Kind, Object]]
@@ -136,8 +136,7 @@ def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
     if terms:
         by_label = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}
         by_field = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["nowhere"]}]}
-        required = {"nodeSelectorTerms": [by_label, by_field]}
-        pod["spec"]["affinity"] = {"nodeAffinity": {names.REQUIRED_AFFINITY: required}}
+        pod["spec"]["affinity"] = affinity.with_required_terms(None, [by_label, by_field])
     return pod
 
 
@@ -151,11 +150,10 @@ def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
     }
     spec = expected["spec"]
     _set_image(spec, site.launcher_image, winner)
-    required = table.requirement(winner).to_object()
-    one_term: Object = {names.REQUIRED_AFFINITY: {"nodeSelectorTerms": [{}]}}
-    node_affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", one_term)
-    for term in node_affinity[names.REQUIRED_AFFINITY]["nodeSelectorTerms"]:
-        term["matchExpressions"] = [*term.get("matchExpressions", ()), required]
+    own_terms = affinity.required_terms(spec.get("affinity")) or [{}]
+    added = [table.requirement(winner).to_object()]
+    terms = [affinity.with_requirements(term, added) for term in own_terms]
+    spec["affinity"] = affinity.with_required_terms(spec.get("affinity"), terms)
     if winner is None:
         return Probe(name, pod, expected)
     secrets = tuple(secret["name"] for secret in winner.virt_launcher_pull_secrets)
@@ -179,13 +177,12 @@ def _decided_part(
     spec = pod["spec"]
     containers = {c["name"]: c for c in (*(spec.get("initContainers") or ()), *spec["containers"])}
     annotations = pod["metadata"].get("annotations") or {}
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     variables = {variable["name"]: variable.get("value") for variable in containers[names.COMPUTE].get("env") or ()}
     return {
         "annotations": {key: annotations.get(key) for key in (names.OWNER_LABEL, names.POLICY_ANNOTATION)},
         "images": {name: container["image"] for name, container in containers.items()},
         "environment": {key: value for key, value in variables.items() if key in _POLICY_NOTES},
-        "nodeSelectorTerms": (affinity.get(names.REQUIRED_AFFINITY) or {}).get("nodeSelectorTerms"),
+        "nodeSelectorTerms": affinity.required_terms(spec.get("affinity")),
         "tolerations": sorted(set(map(_identity, (*(spec.get("tolerations") or ()), *tolerations)))),
         "imagePullSecrets": sorted({*(secret["name"] for secret in spec.get("imagePullSecrets") or ()), *secrets}),
     }

@@ -61,7 +61,7 @@ class Difference:
         if self.live is ABSENT:
             return f"{self.path} is missing, it should be {_short(self.desired)}"
         if self.desired is ABSENT:
-            return f"{self.path} should not be there, it is {_short(self.live)}"
+            return f"{self.path} should not exist, it is {_short(self.live)}"
         return f"{self.path} is {_short(self.live)}, it should be {_short(self.desired)}"
 
 
@@ -131,7 +131,7 @@ def is_managed(obj: KubeObject) -> bool:
 
 def foreign_message(title: str) -> str:
     """The message for an object that has a name of ours but not our label, which we must not touch."""
-    return f"{title} is there but not ours (it lacks the label {names.OURS}); delete or rename it, then run again."
+    return f"{title} exists but is not ours (it lacks the label {names.OURS}); delete or rename it, then run again."
 
 
 def canonical_json(value: t.Any) -> str:
@@ -142,6 +142,11 @@ def canonical_json(value: t.Any) -> str:
 def digest(value: t.Any) -> str:
     """SHA-256 of the canonical JSON of ``value``, as 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def short_digest(value: t.Any) -> str:
+    """The first twelve digits of ``digest``: enough to tell two values apart, and short enough for people to compare."""
+    return digest(value)[:12]
 
 
 def diff(before: Object | None, after: Object | None) -> dict[str, Object]:

@@ -171,31 +171,6 @@ def integer(text: str) -> int | None:
     return number if -_MAX_INT64 - 1 <= number <= _MAX_INT64 else None
 
 
-# Node selectors -----------------------------------------------------------------------------------------------------
-
-
-def node_selector_matches(node_selector: KubeObject | None, labels: t.Mapping[str, str], node_name: str) -> bool:
-    """Whether a ``requiredDuringSchedulingIgnoredDuringExecution`` lets a pod onto the node.
-
-    ``nodeaffinity.NodeSelector.Match``: terms are ORed; a term without any requirement matches no node; no node
-    selector at all matches every node. The only field is ``metadata.name``.
-    """
-    if node_selector is None:
-        return True
-    fields = {"metadata.name": node_name}
-    return any(_term_matches(term, labels, fields) for term in node_selector.get("nodeSelectorTerms") or ())
-
-
-def _term_matches(term: KubeObject | None, labels: t.Mapping[str, str], fields: t.Mapping[str, str]) -> bool:
-    expressions = (term or {}).get("matchExpressions") or ()
-    field_expressions = (term or {}).get("matchFields") or ()
-    if not expressions and not field_expressions:
-        return False
-    return all(Requirement.of_object(e).matches(labels) for e in expressions) and all(
-        Requirement.of_object(e).matches(fields) for e in field_expressions
-    )
-
-
 # Taints -------------------------------------------------------------------------------------------------------------
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ..base import kinds, names
+from ..base import affinity, kinds, names
 from ..base.findings import Finding, InputErrors, listed, note, warning
 from ..base.objects import KubeObject, Object, condition
 from ..base.selectors import Requirement
@@ -80,7 +80,7 @@ def parse(raw: object) -> Blueprint | None:
     if kind not in (None, kinds.VIRTUAL_MACHINE.name, kinds.VIRTUAL_MACHINE_INSTANCE.name):
         raise _bad(f"is of kind {shown(kind)}")
     if not isinstance(metadata, t.Mapping) or not isinstance(spec, t.Mapping):
-        raise _bad("has a metadata or spec that is no mapping")
+        raise _bad("has a metadata or spec that is not a mapping")
     namespace = str(metadata.get("namespace") or "default")
     own = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
     if kind != kinds.VIRTUAL_MACHINE.name:
@@ -162,7 +162,7 @@ def draft(
     """
     rule = _rule(table, pool)
     if rule is None and pool not in table.allow:
-        return LeftOut(pool, "it takes no VMs, or not yet")
+        return LeftOut(pool, "it takes no VMs, or none yet")
     expanded = (subject.vm or {})["spec"]["template"]
     winner: Pool | None = None
     for addition in _additions(rule, nodes):
@@ -231,9 +231,7 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
     metadata, spec = template.get("metadata") or {}, template["spec"]
     hosts = tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
     on_nodes = Requirement(names.HOSTNAME_LABEL, "In", hosts)
-    affinity = spec.get("affinity") or {}
-    required = {"nodeSelectorTerms": list(PodPlacement.of_spec(spec).requiring(on_nodes).terms or ())}
-    of_nodes = {**(affinity.get("nodeAffinity") or {}), names.REQUIRED_AFFINITY: required}
+    terms = PodPlacement.of_spec(spec).requiring(on_nodes).terms or ()
     architecture = spec.get("architecture") or nodes[0].labels.get(ARCHITECTURE_LABEL)
     return {
         **template,
@@ -241,7 +239,7 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
         "spec": {
             **spec,
             **({"architecture": architecture} if architecture else {}),
-            "affinity": {**affinity, "nodeAffinity": of_nodes},
+            "affinity": affinity.with_required_terms(spec.get("affinity"), terms),
             "terminationGracePeriodSeconds": 0,
         },
     }
@@ -255,7 +253,7 @@ def _rule(table: Table, pool: str) -> Pool | None:
 
 
 @dataclass(frozen=True)
-class Problem:
+class CanaryProblem:
     """Why a canary VM has not passed, as clauses. ``final``: it does not go away by itself."""
 
     message: str
@@ -264,28 +262,28 @@ class Problem:
 
 def result(
     draft: Draft, vm: KubeObject, vmi: KubeObject | None, pod: KubeObject | None, judge: Judge
-) -> Judgement | Problem:
+) -> Judgement | CanaryProblem:
     """The state of a canary VM now: a judgement once it has passed.
 
     :param vmi: its VM instance; None while there is none. So is ``pod``, the launcher pod of the VM instance.
     """
     if vmi is None:
         failure = condition(vm, "Failure").get("message")
-        return Problem("it has no VM instance yet" + (f": {failure}" if failure else ""))
+        return CanaryProblem("it has no VM instance yet" + (f": {failure}" if failure else ""))
     phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.from_object(vmi)
     if phase in ("Failed", "Succeeded"):
-        return Problem(f"its guest has ended (phase {phase})", final=True)
+        return CanaryProblem(f"its guest has ended (phase {phase})", final=True)
     if pod is None:
         return _stays(phase, seen.problem, "it has no launcher pod")
     judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)
     if phase != "Running":
         return _stays(phase, seen.problem, judgement.reason, pod_problem(pod))
     wrong = _wrong(draft, judgement)
-    return Problem(wrong, final=True) if wrong else judgement
+    return CanaryProblem(wrong, final=True) if wrong else judgement
 
 
-def _stays(phase: str, *why: str | None) -> Problem:
-    return Problem("; ".join([f"it stays {phase}", *filter(None, why)]))
+def _stays(phase: str, *why: str | None) -> CanaryProblem:
+    return CanaryProblem("; ".join([f"it stays {phase}", *filter(None, why)]))
 
 
 def _wrong(draft: Draft, judgement: Judgement) -> str | None:

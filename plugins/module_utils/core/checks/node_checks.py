@@ -82,11 +82,11 @@ class NodeCheck:
     remedy: str = ""
     severity: Severity = "error"
 
-    def of(self, facts: Facts, node: Node) -> Problem | None:
+    def of(self, facts: Facts, node: Node) -> NodeProblem | None:
         detail = self.find(facts, node)
-        return Problem(self, node.name, detail if isinstance(detail, str) else "") if detail else None
+        return NodeProblem(self, node.name, detail if isinstance(detail, str) else "") if detail else None
 
-    def finding(self, problems: t.Collection[Problem]) -> Finding:
+    def finding(self, problems: t.Collection[NodeProblem]) -> Finding:
         """The finding on all nodes that have this problem."""
         remedy = f"; {self.remedy}" if self.remedy else ""
         words = f"{len(problems)} node(s) {self.words_for(several=True)}: {listed(map(str, problems))}{remedy}."
@@ -97,7 +97,7 @@ class NodeCheck:
 
 
 @dataclass(frozen=True)
-class Problem:
+class NodeProblem:
     """What is wrong with one node."""
 
     check: NodeCheck
@@ -121,7 +121,7 @@ def findings(checks: t.Iterable[NodeCheck], facts: Facts) -> t.Iterator[Finding]
             yield check.finding(problems)
 
 
-def first_problem(checks: t.Iterable[NodeCheck], facts: Facts, node: Node) -> Problem | None:
+def first_problem(checks: t.Iterable[NodeCheck], facts: Facts, node: Node) -> NodeProblem | None:
     """The first of these problems that a node has."""
     return next((problem for check in checks if (problem := check.of(facts, node))), None)
 
@@ -184,15 +184,15 @@ STATE = (
     NodeCheck("handler_not_ready", "has|have a handler that is not Ready", _handler_not_ready),
     NodeCheck(
         "in_transit",
-        "is|are in transit, owned by nobody",
+        "is|are in transit, without an owner",
         lambda _facts, node: node.owner == names.IN_TRANSIT,
         "run site again to finish",
     ),
-    NodeCheck("owner_unknown", "has|have an owner that is no pool", _owner_unknown),
+    NodeCheck("owner_unknown", "has|have an owner that is not a pool", _owner_unknown),
     NodeCheck("no_handler", "has|have no handler pod", _no_handler),
     NodeCheck(
         "handler_lost",
-        "had a handler once and gets|get none again",
+        "lost its|their handler, which will not be recreated",
         _handler_lost,
         "if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
         "warning",
@@ -216,7 +216,7 @@ GATE = (
         f"has|have a handler that has never reported (annotation {names.HEARTBEAT_ANNOTATION})",
         lambda facts, node: bool(facts.handlers(node)) and node.heartbeat is None,
     ),
-    NodeCheck("heartbeat_unreadable", "has|have a heartbeat that is no time", _heartbeat_unreadable),
+    NodeCheck("heartbeat_unreadable", "has|have an invalid heartbeat", _heartbeat_unreadable),
     NodeCheck(
         "heartbeat_old",
         f"has|have a handler that has sent no heartbeat for more than {_SILENT_SECONDS:.0f} seconds",
@@ -229,10 +229,12 @@ GATE = (
     ),
 )
 
-WRONG_OWNER = NodeCheck("wrong_owner", "belongs|belong to another owner than the pools say", _wrong_owner, "run site")
+WRONG_OWNER = NodeCheck(
+    "wrong_owner", "belongs|belong to another owner than the pools specify", _wrong_owner, "run site"
+)
 HANDLER_OUTDATED = NodeCheck(
     "handler_outdated",
-    "runs|run a handler made from an earlier template of its DaemonSet",
+    "runs|run a handler created from an earlier template of its DaemonSet",
     lambda facts, node: facts.actions.get(node.name) == "replace",
     "run site",
 )
@@ -243,7 +245,7 @@ VERIFICATION = (
     HANDLER_OUTDATED,
     NodeCheck(
         "node_held_back",
-        "keeps|keep the present owner, since a handover is not possible now",
+        "keeps|keep the current owner, since a handover is not possible now",
         lambda facts, node: facts.wanted(node) != node.owner,
         severity="warning",
     ),

@@ -26,7 +26,7 @@ from ..planning import assignment
 from ..planning.plan import DaemonSetChange, Plan
 from ..vms.launcher_pods import LauncherPod
 from . import node_checks, state
-from .node_checks import Problem
+from .node_checks import NodeProblem
 from .verdicts import FAILING, FINDINGS, VERDICTS, Judge, Judgement, Verdict, Vmi
 
 _REPLACED = frozenset(
@@ -55,6 +55,10 @@ def read_fail_on(raw: object) -> FailOn:
         expected = "problems, any, none, or verdicts and codes of findings such as [wrong_image, no_handler]"
         raise InputErrors([f"fail_on is {raw!r}; give {expected}."])
     return frozenset(codes)
+
+
+ReportDict = t.Mapping[str, t.Any]
+"""What ``Report.to_dict`` returns."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class Report:
         if self.healthy:
             more = code_counts(self.listed)
             return f"Everything is in order: {extent}" + (f"; listed: {more}." if more else ".")
-        return f"Something is wrong: {code_counts(self.problems)}; looked at {extent}."
+        return f"Problems found: {code_counts(self.problems)}; checked {extent}."
 
     def to_dict(self) -> dict[str, t.Any]:
         """The report as plain data."""
@@ -295,13 +299,13 @@ class Verifier:
                 "vms": {verdict: self._by_pool[name, verdict] for verdict in VERDICTS},
             }
 
-    def _node_problems(self) -> dict[str, Problem]:
+    def _node_problems(self) -> dict[str, NodeProblem]:
         """The first problem of each node that has one."""
         facts, checks = node_checks.Facts(self._plan.snapshot, plan=self._plan), node_checks.VERIFICATION
         problems = (node_checks.first_problem(checks, facts, node) for node in facts.snapshot.nodes.values())
         return {problem.node: problem for problem in problems if problem is not None}
 
-    def _nodes(self, problems: t.Mapping[str, Problem]) -> t.Iterator[dict[str, t.Any]]:
+    def _nodes(self, problems: t.Mapping[str, NodeProblem]) -> t.Iterator[dict[str, t.Any]]:
         """Every node but those that have no handler, need none and have no problem."""
         snapshot = self._plan.snapshot
         left_out = assignment.idle(snapshot, snapshot.nodes) - problems.keys()
@@ -345,7 +349,7 @@ class Verifier:
                 yield from preflight.skew(self._plan.snapshot, [pool], self._allow_skew)
 
 
-def _about_nodes(problems: t.Collection[Problem]) -> t.Iterator[Finding]:
+def _about_nodes(problems: t.Collection[NodeProblem]) -> t.Iterator[Finding]:
     """What comparing nodes with the pools tells beyond ``state.examine`` and the plan."""
     for check in (node_checks.WRONG_OWNER, node_checks.HANDLER_OUTDATED):
         of_check = [problem for problem in problems if problem.check is check]

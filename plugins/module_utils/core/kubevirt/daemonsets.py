@@ -4,13 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """A pool's virt-handler DaemonSet, derived from the live primary.
 
-What KubeVirt does with such a DaemonSet decides what we drop and what we keep:
-
-* virt-operator deletes every DaemonSet that has its ``managed-by`` label and is not its own, and counts pods with this
-  label as its own. So we drop the label, and the install-strategy annotations, from the object and from the template.
-* virt-controller stops failing VMs over from dead nodes when two DaemonSet *objects* have the label
-  ``kubevirt.io=virt-handler``: we drop it from the object. virt-api finds handler *pods* by it: the template keeps it.
-* Services, metrics and network policies select pods by their other labels and by their names' prefix: we keep both.
+docs/design/pool-daemonsets.md says what is kept and dropped, and why.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ import typing as t
 
 from ..base import names, objects
 from ..base.findings import InputErrors
-from ..base.objects import Difference, KubeObject, canonical_json, differences, digest
+from ..base.objects import Difference, KubeObject, canonical_json, differences, short_digest
 from ..pools.model import Pool, restore_pool
 from .exclusion import without_exclusion_terms
 
@@ -40,7 +34,7 @@ def derive(primary: KubeObject, pool: Pool) -> dict[str, t.Any]:
     ``resources`` of the pool replace all resources of the ``virt-handler`` container.
     """
     template = _template(primary["spec"]["template"], pool)
-    template["metadata"].setdefault("annotations", {})[names.TEMPLATE_ANNOTATION] = digest(template)[:16]
+    template["metadata"].setdefault("annotations", {})[names.TEMPLATE_ANNOTATION] = short_digest(template)
     spec = {
         "selector": {"matchLabels": {names.KUBEVIRT_LABEL: names.HANDLER, names.OWNER_LABEL: pool.name}},
         "template": template,

@@ -4,23 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The exclusion keeps the primary virt-handler off pool nodes: one required node-affinity requirement, always the same.
 
-It has two possible places. Normally it is a strategic merge patch in KubeVirt's ``spec.customizeComponents.patches``.
-But KubeVirt appends the required terms of ``spec.workloads.nodePlacement`` to the patched ones, and any one term is
-enough: each of them would let the primary back onto pool nodes. So when there are such terms, every one of them gets
-the requirement, and the patch must go.
-
-Under HCO one operation in HyperConverged's annotation does it, always in ``spec.workloads`` (see ``hco``). Its value has
-nothing but the required terms. HCO decodes the patched JSON into the object that it rendered, so all else there stays as
-the user's nodePlacement has it: nodeSelector, tolerations and other affinity are followed at once. Two other operations
-would do harm later:
-
-* One on the path of the terms stops HCO when the user takes the placement away, since a JSON patch makes no parents.
-* A patch in ``spec.customizeComponents`` is ORed with terms that the user adds later: every pool node that they match gets
-  a second handler. Ours in ``spec.workloads`` hide them until the next run, and the state says so
-  (``exclusion_outdated``).
-
-Other people's operations stay as they are, and ours comes last. Where one of theirs is on ``spec.workloads``, ours has their
-value plus the requirement.
+It is a patch in ``spec.customizeComponents``, or part of each required term of ``spec.workloads.nodePlacement``.
+docs/design/constant-exclusion.md says why.
 """
 
 from __future__ import annotations
@@ -30,21 +15,20 @@ import json
 import typing as t
 
 from ..base import findings, names
+from ..base.affinity import required_terms, with_required_terms, with_requirements, without_required_terms
 from ..base.findings import Finding, InputErrors
-from ..base.objects import Object, canonical_json, field
+from ..base.objects import KubeObject, Object, canonical_json, field
 from . import hco
-from .hco import Edit, ReadOnly
+from .hco import Edit
 
 REQUIREMENT: t.Final[Object] = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
 
-_TERMS = ("nodeAffinity", names.REQUIRED_AFFINITY, "nodeSelectorTerms")
 _PATCHES = "/spec/customizeComponents/patches"
 _WORKLOADS = "/spec/workloads"
 _FIELDS = ("/spec/customizeComponents", _WORKLOADS)
 
 _TERM: t.Final[Object] = {"matchExpressions": [REQUIREMENT]}
-_AFFINITY: t.Final[Object] = {"nodeAffinity": {names.REQUIRED_AFFINITY: {"nodeSelectorTerms": [_TERM]}}}
-_PATCH: t.Final[Object] = {"spec": {"template": {"spec": {"affinity": _AFFINITY}}}}
+_PATCH: t.Final[Object] = {"spec": {"template": {"spec": {"affinity": with_required_terms(None, [_TERM])}}}}
 PATCH: t.Final[Object] = {
     "patch": canonical_json(_PATCH),
     "resourceName": names.HANDLER,
@@ -66,7 +50,7 @@ def _is_requirement(expression: Object) -> bool:
 
 
 def _terms(affinity: t.Any) -> list[Object]:
-    return field(affinity, *_TERMS) or []
+    return required_terms(affinity) or []
 
 
 def _has_requirement(term: Object) -> bool:
@@ -86,7 +70,7 @@ def _all_have_requirement(affinity: t.Any) -> bool:
 def _with_requirement(term: Object) -> Object:
     if _has_requirement(term) or _matches_nothing(term):
         return term
-    return {**term, "matchExpressions": [*(term.get("matchExpressions") or []), dict(REQUIREMENT)]}
+    return with_requirements(term, [dict(REQUIREMENT)])
 
 
 def _term_without_requirement(term: Object) -> Object:
@@ -99,13 +83,7 @@ def _term_without_requirement(term: Object) -> Object:
 
 def _with_terms(affinity: Object, terms: list[Object]) -> Object | None:
     """``affinity`` with these required terms; None when nothing is left of it."""
-    node_affinity = dict(affinity["nodeAffinity"])
-    if terms:
-        node_affinity[names.REQUIRED_AFFINITY] = {**node_affinity[names.REQUIRED_AFFINITY], "nodeSelectorTerms": terms}
-    else:
-        del node_affinity[names.REQUIRED_AFFINITY]
-    rest = _without(affinity, "nodeAffinity")
-    return ({**rest, "nodeAffinity": node_affinity} if node_affinity else rest) or None
+    return (with_required_terms(affinity, terms) if terms else without_required_terms(affinity)) or None
 
 
 def _without_requirement(owner: Object) -> Object:
@@ -122,7 +100,7 @@ def _without_requirement(owner: Object) -> Object:
     return {**owner, "affinity": left} if left else _without(owner, "affinity")
 
 
-def without_exclusion_terms(pod_spec: ReadOnly) -> Object:
+def without_exclusion_terms(pod_spec: KubeObject) -> Object:
     """``pod_spec`` of the primary without our requirement: the base of a pool's DaemonSet.
 
     A term that held nothing else came from our patch and is dropped. Terms of the user's nodePlacement stay.
@@ -130,7 +108,7 @@ def without_exclusion_terms(pod_spec: ReadOnly) -> Object:
     return copy.deepcopy(_without_requirement(dict(pod_spec)))
 
 
-def has_exclusion(daemonset: ReadOnly) -> bool:
+def has_exclusion(daemonset: KubeObject) -> bool:
     """Whether this live DaemonSet certainly keeps off every node with an owner label."""
     return _all_have_requirement(field(daemonset, "spec", "template", "spec", "affinity"))
 
@@ -188,7 +166,7 @@ def _spec_without_exclusion(spec: Object) -> Object:
     return _with_placement(spec, _without_requirement(placement))
 
 
-def exclusion_requested(kubevirt: ReadOnly) -> bool:
+def exclusion_requested(kubevirt: KubeObject) -> bool:
     """Whether a KubeVirt object asks for the exclusion in the right place; ``has_exclusion``: the primary has it."""
     spec = _spec(kubevirt)
     affinity = _placement_affinity(spec)
@@ -200,7 +178,7 @@ def exclusion_requested(kubevirt: ReadOnly) -> bool:
 # Edits ------------------------------------------------------------------------------------------------------------
 
 
-def with_exclusion(kubevirt: ReadOnly, hyperconverged: ReadOnly | None) -> Edit:
+def with_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
     """The edit that makes the primary keep off pool nodes: of HyperConverged if there is one, else of KubeVirt.
 
     :raises InputErrors: when our operations cannot be merged into HyperConverged's annotation.
@@ -211,7 +189,7 @@ def with_exclusion(kubevirt: ReadOnly, hyperconverged: ReadOnly | None) -> Edit:
     return _kubevirt_edit(kubevirt, what, _spec_with_exclusion(_spec(kubevirt)))
 
 
-def without_exclusion(kubevirt: ReadOnly, hyperconverged: ReadOnly | None) -> Edit:
+def without_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
     """The edit that lets the primary run everywhere again; it restores the state before ``with_exclusion``.
 
     It makes no difference between states that mean the same to KubeVirt: an empty list of patches and none; an empty
@@ -223,7 +201,7 @@ def without_exclusion(kubevirt: ReadOnly, hyperconverged: ReadOnly | None) -> Ed
     return _kubevirt_edit(kubevirt, what, _spec_without_exclusion(_spec(kubevirt)))
 
 
-def primary_after(primary: ReadOnly, edit: Edit) -> ReadOnly:
+def primary_after(primary: KubeObject, edit: Edit) -> KubeObject:
     """The primary once KubeVirt has followed an edit by ``with_exclusion``.
 
     HCO renders required terms that the user has changed only with that edit. KubeVirt itself follows its user at once.
@@ -235,22 +213,23 @@ def primary_after(primary: ReadOnly, edit: Edit) -> ReadOnly:
     if wanted == _terms(field(primary, "spec", "template", "spec", "affinity")):
         return primary
     after = copy.deepcopy(dict(primary))
-    _set_terms(after["spec"]["template"]["spec"], wanted)
+    pod_spec = after["spec"]["template"]["spec"]
+    pod_spec["affinity"] = with_required_terms(pod_spec.get("affinity"), wanted)
     return after
 
 
-def _spec(kubevirt: ReadOnly) -> Object:
+def _spec(kubevirt: KubeObject) -> Object:
     return kubevirt.get("spec") or {}
 
 
-def _kubevirt_edit(kubevirt: ReadOnly, what: str, spec: Object) -> Edit:
+def _kubevirt_edit(kubevirt: KubeObject, what: str, spec: Object) -> Edit:
     after = kubevirt if spec == _spec(kubevirt) else copy.deepcopy({**kubevirt, "spec": spec})
     has_terms = _terms(_placement_affinity(_spec(kubevirt)))
     place = "spec.workloads.nodePlacement" if has_terms else "spec.customizeComponents.patches"
     return Edit("KubeVirt", kubevirt, after, what, place)
 
 
-def _hco_edit(hyperconverged: ReadOnly, what: str, operations: list[Object]) -> Edit:
+def _hco_edit(hyperconverged: KubeObject, what: str, operations: list[Object]) -> Edit:
     after = hco.with_operations(hyperconverged, operations)
     place = f"annotation {names.HCO_PATCH_ANNOTATION}, spec.workloads.nodePlacement of KubeVirt"
     return Edit("HyperConverged", hyperconverged, after, what, place)
@@ -266,7 +245,7 @@ def _is_our_operation(operation: Object) -> bool:
     return _all_have_requirement(affinity) and any(map(_has_requirement, _terms(affinity)))
 
 
-def _rendered(hyperconverged: ReadOnly, operations: t.Sequence[Object]) -> Object:
+def _rendered(hyperconverged: KubeObject, operations: t.Sequence[Object]) -> Object:
     """What the exclusion depends on in the KubeVirt spec that HCO renders with these operations.
 
     HCO itself renders ``customizeComponents`` empty, and ``workloads`` only from the user's placement.
@@ -279,7 +258,7 @@ def _rendered(hyperconverged: ReadOnly, operations: t.Sequence[Object]) -> Objec
     return {"customizeComponents": spec.get("customizeComponents"), "workloads": spec.get("workloads")}
 
 
-def _operations_with_exclusion(hyperconverged: ReadOnly) -> list[Object]:
+def _operations_with_exclusion(hyperconverged: KubeObject) -> list[Object]:
     current = hco.operations(hyperconverged)
     others = [operation for operation in current if not _is_our_operation(operation)]
     theirs = _rendered(hyperconverged, others)
@@ -300,17 +279,10 @@ def _operations_with_exclusion(hyperconverged: ReadOnly) -> list[Object]:
 def _operation(workloads: Object, terms: list[Object]) -> Object:
     """The operation that puts these required terms into ``workloads``."""
     value = copy.deepcopy(workloads)
-    value["nodePlacement"] = value.get("nodePlacement") or {}
-    _set_terms(value["nodePlacement"], [_written_out(term) for term in terms])
+    placement = value.get("nodePlacement") or {}
+    affinity = with_required_terms(placement.get("affinity"), [_written_out(term) for term in terms])
+    value["nodePlacement"] = {**placement, "affinity": affinity}
     return {"op": "add", "path": _WORKLOADS, "value": value}
-
-
-def _set_terms(owner: Object, terms: list[Object]) -> None:
-    """Give ``owner`` (a pod spec or a nodePlacement) these required terms, in place."""
-    for key in ("affinity", "nodeAffinity", names.REQUIRED_AFFINITY):
-        owner[key] = owner.get(key) or {}
-        owner = owner[key]
-    owner["nodeSelectorTerms"] = terms
 
 
 def _written_out(term: Object) -> Object:
@@ -325,7 +297,7 @@ def _written_out(term: Object) -> Object:
     }
 
 
-def _renders(hyperconverged: ReadOnly, operations: t.Sequence[Object], wanted: Object) -> bool:
+def _renders(hyperconverged: KubeObject, operations: t.Sequence[Object], wanted: Object) -> bool:
     """Whether HCO renders ``spec.workloads`` with these operations as the operation ``wanted`` has it."""
     rendered = _rendered(hyperconverged, operations)["workloads"]
     return bool(_without_empty(rendered) == _without_empty(wanted["value"]))
@@ -341,7 +313,7 @@ def _without_empty(value: t.Any) -> t.Any:
     return value
 
 
-def _operations_without_exclusion(hyperconverged: ReadOnly) -> list[Object]:
+def _operations_without_exclusion(hyperconverged: KubeObject) -> list[Object]:
     others = [operation for operation in hco.operations(hyperconverged) if not _is_our_operation(operation)]
     theirs = _rendered(hyperconverged, others)
     if theirs != _spec_without_exclusion(theirs):
@@ -349,10 +321,10 @@ def _operations_without_exclusion(hyperconverged: ReadOnly) -> list[Object]:
     return others
 
 
-def _embedded_message(hyperconverged: ReadOnly) -> str:
+def _embedded_message(hyperconverged: KubeObject) -> str:
     return (
-        f"The requirement {names.OWNER_LABEL} DoesNotExist is part of somebody else's setting of "
-        f"{hco.title(hyperconverged)}, either {hco.placement_path(hyperconverged)} or a larger value in the annotation "
+        f"The requirement {names.OWNER_LABEL} DoesNotExist is part of a setting of {hco.title(hyperconverged)} that is "
+        f"not ours, either {hco.placement_path(hyperconverged)} or a larger value in the annotation "
         f"{names.HCO_PATCH_ANNOTATION}; remove it there, this collection adds and removes its own."
     )
 
@@ -364,7 +336,7 @@ _TO_TERMS = (*_TEMPLATE, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
 _TO_SELECTOR = (*_TEMPLATE, "nodeSelector")
 
 
-def conflicts(kubevirt: ReadOnly, hyperconverged: ReadOnly | None = None) -> list[Finding]:
+def conflicts(kubevirt: KubeObject, hyperconverged: KubeObject | None = None) -> list[Finding]:
     """Findings on settings of others that defeat the exclusion of the primary, or that the exclusion would break."""
     conflicting: list[Finding] = []
     for index, patch in enumerate(_patches(_spec(kubevirt))):
@@ -375,7 +347,7 @@ def conflicts(kubevirt: ReadOnly, hyperconverged: ReadOnly | None = None) -> lis
     return conflicting
 
 
-def _placement_place(hyperconverged: ReadOnly | None) -> str:
+def _placement_place(hyperconverged: KubeObject | None) -> str:
     """Where the user says on which nodes workloads may run."""
     if hyperconverged is None:
         return "spec.workloads.nodePlacement"
@@ -393,7 +365,7 @@ def _patch_findings(where: str, patch: Object, placement: str) -> t.Iterator[Fin
     if effect is None:
         yield findings.error(
             "patch_unreadable",
-            f"{where} is no {patch.get('type')!r} patch that KubeVirt could apply (types: json, merge, strategic; the "
+            f"{where} is not a {patch.get('type')!r} patch that KubeVirt could apply (types: json, merge, strategic; the "
             f"body is JSON text); correct or remove it.",
         )
         return
@@ -507,7 +479,7 @@ def _selector_effect(operation: Object, path: tuple[str, ...]) -> _SelectorEffec
     return "defeats" if names.OWNER_LABEL in path else "extends"
 
 
-def _placement_findings(kubevirt: ReadOnly, hyperconverged: ReadOnly | None) -> t.Iterator[Finding]:
+def _placement_findings(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> t.Iterator[Finding]:
     """An error when the user's placement uses the owner label; our own requirement there does not count."""
     placement = field(kubevirt, "spec", "workloads", "nodePlacement") or {}
     placements = [(f"{hco.title(kubevirt)}: spec.workloads.nodePlacement", _without_requirement(placement))]

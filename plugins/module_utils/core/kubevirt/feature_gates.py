@@ -19,10 +19,10 @@ import typing as t
 
 from ..base import findings, names
 from ..base.findings import Finding, InputErrors
-from ..base.objects import Object, field
+from ..base.objects import KubeObject, Object, field
 from ..observed.operator_api import POOL_FIELDS
 from . import hco
-from .hco import Edit, ReadOnly
+from .hco import Edit
 from .health import release_of, version_of
 
 _LISTS_IN = ("spec", "configuration", "developerConfiguration")
@@ -76,7 +76,7 @@ _WORKER_POOLS = "workerPools"
 def gate_problems(gates: t.Iterable[t.Any]) -> list[str]:
     """What is wrong with the spelling of these names, one sentence each."""
     return [
-        f"Feature gate {gate!r} is not a name that KubeVirt could have: use letters and digits, a letter first."
+        f"Feature gate {gate!r} is not a valid name: use letters and digits, a letter first."
         for gate in gates
         if not isinstance(gate, str) or not _NAME.fullmatch(gate)
     ]
@@ -126,7 +126,7 @@ def _dotted(release: tuple[int, int]) -> str:
 # Pools of KubeVirt's own --------------------------------------------------------------------------------------------
 
 
-def is_on(kubevirt: ReadOnly, gate: str) -> bool:
+def is_on(kubevirt: KubeObject, gate: str) -> bool:
     """Whether the live KubeVirt object turns a gate on that is off by default."""
     return gate in _gates(kubevirt, _ON) and gate not in _gates(kubevirt, _OFF)
 
@@ -135,7 +135,7 @@ def is_on(kubevirt: ReadOnly, gate: str) -> bool:
 
 
 def set_gates(
-    kubevirt: ReadOnly, hyperconverged: ReadOnly | None, present: t.Sequence[str], absent: t.Sequence[str]
+    kubevirt: KubeObject, hyperconverged: KubeObject | None, present: t.Sequence[str], absent: t.Sequence[str]
 ) -> Edit:
     """The edit that turns ``present`` on and ``absent`` off: of HyperConverged if there is one, else of KubeVirt.
 
@@ -158,11 +158,11 @@ def set_gates(
     return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), what, _PLACE)
 
 
-def _gates(kubevirt: ReadOnly, name: str) -> list[str]:
+def _gates(kubevirt: KubeObject, name: str) -> list[str]:
     return field(kubevirt, *_LISTS_IN, name) or []
 
 
-def _has_disabled_list(kubevirt: ReadOnly) -> bool:
+def _has_disabled_list(kubevirt: KubeObject) -> bool:
     release = release_of(version_of(kubevirt))
     if release is not None:
         return release >= _DISABLING_SINCE
@@ -170,7 +170,7 @@ def _has_disabled_list(kubevirt: ReadOnly) -> bool:
     return field(kubevirt, *_LISTS_IN, _OFF) is not None
 
 
-def _with_gates(kubevirt: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]) -> ReadOnly:
+def _with_gates(kubevirt: KubeObject, on: t.Sequence[str], off: t.Sequence[str]) -> KubeObject:
     disabled = _gates(kubevirt, _OFF)
     wanted = {_ON: _moved(_gates(kubevirt, _ON), on, off), _OFF: _moved(disabled, off, on)}
     if not _has_disabled_list(kubevirt):
@@ -205,7 +205,7 @@ def _path(name: str) -> str:
 
 
 def _hco_operations(
-    kubevirt: ReadOnly, hyperconverged: ReadOnly, on: t.Sequence[str], off: t.Sequence[str]
+    kubevirt: KubeObject, hyperconverged: KubeObject, on: t.Sequence[str], off: t.Sequence[str]
 ) -> list[Object]:
     """The annotation's operations with the wanted gates: only appends to lists that HCO renders anyway.
 
@@ -232,7 +232,7 @@ def _hco_operations(
 
 
 def _appending(
-    hyperconverged: ReadOnly,
+    hyperconverged: KubeObject,
     current: list[Object],
     wanted: t.Mapping[str, t.Sequence[str]],
     unwanted: t.Mapping[str, t.Sequence[str]],
@@ -266,7 +266,7 @@ def _replaced(later: t.Iterable[Object], name: str) -> bool:
     return any(operation["op"] != "test" and hco.is_within(_path(name), operation["path"]) for operation in later)
 
 
-def _rendered_by_others(kubevirt: ReadOnly, operations: t.Sequence[Object], name: str) -> set[str]:
+def _rendered_by_others(kubevirt: KubeObject, operations: t.Sequence[Object], name: str) -> set[str]:
     """The gates in a list of the live KubeVirt object that do not come from an append in the annotation."""
     appended: collections.Counter[str] = collections.Counter()
     for index, operation in enumerate(operations):

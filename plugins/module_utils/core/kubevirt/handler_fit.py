@@ -7,9 +7,9 @@ there, and the DaemonSet controller makes none again. So ask before a handler is
 
 from __future__ import annotations
 
-from ..base import names
+from ..base import affinity, names
 from ..base.objects import KubeObject, field
-from ..base.selectors import node_selector_matches, untolerated
+from ..base.selectors import untolerated
 from ..observed.nodes import Node
 from ..pools.quantities import Quantity
 from . import exclusion
@@ -35,8 +35,7 @@ def unfit(template: KubeObject, node: Node) -> str | None:
     for key, value in (spec.get("nodeSelector") or {}).items():
         if key != names.OWNER_LABEL and node.labels.get(key) != value:
             return f"its DaemonSet selects {key}={value}"
-    required = field(spec, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
-    if not node_selector_matches(required, node.labels, node.name):
+    if not affinity.is_met(affinity.required_terms(spec.get("affinity")), node.labels, node.name):
         return "no required node-affinity term of its DaemonSet (from KubeVirt's spec.workloads.nodePlacement) fits"
     taints = untolerated((*(spec.get("tolerations") or ()), *_DAEMON_POD_TOLERATIONS), node.taints)
     if taints:
@@ -51,7 +50,7 @@ def refusal(template: KubeObject, node: Node) -> str | None:
         return "the node is not Ready"
     if node.pressure:
         # The kubelet's eviction manager then admits only pods with a system-critical priority, and virt-handler has less.
-        return f"the node has {node.pressure}, and its kubelet starts no handler meanwhile"
+        return f"the node has {node.pressure}, and its kubelet starts no handler until that has passed"
     return unfit(template, node) or _too_small(template, node)
 
 

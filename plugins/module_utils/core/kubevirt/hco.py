@@ -19,13 +19,9 @@ from dataclasses import dataclass
 
 from ..base import names
 from ..base.findings import InputErrors
-from ..base.objects import Object, canonical_json, field
+from ..base.objects import KubeObject, Object, canonical_json, field
 
 _OPERATIONS = ("add", "copy", "move", "remove", "replace", "test")
-
-
-ReadOnly = t.Mapping[str, t.Any]
-"""A Kubernetes object that we only read."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,8 @@ class Edit:
     """
 
     kind: t.Literal["KubeVirt", "HyperConverged"]
-    before: ReadOnly
-    after: ReadOnly
+    before: KubeObject
+    after: KubeObject
     what: str
     place: str
 
@@ -50,13 +46,13 @@ class Edit:
         return f"{title(self.before)}: {self.what} ({self.place})"
 
 
-def title(item: ReadOnly) -> str:
+def title(item: KubeObject) -> str:
     """How messages name an object: ``KubeVirt kubevirt/kubevirt``."""
     metadata = item.get("metadata") or {}
     return f"{item.get('kind', 'object')} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
-def workload_placement(hyperconverged: ReadOnly) -> Object | None:
+def workload_placement(hyperconverged: KubeObject) -> Object | None:
     """The user's placement of workloads, which HCO renders as KubeVirt's ``spec.workloads.nodePlacement``.
 
     HCO renders it into CDI and CNAO, too.
@@ -65,21 +61,21 @@ def workload_placement(hyperconverged: ReadOnly) -> Object | None:
     return placement if isinstance(placement, dict) else None
 
 
-def placement_path(hyperconverged: ReadOnly) -> str:
+def placement_path(hyperconverged: KubeObject) -> str:
     """The field that ``workload_placement`` reads, for messages."""
     if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
         return "spec.workloads.nodePlacement"
     return "spec.deployment.nodePlacements.workload"
 
 
-def update_methods_path(hyperconverged: ReadOnly) -> str:
+def update_methods_path(hyperconverged: KubeObject) -> str:
     """The field with the methods by which KubeVirt updates VMs, for messages. HCO gives an empty field a default."""
     if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
         return "spec.workloadUpdateStrategy.workloadUpdateMethods"
     return "spec.virtualization.workloadUpdateStrategy.workloadUpdateMethods"
 
 
-def operations(hyperconverged: ReadOnly) -> list[Object]:
+def operations(hyperconverged: KubeObject) -> list[Object]:
     """All operations in the annotation, ours and other people's, in order.
 
     :raises InputErrors: when HCO does not accept the annotation (an array of RFC 6902 operations on paths under
@@ -127,7 +123,7 @@ def _malformed(operation: t.Any) -> str | None:
     return None
 
 
-def with_operations(hyperconverged: ReadOnly, wanted: t.Sequence[Object]) -> ReadOnly:
+def with_operations(hyperconverged: KubeObject, wanted: t.Sequence[Object]) -> KubeObject:
     """``hyperconverged`` with exactly these operations; the same object if it has them, no annotation for none."""
     if list(wanted) == operations(hyperconverged):
         return hyperconverged
@@ -150,7 +146,7 @@ def is_within(path: str, field_path: str) -> bool:
     return path == field_path or path.startswith(field_path + "/")
 
 
-def refuse_positions(hyperconverged: ReadOnly, list_path: str, later: t.Iterable[Object]) -> None:
+def refuse_positions(hyperconverged: KubeObject, list_path: str, later: t.Iterable[Object]) -> None:
     """Refuse to remove our item from a list when a later operation uses a position in that list.
 
     Without our item, the items after it move up. The operation would then change another item, or none and stop HCO.
@@ -167,7 +163,7 @@ def refuse_positions(hyperconverged: ReadOnly, list_path: str, later: t.Iterable
             raise InputErrors([message])
 
 
-def rendered(hyperconverged: ReadOnly, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
+def rendered(hyperconverged: KubeObject, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
     """What HCO makes of ``base`` (a part of its fresh render) with these operations, as far as the given fields go.
 
     HCO decodes the patched JSON into the object that it rendered (its ``applyAnnotationPatch``): a field that an

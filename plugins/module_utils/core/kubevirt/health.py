@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 from ..base import findings, names
 from ..base.findings import Finding, listed
-from ..base.objects import condition, field
+from ..base.objects import KubeObject, condition, field
 from . import exclusion, hco
-from .hco import ReadOnly
 
 # Versions ---------------------------------------------------------------------------------------------------------
 
@@ -27,7 +26,7 @@ _VERSION = re.compile(r"v?(?P<number>\d+\.\d+\.\d+)(?P<pre>-(?:alpha|beta|rc)(?:
 """A version in a tag, perhaps with a build's suffix: ``v1.9.0``, ``v1.9.0-rc.1``, ``1.9.0_cuda12``."""
 
 
-def version_of(kubevirt: ReadOnly) -> str | None:
+def version_of(kubevirt: KubeObject) -> str | None:
     """The deployed version; None before the first deployment. During an upgrade it is still the old version."""
     return field(kubevirt, "status", "observedKubeVirtVersion") or None
 
@@ -111,7 +110,7 @@ class Health:
     version: str | None
 
     @classmethod
-    def from_kubevirt(cls, kubevirt: ReadOnly) -> Health:
+    def from_kubevirt(cls, kubevirt: KubeObject) -> Health:
         available, degraded = condition(kubevirt, "Available"), condition(kubevirt, "Degraded")
         is_available = available.get("status") == "True"
         synchronized = condition(kubevirt, "Synchronized")
@@ -152,14 +151,14 @@ class Health:
         return tuple(problems)
 
 
-def _reason(stated: ReadOnly) -> str:
+def _reason(stated: KubeObject) -> str:
     """The reason in a condition, which may be missing."""
     if not stated:
-        return "no condition says so"
+        return "no condition reports it"
     return stated.get("message") or stated.get("reason") or "no reason given"
 
 
-def _upgrade(kubevirt: ReadOnly) -> tuple[str, str] | None:
+def _upgrade(kubevirt: KubeObject) -> tuple[str, str] | None:
     """The observed and the target deployment when they differ. A first install has no observed deployment yet."""
     status = kubevirt.get("status") or {}
     observed, target = (
@@ -177,7 +176,7 @@ def _upgrade(kubevirt: ReadOnly) -> tuple[str, str] | None:
 # The primary's rollout ------------------------------------------------------------------------------------------------
 
 
-def primary_rolled_out(daemonset: ReadOnly, on_unready_nodes: int = 0) -> bool:
+def primary_rolled_out(daemonset: KubeObject, on_unready_nodes: int = 0) -> bool:
     """Whether every node of the DaemonSet has a Ready pod of the present template.
 
     ``on_unready_nodes`` is the number of its pods on nodes that are not Ready; they do not count.
@@ -190,7 +189,7 @@ def primary_rolled_out(daemonset: ReadOnly, on_unready_nodes: int = 0) -> bool:
     return bool(status.get("updatedNumberScheduled", 0) >= wanted and status.get("numberReady", 0) >= wanted)
 
 
-def unsettled_by_us(kubevirt: ReadOnly, primary: ReadOnly | None, on_unready_nodes: int = 0) -> bool:
+def unsettled_by_us(kubevirt: KubeObject, primary: KubeObject | None, on_unready_nodes: int = 0) -> bool:
     """Whether the exclusion alone may explain why KubeVirt has not settled, as after an interrupted run.
 
     That is so while the KubeVirt object and the live primary disagree on the exclusion, and while the primary rolls the
@@ -220,8 +219,8 @@ def waits_only_for_unready_nodes(
 
 
 def health_findings(
-    kubevirt: ReadOnly | None,
-    primary: ReadOnly | None,
+    kubevirt: KubeObject | None,
+    primary: KubeObject | None,
     unready_nodes: t.Collection[str] = (),
     primary_handlers_not_ready: t.Mapping[str, str] | None = None,
 ) -> list[Finding]:
@@ -246,8 +245,8 @@ def health_findings(
         return [findings.error("kubevirt_upgrading", message)]
     if health.ignored is not None:
         message = (
-            f"{where} is ignored by its operator: {health.ignored}. Delete the KubeVirt object that the cluster has beside "
-            "it, then run again."
+            f"{where} is ignored by its operator: {health.ignored}. Delete the other KubeVirt object of the cluster, "
+            "then run again."
         )
         return [findings.error("kubevirt_ignored", message)]
     return _unsettled_findings(where, kubevirt, primary, health, set(unready_nodes), primary_handlers_not_ready or {})
@@ -255,8 +254,8 @@ def health_findings(
 
 def _unsettled_findings(
     where: str,
-    kubevirt: ReadOnly,
-    primary: ReadOnly,
+    kubevirt: KubeObject,
+    primary: KubeObject,
     health: Health,
     unready_nodes: t.Collection[str],
     not_ready: t.Mapping[str, str],
@@ -277,7 +276,7 @@ def _unsettled_findings(
     return [findings.error(*_refusal(where, health))]
 
 
-def hco_findings(hyperconverged: ReadOnly | None) -> list[Finding]:
+def hco_findings(hyperconverged: KubeObject | None) -> list[Finding]:
     """An error while HCO does not reconcile, for example because of a bad annotation: our change would never arrive."""
     reconciled = condition(hyperconverged, "ReconcileComplete")
     if hyperconverged is None or reconciled.get("status") != "False":

@@ -20,7 +20,7 @@ from ..base import names
 from ..base.objects import Object
 
 AlertSeverity = t.Literal["critical", "warning"]
-Health = t.Literal["critical", "warning", "none"]
+HealthImpact = t.Literal["critical", "warning", "none"]
 
 GROUP = "virtpools"
 
@@ -79,7 +79,7 @@ class Alert:
     expr: str
     lasts: str
     severity: AlertSeverity
-    health: Health
+    health: HealthImpact
     summary: str
     description: str
 
@@ -200,9 +200,9 @@ def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
             lasts="15m",
             severity="critical",
             health="critical",
-            summary="The DaemonSet of pool {{ $labels.pool }} is gone.",
-            description="There is no DaemonSet {{ $labels.daemonset }} in namespace {{ $labels.namespace }}: the nodes of "
-            "pool {{ $labels.pool }} have no virt-handler, and the primary keeps off them.",
+            summary="The DaemonSet of pool {{ $labels.pool }} is missing.",
+            description="DaemonSet {{ $labels.daemonset }} does not exist in namespace {{ $labels.namespace }}: the nodes of "
+            "pool {{ $labels.pool }} have no virt-handler, and the primary does not run there.",
         ),
         Alert(
             "VirtPoolsHandlersMissing",
@@ -211,7 +211,7 @@ def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
             severity="critical",
             health="warning",
             summary="Nodes of pool {{ $labels.pool }} have no virt-handler.",
-            description="DaemonSet {{ $labels.daemonset }} lacks a pod on {{ $value }} node(s): something refuses its pods.",
+            description="Nodes without a pod of DaemonSet {{ $labels.daemonset }}: {{ $value }}. Something refuses its pods.",
         ),
         Alert(
             "VirtPoolsHandlersOutdated",
@@ -220,8 +220,8 @@ def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
             severity="warning",
             health="none",
             summary="Pool {{ $labels.pool }} runs virt-handlers from an earlier template.",
-            description="{{ $value }} handler(s) of DaemonSet {{ $labels.daemonset }} are older than its template: a rollout "
-            "has not reached them, or somebody edited the DaemonSet.",
+            description="Handlers of DaemonSet {{ $labels.daemonset }} that are older than its template: {{ $value }}. "
+            "A rollout has not reached them, or the DaemonSet was edited by hand.",
         ),
     )
 
@@ -244,7 +244,7 @@ def _about_nodes() -> tuple[Alert, ...]:
             health="critical",
             summary="Pool {{ $labels.pool }} has no Ready virt-handler.",
             description="No pod of DaemonSet {{ $labels.daemonset }} is Ready on any Ready node of pool {{ $labels.pool }}: "
-            "its VMs run on, but cannot be started, stopped or migrated.",
+            "its VMs keep running, but cannot be started, stopped or migrated.",
         ),
         Alert(
             "VirtPoolsHandlerNotReady",
@@ -257,7 +257,7 @@ def _about_nodes() -> tuple[Alert, ...]:
             health="warning",
             summary="The virt-handler of pool {{ $labels.pool }} on node {{ $labels.node }} is not Ready.",
             description="The pod of DaemonSet {{ $labels.daemonset }} on the Ready node {{ $labels.node }} is not Ready: VMs "
-            "there run on, but cannot be stopped or migrated.",
+            "there keep running, but cannot be stopped or migrated.",
         ),
         Alert(
             "VirtPoolsTwoHandlers",
@@ -267,7 +267,7 @@ def _about_nodes() -> tuple[Alert, ...]:
             health="critical",
             summary="Node {{ $labels.node }} has two virt-handlers.",
             description="Handlers of {{ $value }} DaemonSets run on node {{ $labels.node }}: pause, console and VNC fail there. "
-            "The primary has lost the exclusion, or somebody changed the node's owner label.",
+            "The primary has lost the exclusion, or the node's owner label was changed by hand.",
         ),
         Alert(
             "VirtPoolsNodeInTransit",
@@ -276,7 +276,7 @@ def _about_nodes() -> tuple[Alert, ...]:
             severity="critical",
             health="warning",
             summary="Node {{ $labels.node }} is in transit for more than 15 minutes.",
-            description="A run began to hand node {{ $labels.node }} over and did not finish: no DaemonSet starts a "
+            description="A run began the handover of node {{ $labels.node }} and did not finish it: no DaemonSet starts a "
             "virt-handler there.",
         ),
         Alert(
@@ -353,8 +353,8 @@ def _about_verifications() -> tuple[Alert, ...]:
             severity="warning",
             health="none",
             summary="VMs of {{ $labels.pool }} run with the wrong launcher image or on the wrong nodes.",
-            description="The last verification found {{ $value }} VM(s) of {{ $labels.pool }} with the verdict "
-            "{{ $labels.verdict }}.",
+            description="VMs of {{ $labels.pool }} with the verdict {{ $labels.verdict }} in the last verification: {{ "
+            "$value }}.",
         ),
         Alert(
             "VirtPoolsDrift",
@@ -363,7 +363,7 @@ def _about_verifications() -> tuple[Alert, ...]:
             severity="warning",
             health="none",
             summary="The cluster is not what its pools ask for ({{ $labels.code }}).",
-            description="The last verification found {{ $labels.code }}, and nobody has repaired it since.",
+            description="The last verification found {{ $labels.code }}, and it has not been repaired since.",
         ),
         Alert(
             "VirtPoolsVerificationOld",
@@ -372,8 +372,8 @@ def _about_verifications() -> tuple[Alert, ...]:
             severity="warning",
             health="none",
             summary="The last verification is more than two days old.",
-            description="The metrics of verify have not been renewed for {{ $value | humanizeDuration }}, so other alerts "
-            "that use them say what was, not what is.",
+            description="The metrics of verify have not been renewed for {{ $value | humanizeDuration }}, so other "
+            "alerts that use them show an earlier state.",
         ),
     )
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from ..base import names
 from ..base.findings import InputErrors
-from ..base.objects import Object, field
+from ..base.objects import KubeObject, Object, field
 from ..kubevirt import feature_gates, hco
-from ..kubevirt.hco import Edit, ReadOnly
+from ..kubevirt.hco import Edit
 from .builds import Build
 
 _TO_GATES = ("spec", "configuration", "developerConfiguration", "featureGates")
@@ -32,7 +32,7 @@ would not do, since it does not change the object's generation."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedParts:
     """What an edit makes of the KubeVirt object. None leaves a part as it is.
 
     ``entries``: the list of pools; empty to remove it. ``gate``: whether the build's gate is on. ``depth``: how many of the
@@ -45,7 +45,7 @@ class Wanted:
     touch: bool | None = None
 
 
-def gate_depth(kubevirt: ReadOnly, gate: str) -> int | None:
+def gate_depth(kubevirt: KubeObject, gate: str) -> int | None:
     """How many of the fields down to the list of gates the object has; None when the gate is on already."""
     if feature_gates.is_on(kubevirt, gate):
         return None
@@ -55,12 +55,12 @@ def gate_depth(kubevirt: ReadOnly, gate: str) -> int | None:
     return 0
 
 
-def is_touched(kubevirt: ReadOnly) -> bool:
+def is_touched(kubevirt: KubeObject) -> bool:
     """Whether a run that died left TOUCH behind."""
     return TOUCH in (field(kubevirt, *_TO_GATES) or ())
 
 
-def edit(build: Build, kubevirt: ReadOnly, hyperconverged: ReadOnly | None, wanted: Wanted) -> Edit:
+def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, wanted: WantedParts) -> Edit:
     """The edit that brings what is wanted: of HyperConverged if there is one, else of KubeVirt.
 
     :raises InputErrors: when the gate is among the disabled ones, or when HCO's annotation does not allow the edit.
@@ -73,22 +73,22 @@ def edit(build: Build, kubevirt: ReadOnly, hyperconverged: ReadOnly | None, want
     return Edit("KubeVirt", kubevirt, _edited(build, kubevirt, wanted), what, place)
 
 
-def _words(build: Build, wanted: Wanted) -> t.Iterator[str]:
+def _words(build: Build, wanted: WantedParts) -> t.Iterator[str]:
     if wanted.entries is not None:
         named = ", ".join(str(entry["name"]) for entry in wanted.entries)
         yield f"{len(wanted.entries)} pool(s): {named}" if named else "no pools"
     if wanted.gate is not None:
         yield f"feature gate {build.gate} {'on' if wanted.gate else 'off'}"
     if wanted.touch is not None:
-        yield f"feature gate {TOUCH}, which means nothing, on and off again, so that virt-operator looks at the pools"
+        yield f"feature gate {TOUCH}, which has no effect, on and off again, so that virt-operator notices the pools"
 
 
-def _gates_wanted(build: Build, wanted: Wanted) -> dict[str, bool]:
+def _gates_wanted(build: Build, wanted: WantedParts) -> dict[str, bool]:
     asked = {build.gate: wanted.gate, TOUCH: wanted.touch}
     return {gate: on for gate, on in asked.items() if on is not None}
 
 
-def _edited(build: Build, kubevirt: ReadOnly, wanted: Wanted) -> ReadOnly:
+def _edited(build: Build, kubevirt: KubeObject, wanted: WantedParts) -> KubeObject:
     after: Object = copy.deepcopy(dict(kubevirt))
     spec = after.setdefault("spec", {})
     if wanted.entries:
@@ -120,11 +120,11 @@ def _set_gate(kubevirt: Object, gate: str, *, on: bool, depth: int) -> None:
         del owners[level][_TO_GATES[level]]
 
 
-def _refuse_disabled(kubevirt: ReadOnly, gate: str) -> None:
+def _refuse_disabled(kubevirt: KubeObject, gate: str) -> None:
     if gate in (field(kubevirt, *_TO_GATES[:-1], "disabledFeatureGates") or ()):
         message = (
-            f"{hco.title(kubevirt)} has {gate} in disabledFeatureGates, and KubeVirt refuses a gate in both lists; take it out "
-            "there first."
+            f"{hco.title(kubevirt)} has {gate} in disabledFeatureGates, and KubeVirt refuses a gate in both lists; "
+            "remove it there first."
         )
         raise InputErrors([message])
 
@@ -132,7 +132,7 @@ def _refuse_disabled(kubevirt: ReadOnly, gate: str) -> None:
 # Under HCO ----------------------------------------------------------------------------------------------------------
 
 
-def _operations(build: Build, kubevirt: ReadOnly, hyperconverged: ReadOnly, wanted: Wanted) -> list[Object]:
+def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, wanted: WantedParts) -> list[Object]:
     operations = hco.operations(hyperconverged)
     if wanted.entries is not None and build.field is not None:
         operations = _with_list(hyperconverged, operations, f"/spec/{build.field}", wanted.entries)
@@ -149,7 +149,7 @@ def _operations(build: Build, kubevirt: ReadOnly, hyperconverged: ReadOnly, want
 
 
 def _with_list(
-    hyperconverged: ReadOnly, operations: t.Sequence[Object], path: str, entries: t.Sequence[Object]
+    hyperconverged: KubeObject, operations: t.Sequence[Object], path: str, entries: t.Sequence[Object]
 ) -> list[Object]:
     inside = [each for each in operations if each["path"].startswith(f"{path}/")]
     if inside:

@@ -14,7 +14,7 @@ import collections
 import typing as t
 from dataclasses import dataclass
 
-from ..base import names
+from ..base import affinity, names
 from ..base.findings import Finding, error, listed, warning
 from ..base.objects import KubeObject, Object, field
 from ..base.selectors import Term, example_labels
@@ -24,7 +24,6 @@ from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
 from .builds import Build
 
-_TERMS = ("nodeAffinity", names.REQUIRED_AFFINITY, "nodeSelectorTerms")
 _OS = "kubernetes.io/os"
 _MOST_OVERLAPS = 5
 
@@ -74,7 +73,7 @@ def live(build: Build, snapshot: Snapshot, primary: KubeObject) -> Layout:
 def _base(snapshot: Snapshot, primary: KubeObject) -> Object:
     """What decides where the primary runs without pools."""
     spec = primary["spec"]["template"]["spec"]
-    terms = field(snapshot.kubevirt, "spec", "workloads", "nodePlacement", "affinity", *_TERMS)
+    terms = affinity.required_terms(field(snapshot.kubevirt, "spec", "workloads", "nodePlacement", "affinity"))
     return {
         "nodeSelector": spec.get("nodeSelector") or {},
         "tolerations": spec.get("tolerations") or (),
@@ -85,9 +84,7 @@ def _base(snapshot: Snapshot, primary: KubeObject) -> Object:
 
 
 def _affinity(terms: t.Sequence[KubeObject] | None) -> Object:
-    if not terms:
-        return {}
-    return {"affinity": {"nodeAffinity": {names.REQUIRED_AFFINITY: {"nodeSelectorTerms": list(terms)}}}}
+    return {"affinity": affinity.with_required_terms(None, terms)} if terms else {}
 
 
 def _excluding(build: Build, base: Object, pools: t.Sequence[Pool]) -> Object:
@@ -97,15 +94,12 @@ def _excluding(build: Build, base: Object, pools: t.Sequence[Pool]) -> Object:
         for pool in pools
         for key, value in sorted(pool.node_selector.items())
     ]
-    terms = field(base, "affinity", *_TERMS) or []
+    terms = affinity.required_terms(base.get("affinity")) or []
     if not expressions:
         return base
     if not build.exclusion_in_every_term:
         return {**base, **_affinity([{"matchExpressions": expressions}, *terms])}
-    added = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *expressions]} for term in terms or [{}]
-    ]
-    return {**base, **_affinity(added)}
+    return {**base, **_affinity([affinity.with_requirements(term, expressions) for term in terms or [{}]])}
 
 
 def _of_pool(build: Build, base: Object, pool: Pool) -> Object:
@@ -236,7 +230,7 @@ def _not_now(pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
         more = f" and {len(overlapping) - _MOST_OVERLAPS} more pairs" if len(overlapping) > _MOST_OVERLAPS else ""
         yield warning(
             "operator_overlap_possible",
-            f"A node with the labels of two pools gets two handlers, and nothing keeps it from joining: "
+            f"A node with the labels of two pools gets two handlers, and nothing keeps such a node from joining: "
             f"{', '.join(overlapping[:_MOST_OVERLAPS])}{more}. Let the pools select different values of one label.",
         )
 
@@ -247,7 +241,7 @@ def _patched(snapshot: Snapshot) -> t.Iterator[Finding]:
         if patch.get("resourceName") == names.HANDLER and ("affinity" in text or "nodeSelector" in text):
             yield error(
                 "operator_primary_patched",
-                f"A patch in spec.customizeComponents of KubeVirt {snapshot.kubevirt_name} changes where virt-handler runs, and what "
-                "comes of it together with this build's own exclusion is not known; move it to spec.workloads.nodePlacement.",
+                f"A patch in spec.customizeComponents of KubeVirt {snapshot.kubevirt_name} changes where virt-handler runs, and "
+                "how this combines with this build's own exclusion is not known; move it to spec.workloads.nodePlacement.",
             )
             return

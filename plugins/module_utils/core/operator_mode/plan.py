@@ -23,7 +23,7 @@ from ..planning.plan import Digest, ObjectAction
 from ..pools.model import Pool
 from . import edits, forms, placement, rollout
 from .builds import Build
-from .edits import Wanted
+from .edits import WantedParts
 from .placement import Placement
 from .rollout import Rollout
 
@@ -49,7 +49,7 @@ class Step:
 
     objects: tuple[ObjectChange, ...] = ()
     gone: tuple[str, ...] = ()
-    wanted: Wanted | None = None
+    wanted: WantedParts | None = None
     edit: Edit | None = None
     """The edit that ``wanted`` makes of the snapshot's object. An edit with a touch is followed by one that undoes the touch."""
 
@@ -293,15 +293,17 @@ def _steps(
     entries = _entries(build, snapshot, before, after) if build.field is not None else None
     objects = _object_changes(build, snapshot, before, after) if build.field is None else ()
     together = build.gate_with_list or bool(after)
-    wanted = Wanted(entries, gate if together else None, depth, False if edits.is_touched(snapshot.kubevirt) else None)
+    wanted = WantedParts(
+        entries, gate if together else None, depth, False if edits.is_touched(snapshot.kubevirt) else None
+    )
     edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
     gone = tuple(change.name for change in objects if change.action == "delete")
     if not edit.changed and (objects or _lost(snapshot, seen)):
-        wanted = Wanted(touch=True)
+        wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
     steps = [Step(objects, gone, wanted, edit)] if edit.changed else []
     if not together and gate is False:
-        last = Wanted(gate=False, depth=depth)
+        last = WantedParts(gate=False, depth=depth)
         # The list is gone by then.
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
         steps += [Step(wanted=last, edit=edit)] if edit.changed else []

@@ -14,7 +14,7 @@ from ..base.objects import KubeObject, Object, field
 from ..observed.snapshot import Snapshot
 from ..planning.departure import without_daemonsets
 from . import edits
-from .edits import Wanted
+from .edits import WantedParts
 from .plan import OperatorPlan
 
 
@@ -22,7 +22,7 @@ def without_pools(planned: OperatorPlan) -> Snapshot:
     """The cluster once virt-operator has taken its pools down."""
     build, snapshot, depth = planned.build, planned.snapshot, planned.record.gate_depth
     entries = () if build.field is not None else None
-    wanted = Wanted(entries, None if depth is None else False, depth or 0, touch=False)
+    wanted = WantedParts(entries, None if depth is None else False, depth or 0, touch=False)
     kubevirt, hyperconverged = edits.edit(build, snapshot.kubevirt, None, wanted).after, snapshot.hyperconverged
     if hyperconverged is not None:
         try:

@@ -59,7 +59,7 @@ class Entry:
     @property
     def digest(self) -> str:
         """Digest of the list and its options: the same list applied again has the same digest."""
-        return objects.digest({key: self.to_object()[key] for key in ("pools", "options")})[:12]
+        return objects.short_digest({key: self.to_object()[key] for key in ("pools", "options")})
 
     def to_object(self) -> dict[str, t.Any]:
         return {
@@ -104,7 +104,7 @@ class OpenWave:
     @property
     def id(self) -> str:
         """Runs that lead to the same place give the same nodes the same id."""
-        return objects.digest([sorted(self.nodes), self.back_to])[:12]
+        return objects.short_digest([sorted(self.nodes), self.back_to])
 
     def __str__(self) -> str:
         return f"Wave {self.name} of {len(self.nodes)} node(s) was begun, and its gate has not passed: {listed(self.nodes)}"
@@ -206,9 +206,7 @@ class History:
         if not self.entries:
             if self.opened or not recorded:
                 return NO_POOLS
-            reason = (
-                f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not say which list made them"
-            )
+            reason = f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not record which list created them"
         elif self.entries[-1].build != entry.build:
             reason = "the list before was one of the other mode; the playbook rollback goes back to it"
         elif self.entries[-1].digest != entry.digest:

@@ -43,7 +43,7 @@ LEAVE = Drain()
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run besides its pools. The option table (``option_table.py``) describes them for users.
+    """The options of a run besides its pools. The option table (``option_table/``) describes them for users.
 
     ``max_unavailable``: how many nodes of one pool may be without a Ready handler at the same time because of the run. A
     number from 1, or a percentage of the pool's nodes (``10%``, rounded down, at least 1).
@@ -56,7 +56,7 @@ class Options:
     max_unavailable: int | str = 1
     allow_skew: bool = False
     prepull: bool = True
-    launcher_backend: launcher_backends.Wanted = "auto"
+    launcher_backend: launcher_backends.BackendOption = "auto"
     outdated: launcher_rollout.Outdated = "refuse"
     assign_new_nodes: bool = False
     """Whether a policy gives nodes that join the owner that the pools say."""

@@ -12,10 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..base.findings import printable
 from ..checks.verdicts import FAILING
-from ..checks.verification import code_counts
-
-Report = t.Mapping[str, t.Any]
-"""The return value of ``verification.Report.to_dict``."""
+from ..checks.verification import ReportDict, code_counts
 
 _MOST_NODES = 5_000
 
@@ -31,7 +28,7 @@ class _Case:
     lines: tuple[str, ...] = ()
 
 
-def render(report: Report, *, at: str = "") -> str:
+def render(report: ReportDict, *, at: str = "") -> str:
     """The XML text. It has failures only when the report is not healthy, and then always.
 
     :param at: when the verification took place, as ISO 8601.
@@ -51,7 +48,7 @@ def render(report: Report, *, at: str = "") -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="virtpools"{_totals(all_cases)}>\n{body}</testsuites>\n'
 
 
-def _overall(report: Report) -> _Case:
+def _overall(report: ReportDict) -> _Case:
     findings = [f"{finding['severity']} {finding['code']}: {finding['message']}" for finding in report["findings"]]
     if report["vms_left_out"]:
         findings.append(f"{report['vms_left_out']} more VM(s) that are not correct are not in this file.")

@@ -12,9 +12,8 @@ import typing as t
 from ..base import names
 from ..base.findings import printable
 from ..checks.verdicts import FAILING, VERDICTS
+from ..checks.verification import ReportDict
 
-Report = t.Mapping[str, t.Any]
-"""The return value of ``verification.Report.to_dict``."""
 Row = t.Mapping[str, t.Any]
 
 _MOST_NAMED = 48
@@ -37,7 +36,7 @@ _COLUMNS = tuple(reversed(VERDICTS))
 _TONES = {"error": "bad", "warning": "warn", "note": "info"}
 
 
-def render(report: Report, *, cluster: str = "", at: str = "") -> str:
+def render(report: ReportDict, *, cluster: str = "", at: str = "") -> str:
     """The page.
 
     :param cluster: what names the cluster.
@@ -90,7 +89,7 @@ def _tone(verdict: str) -> str:
     return "bad" if verdict in FAILING else "warn"
 
 
-def _errors(report: Report) -> set[str]:
+def _errors(report: ReportDict) -> set[str]:
     """The codes of errors, unlike those of what is only listed."""
     return {finding["code"] for finding in report["findings"] if finding["severity"] == "error"}
 
@@ -161,7 +160,7 @@ def _bar(verdicts: t.Mapping[str, int]) -> str:
     return f'<div class="bar" aria-hidden="true">{parts}</div>' if parts else ""
 
 
-def _tiles(report: Report) -> str:
+def _tiles(report: ReportDict) -> str:
     counts = report["counts"]
     bad_nodes = sum(1 for node in report["nodes"] if node["problem"])
     policy = report["policy"]
@@ -234,7 +233,7 @@ def _image(image: str | None) -> str:
 # Nodes ---------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(report: Report) -> str:
+def _nodes(report: ReportDict) -> str:
     errors = _errors(report)
     nodes = [{**node, "kind": _kind(node, errors)} for node in report["nodes"]]
     groups: dict[str, list[Row]] = {pool["name"]: [] for pool in report["pools"]}
@@ -331,7 +330,7 @@ def _bad_nodes(nodes: t.Sequence[Row]) -> str:
 # DaemonSets and policy ---------------------------------------------------------------------------------------------------
 
 
-def _machinery(report: Report) -> str:
+def _machinery(report: ReportDict) -> str:
     head = ["DaemonSet", "Pool", "Ready", "State"]
     rows, left_out = _within(_TABLES_ROOM, (_daemonset(head, daemonset) for daemonset in report["daemonsets"]))
     return _policy(report["policy"]) + _table("stack", head, rows) + _left_out(left_out, "DaemonSet")
@@ -364,7 +363,7 @@ def _policy(policy: Row) -> str:
 # VMs -----------------------------------------------------------------------------------------------------------------
 
 
-def _vms(report: Report) -> str:
+def _vms(report: ReportDict) -> str:
     """The VMs that are not correct, in groups that share verdict, pool and images: failing ones and large groups first."""
     groups: dict[tuple[t.Any, ...], list[Row]] = {}
     for vm in report["vms"]:

@@ -14,14 +14,13 @@ import typing as t
 
 from ..admission import live_policy
 from ..base.findings import printable
+from ..checks.verification import ReportDict
 
-Report = t.Mapping[str, t.Any]
-"""The return value of ``verification.Report.to_dict``."""
 Labels = t.Mapping[str, object]
 Sample = tuple[Labels, float]
 
 
-def render(report: Report, *, timestamp: float, labels: t.Mapping[str, str] | None = None) -> str:
+def render(report: ReportDict, *, timestamp: float, labels: t.Mapping[str, str] | None = None) -> str:
     """The text of the file.
 
     :param timestamp: when the verification took place, in seconds since 1970.
@@ -68,7 +67,7 @@ def render(report: Report, *, timestamp: float, labels: t.Mapping[str, str] | No
             "1 for the present state of the launcher policy, 0 for the others.",
             [
                 ({"backend": policy["backend"], "state": state}, int(state == policy["state"]))
-                for state in t.get_args(live_policy.State)
+                for state in t.get_args(live_policy.PolicyState)
             ],
         ),
         (

@@ -11,11 +11,11 @@ import itertools
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import names
+from ..base import affinity, names
 from ..base.findings import listed
 from ..base.frozen import FrozenMap
-from ..base.objects import KubeObject, canonical_json, condition, field
-from ..base.selectors import Requirement, node_selector_matches, untolerated
+from ..base.objects import KubeObject, canonical_json, condition
+from ..base.selectors import Requirement, untolerated
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
 from ..pools.model import Pool
@@ -163,10 +163,10 @@ class PodPlacement:
     @classmethod
     def of_spec(cls, spec: KubeObject) -> PodPlacement:
         """The placement in a pod's spec; a VMI's spec has the same fields."""
-        required = field(spec, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
+        terms = affinity.required_terms(spec.get("affinity"))
         return cls(
             node_selector=FrozenMap(spec.get("nodeSelector")),
-            terms=None if required is None else tuple(required.get("nodeSelectorTerms") or ()),
+            terms=None if terms is None else tuple(terms),
             tolerations=tuple(spec.get("tolerations") or ()),
         )
 
@@ -180,10 +180,7 @@ class PodPlacement:
         added = requirement.to_object()
         # An empty term matches no node; with a requirement it would match some.
         terms = tuple(
-            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), added]}
-            if _has_requirements(term)
-            else term
-            for term in self.terms or ()
+            affinity.with_requirements(term, [added]) if _has_requirements(term) else term for term in self.terms or ()
         )
         if self.terms is None:
             terms = ({"matchExpressions": [added]},)
@@ -216,8 +213,7 @@ class PodPlacement:
         for key, value in self.node_selector.items():
             if node.labels.get(key) != value:
                 return f"the nodeSelector asks for {key}={value}"
-        required = None if self.terms is None else {"nodeSelectorTerms": self.terms}
-        if not node_selector_matches(required, node.labels, node.name):
+        if not affinity.is_met(self.terms, node.labels, node.name):
             return "no required term of the node affinity fits"
         taints = untolerated(self.tolerations, node.taints)
         if taints:

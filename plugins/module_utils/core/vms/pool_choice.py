@@ -20,7 +20,7 @@ from .launcher_pods import PodPlacement
 from .mapping import Table
 from .matching import CriterionResult
 
-State = t.Literal["wins", "matches", "no match", "not active", "no selector"]
+AnswerState = t.Literal["wins", "matches", "no match", "not active", "no selector"]
 
 STOCK = "KubeVirt's own launcher image"
 
@@ -34,7 +34,7 @@ class Answer:
     """Whether one pool takes a VM, and why. The restriction to namespaces, if any, is the first of ``criteria``."""
 
     pool: str
-    state: State
+    state: AnswerState
     why: str
     criteria: tuple[CriterionResult, ...] = ()
 
@@ -105,7 +105,7 @@ class Explanation:
         return [
             "Its launcher pod asks for:",
             *(f"  {line}" for line in _attribute_lines(self.attributes)),
-            "Pools, of which the first that matches wins:",
+            "Pools (the first that matches wins):",
             *(f"  {line}" for line in _answer_lines(self.answers)),
             f"Result: {self.result()}",
         ]

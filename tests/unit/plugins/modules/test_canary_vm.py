@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_vms import Kubevirt
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_vms import Kubevirt
 
 NODES = ["gpu-0", "gpu-1", "rest"]
 MACHINES = "/virtualmachines"
@@ -89,7 +89,7 @@ def test_one_that_does_not_go_has_not_passed(world, tried):
 def test_one_that_somebody_deletes_has_not_passed(world, tried):
     Kubevirt(world, phase="Scheduling")
     world.at[world.now + 3] = lambda: world.drop(kinds.VIRTUAL_MACHINE, "virt-canary-gpu", "default")
-    assert "somebody deleted it" in tried()["msg"]
+    assert "it was deleted by another client" in tried()["msg"]
 
 
 def test_only_pools_with_nodes_in_the_wave_and_only_those_asked_for(world, tried):

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plain", "labels": {}}}
 RAW_POOL = {
@@ -92,7 +92,7 @@ def test_a_manifest_is_explained_with_the_pools_given(run, dump, tmp_path):
     other = {**RAW_POOL, "name": "other", "nodeSelector": {"hw": "other"}, "selector": {"deviceNames": ["x/y"]}}
     found = run("explanation_info", manifest=str(manifest), dump=dump, pools=[other], prune=True)
     assert found["state"] == "not in the cluster"
-    assert found["mapping"] == "as a run of site with this pool list would make it"
+    assert found["mapping"] == "as a run of site with this pool list would create it"
     assert found["pool"] == "primary"
     recorded = run("explanation_info", manifest=str(manifest), dump=dump)
     assert recorded["pool"] == "gpu"

@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import GUARD_KINDS, GuardAdmission
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import GUARD_KINDS, GuardAdmission
 
 GPU = builders.pool("gpu")
 WANTED = {"pools": [builders.RAW_POOL | {"virtHandlerImage": GPU.virt_handler_image}], "guard": True}
@@ -83,7 +83,7 @@ def test_one_that_still_acts_after_it_was_deleted_is_told(run, acting):
 
 
 def test_the_exclusion_does_not_go_before_it(run, written):
-    assert "take it away first, with guard_policies" in run.failure("primary_exclusion", state="absent")
+    assert "delete it first, with guard_policies" in run.failure("primary_exclusion", state="absent")
     foretold = run("primary_exclusion", state="absent", after_nodes=True, check=True)
     assert foretold["changed"], "by then it will be gone"
     assert written.writes == []

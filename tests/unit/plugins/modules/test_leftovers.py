@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import Settings
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GUARD_KINDS = (kinds.VALIDATING_ADMISSION_POLICY_BINDING, kinds.VALIDATING_ADMISSION_POLICY)
 OURS = {names.MANAGED_BY_LABEL: names.MANAGED_BY}

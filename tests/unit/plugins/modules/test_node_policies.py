@@ -10,8 +10,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import NodeAdmission
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import NodeAdmission
 
 POLICY, BINDING = kinds.MUTATING_ADMISSION_POLICIES[0], kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0]
 GPU = builders.pool("gpu")

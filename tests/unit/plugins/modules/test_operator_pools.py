@@ -13,36 +13,21 @@ import typing as t
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, Refused
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import GATES, OperatorModeWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import GATES
+from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
+    HANDLER,
+    LAUNCHER,
+    kubevirt,
+    make,
+    operator,
+    pool,
+)
 
-HANDLER, LAUNCHER = builders.GPU_IMAGE, builders.GPU_LAUNCHER_IMAGE
-SELECTOR = {"deviceNames": [vms.DEVICE]}
 BUILDS = ("A", "B", "C")
 THEIRS = {"op": "add", "path": "/spec/configuration/evictionStrategy", "value": "LiveMigrate"}
 """An operation in HCO's annotation that is somebody else's."""
-
-
-def pool(build, name="gpu", **fields):
-    """A pool as the build can say it, in our form."""
-    selector = {"matchNodeSelector": True} if build == "A" else SELECTOR
-    return {
-        "name": name,
-        "nodeSelector": {"hw": name},
-        "virtHandlerImage": HANDLER,
-        "virtLauncherImage": LAUNCHER,
-        "selector": selector,
-        "unmatched": "allow",
-        **fields,
-    }
-
-
-def make(build, *, of_kubevirt=None, hws=("gpu", "gpu", "fpga", None, None), **fields):
-    nodes = [builders.node(f"n{number}", labels={"hw": hw} if hw else {}) for number, hw in enumerate(hws, 1)]
-    sets = [fake_operator_mode.primary(desired=len(nodes))]
-    found = of_kubevirt or fake_operator_mode.kubevirt()
-    return OperatorModeWorld(build, found, *sets, *nodes, *builders.handlers_of(nodes, sets), **fields)
 
 
 @pytest.fixture(params=BUILDS)
@@ -56,17 +41,6 @@ def world(build):
     made.sleep(5)
     made.writes.clear()
     return made
-
-
-def kubevirt(world):
-    (found,) = world.all(kinds.KUBEVIRT)
-    return found
-
-
-def operator(run, build, *pools, **arguments):
-    found = run("operator_pools", mode="operator", pools=list(pools or [pool(build)]), **arguments)
-    assert not found.get("failed"), found
-    return found
 
 
 def images(world, node):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU = builders.RAW_POOL
 RT = {**GPU, "name": "rt", "nodeSelector": {"hw": "rt"}}
@@ -85,7 +85,7 @@ def test_somebody_elses_object_is_refused_and_left(run, excluded):
     excluded.put(foreign)
     message = run.failure("run_part", part="alerts", **WANTED)
     assert message == (
-        f"{LINE} is there but not ours (it lacks the label app.kubernetes.io/managed-by=virtpools); delete or rename it, "
+        f"{LINE} exists but is not ours (it lacks the label app.kubernetes.io/managed-by=virtpools); delete or rename it, "
         "then run again."
     )
     assert not run("run_part", part="alerts", pools=[GPU])["changed"]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def test_of_stock_kubevirt(run, world):

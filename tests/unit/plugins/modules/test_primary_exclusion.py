@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def patches(world):
@@ -73,7 +73,7 @@ class TestPresent:
     def test_is_refused_while_a_dead_node_would_hold_it_up(self, run, world):
         world.put(builders.node("dead", ready=False))
         world.put(builders.handler_pod("dead", ready=False))
-        assert "would wait for ever for 1 node(s)" in run.failure("primary_exclusion")
+        assert "would wait forever for 1 node(s)" in run.failure("primary_exclusion")
         assert world.writes == []
 
     def test_is_refused_on_an_unfit_kubevirt(self, run, world):

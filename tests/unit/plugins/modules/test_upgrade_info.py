@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 NEXT = {
     "name": "gpu",

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
 
 
 def vmi(name, phase, node):
@@ -76,14 +76,14 @@ TROUBLES = {
     not_schedulable: "Node n1 takes no VMs (label kubevirt.io/schedulable is not true).",
     silent: "Node n1 has a handler that has never reported",
     hanging: "Node n1 has a handler that has sent no heartbeat for more than 180 seconds (the last: 1970-01-01T00:13:39Z).",
-    unreadable: "Node n1 has a heartbeat that is no time (annotation kubevirt.io/heartbeat: 'soon').",
+    unreadable: "Node n1 has an invalid heartbeat (annotation kubevirt.io/heartbeat: 'soon').",
     dead: "Node n1 is not Ready.",
     failed_vmi: "VM instance tenant/vm on node n1 has failed.",
     stuck_vmi: "VM instance tenant/vm on node n1 stays Scheduling.",
     scheduled_vmi: "VM instance tenant/vm on node n1 stays Scheduled.",
     degraded: "KubeVirt kubevirt/kubevirt",
     kept_off: "VM instance tenant/vm finds no node because it must go to one with virtpools.io/pool=gpu, while roomy "
-    "would take it; the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x.",
+    "would take it; the scheduler reports: 0/3 nodes are available: 3 Insufficient nvidia.com/x.",
     orphan: "VM instance tenant/vm runs on node lost, which has no Ready handler.",
 }
 

@@ -9,9 +9,9 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, Refused
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import LOST, Refused
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, VMI, Kubevirt, vm
 
 STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
 POOL = builders.pool("gpu", virtLauncherImage=GPU, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
@@ -152,7 +152,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("others", "conditions", "reason"),
         [
-            (0, [], "it is Pending, and it has no target pod, and its events say why."),
+            (0, [], "it is Pending, and it has no target pod, see its events."),
             (
                 3,
                 [],
@@ -224,7 +224,7 @@ class TestMeanwhile:
         add("vm")
         self.other(world)
         (outcome,) = run("workload_update")["vms"]
-        assert (outcome["result"], outcome["message"]) == ("done", "it was updated meanwhile")
+        assert (outcome["result"], outcome["message"]) == ("done", "it was updated since")
         assert migrations(world) == ["vm"]
 
     def test_that_was_faster_than_ours(self, run, world, add, monkeypatch):
@@ -239,7 +239,7 @@ class TestMeanwhile:
             return answer(request)
 
         monkeypatch.setattr(world, "_answer", refuse)
-        assert run("workload_update")["vms"][0]["message"] == "it was updated meanwhile"
+        assert run("workload_update")["vms"][0]["message"] == "it was updated since"
 
     def test_a_refusal_for_another_reason_is_told(self, run, world, add, monkeypatch):
         add("vm")

@@ -596,7 +596,7 @@ class TestSentences:
             (
                 Response(302, b"<html>"),
                 ClusterError,
-                "Could not patch Node n1: the API server at https://api.example:6443 answered 302, it did not say why.",
+                "Could not patch Node n1: the API server at https://api.example:6443 answered 302, it gave no reason.",
             ),
         ],
         ids=lambda value: str(value.status) if isinstance(value, Response) else "",

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import NoAnswer, Request
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.watch import Event, ThreadWatch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
 
 LONG = 30.0
 POD = {"metadata": {"name": "p"}}

@@ -22,9 +22,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
     DrainMode,
     Options,
 )
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import MIGRATION, VMI, Kubevirt, vm
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, VMI, Kubevirt, vm
 
 MIGRATE = Drain("migrate")
 STUCK = {"migratable": False}

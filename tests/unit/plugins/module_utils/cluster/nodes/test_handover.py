@@ -20,8 +20,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.h
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, Behaviour, Refused, World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import LOST, Behaviour, Refused, World
 
 GPU = builders.pool_daemonset(builders.pool("gpu"))
 FPGA = builders.pool_daemonset(builders.pool("fpga"))
@@ -252,7 +252,7 @@ class TestFailure:
         world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
         assert outcome.result == "returned"
-        assert "DaemonSet virt-handler-gpu had made no pod for the node after 60 s" in outcome.message
+        assert "DaemonSet virt-handler-gpu had created no pod for the node after 60 s" in outcome.message
 
     def test_a_broken_handler_that_does_not_end_leaves_the_node_stuck_in_transit(self, world):
         world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER, stop=NEVER)

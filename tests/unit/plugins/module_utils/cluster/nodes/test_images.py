@@ -11,8 +11,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lea
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
 
 GPU = builders.pool_daemonset(builders.pool("gpu", imagePullSecrets=[{"name": "gpu"}]))
 BOTH = (f"{builders.HANDLER_IMAGE}-gpu", builders.LAUNCHER_IMAGE)
@@ -144,7 +144,7 @@ class TestFailure:
             world.now > 3
             and [world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE) for pod in world.all(kinds.POD)]
         )
-        assert "somebody deleted the pod that pulls its images" in world.pull(builders.node())["n1"]
+        assert "the pod that pulls its images was deleted by another client" in world.pull(builders.node())["n1"]
 
     @pytest.mark.parametrize("error", [ClusterError("no"), LeaseLost("lost"), KeyboardInterrupt()], ids=repr)
     def test_pods_are_removed_whatever_happens(self, error):

@@ -8,8 +8,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import pool_sources
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
 
 yaml = pytest.importorskip("yaml")
 

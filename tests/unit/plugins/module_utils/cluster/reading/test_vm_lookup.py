@@ -12,8 +12,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
     FileSource,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.tests.unit import vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import ApiServer, World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer, World
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plain", "labels": {"tier": "gold"}}}
 NETWORK = {
@@ -97,9 +97,9 @@ class TestFind:
         ("call", "present", "words"),
         [
             (vm_lookup.find_vm, (), "VirtualMachine plain/vm is not in .*; check namespace and name."),
-            (vm_lookup.find_vm, (vms.vmi(),), "there is only a VirtualMachineInstance of that name: give it as vmi."),
+            (vm_lookup.find_vm, (vms.vmi(),), "only a VirtualMachineInstance has that name: give it as vmi."),
             (vm_lookup.find_vmi, (), "VirtualMachineInstance plain/vm is not in .*; check namespace and name."),
-            (vm_lookup.find_vmi, (vm(),), "the VirtualMachine of that name does not run: give it as vm."),
+            (vm_lookup.find_vmi, (vm(),), "the VirtualMachine of that name is not running: give it as vm."),
         ],
     )
     def test_what_is_not_there_is_an_error_with_a_hint(self, kind, call, present, words):

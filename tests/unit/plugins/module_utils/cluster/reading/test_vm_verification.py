@@ -10,8 +10,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 VMS = [vms.vmi(), vms.launcher(), vms.vmi("bad"), vms.launcher("bad", pool=None)]
 SPACES = [kinds.NAMESPACE.object("plain"), kinds.NAMESPACE.object(builders.NAMESPACE)]

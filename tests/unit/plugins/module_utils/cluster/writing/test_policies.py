@@ -13,9 +13,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import BINDING, POLICY, SITE, Admission
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import LOST, World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import BINDING, POLICY, SITE, Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import LOST, World
 
 TIMEOUT = 20
 

@@ -10,8 +10,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_cluster import Behaviour, World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
 
 NS = builders.NAMESPACE
 
@@ -208,5 +208,5 @@ class TestDaemonSet:
             settle.await_daemonset_gone(world.client(), NS, of, 60, world.clock())
         assert str(raised.value) == (
             f"DaemonSet {NS}/{of} was deleted but still exists after 60 s; its pods that have not ended: h-left (on node left, "
-            "which is gone: Kubernetes will delete it), h-n1 (on node n1). See what holds it, then run again."
+            "which no longer exists: Kubernetes will delete it), h-n1 (on node n1). See what holds it, then run again."
         )

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import activation
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.activation import Progress
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.activation import HandoverState
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NEW = "registry.example/launcher:new"
 OLD = "registry.example/launcher:old"
@@ -25,7 +25,7 @@ def to(target, *nodes, source="primary"):
 
 
 def images(pools, batches, *, retired=(), recorded=(), done=(), wanted=4):
-    progress = Progress({name: set(nodes) for name, nodes in dict(done).items()}, {p.name: wanted for p in pools})
+    progress = HandoverState({name: set(nodes) for name, nodes in dict(done).items()}, {p.name: wanted for p in pools})
     stages = activation.stages(pools, retired, dict(recorded), progress, batches)
     assert len(stages) == len(batches) + 1
     return [table.images for table in stages]
@@ -60,7 +60,7 @@ def test_a_new_image_takes_effect_after_the_last_node_that_gets_its_handler():
 
 def test_a_pool_that_goes_takes_no_vm_and_keeps_others_off_until_its_last_node_left():
     batches = [to("primary", "n1", source="gpu"), to("primary", "n2", source="gpu")]
-    stages = activation.stages([], [pool()], {"gpu": NEW}, Progress({"gpu": {"n1", "n2"}}, {}), batches)
+    stages = activation.stages([], [pool()], {"gpu": NEW}, HandoverState({"gpu": {"n1", "n2"}}, {}), batches)
     assert [(table.images, table.keep_off) for table in stages] == [({}, ("gpu",)), ({}, ("gpu",)), ({}, ())]
 
 
@@ -71,7 +71,7 @@ def test_a_node_that_goes_from_pool_to_pool_counts_where_it_is():
 
 
 def canaries(batches, *, recorded, before=None, done=("n1", "n2")):
-    progress = Progress({"gpu": set(done)}, {"gpu": 2})
+    progress = HandoverState({"gpu": set(done)}, {"gpu": 2})
     stages = activation.stages([pool()], [], recorded, progress, batches, before or {})
     return [dict(table.canaries) for table in stages]
 

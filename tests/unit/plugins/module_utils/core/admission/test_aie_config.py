@@ -20,7 +20,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dial
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 DEVICES = ["nvidia.com/A100", "nvidia.com/A30"]
 TAINT = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy, launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 TABLE = Table.for_pools(
     [builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector={"deviceNames": ["nvidia.com/A100"]})]

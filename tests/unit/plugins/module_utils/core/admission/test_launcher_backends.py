@@ -20,7 +20,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import ABSENT
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 V1, V1BETA1, V1ALPHA1 = kinds.MUTATING_ADMISSION_POLICIES
 POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
@@ -72,7 +72,7 @@ def test_auto_takes_the_api_servers_own_policies_first():
     assert (choice.backend, choice.findings) == ("admission_policy", ())
     assert str(choice) == (
         "Launcher back end admission_policy: The API server has MutatingAdmissionPolicy "
-        "(admissionregistration.k8s.io/v1beta1), which needs nothing else to run."
+        "(admissionregistration.k8s.io/v1beta1), which needs nothing else."
     )
 
 
@@ -95,7 +95,7 @@ def test_a_dump_does_not_say_what_is_served():
     assert "A dump" in choice.reason
 
 
-@pytest.mark.parametrize("wanted", get_args(launcher_backends.Wanted))
+@pytest.mark.parametrize("wanted", get_args(launcher_backends.BackendOption))
 def test_a_table_that_asks_for_nothing_needs_nothing(wanted):
     choice = choose(wanted, admission(version="v1.30.1"), NOTHING)
     assert (choice.backend, choice.findings) == ("none", ())

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The policy's text. tests/control_plane/test_launcher_policy.py shows on a real API server what it does."""
+"""The policy's text. tests/control_plane/policies/test_launcher_policy.py shows on a real API server what it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NAMESPACE = builders.NAMESPACE
 V1 = kinds.MUTATING_ADMISSION_POLICIES[0]

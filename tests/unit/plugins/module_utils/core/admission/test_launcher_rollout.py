@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.s
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 SELECTOR = {"deviceNames": ["example.com/gpu"]}
 GPU = builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector=SELECTOR)

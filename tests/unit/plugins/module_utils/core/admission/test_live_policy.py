@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy, leftovers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 
 def policy(objects=None, pool=None):

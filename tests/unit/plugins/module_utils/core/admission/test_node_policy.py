@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks imp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot as snapshots
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 KIND = kinds.MUTATING_ADMISSION_POLICIES[0]
 GPU = builders.pool("gpu")

@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_oracle
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import SITE
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import SITE
 
 GPU = builders.pool(
     "gpu",
@@ -152,5 +152,5 @@ class TestProblem:
     def test_names_what_is_wrong(self, probe, result, spoil, place):
         spoil(result)
         problem = probe.problem(result, probe.expected)
-        assert problem.startswith(f"The probe for selector.deviceNames of pool gpu came out wrong: {place}")
+        assert problem.startswith(f"The probe for selector.deviceNames of pool gpu has the wrong result: {place}")
         assert problem.endswith(".")

@@ -17,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objec
     differences,
     digest,
     metadata_patch,
+    short_digest,
 )
 
 
@@ -41,6 +42,10 @@ class TestDigest:
     def test_different_values_have_different_digests(self):
         assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})
         assert len(digest(None)) == 64
+
+    def test_the_short_digest_is_how_the_digest_begins(self):
+        assert len(short_digest(None)) == 12
+        assert digest(None).startswith(short_digest(None))
 
     def test_not_a_number_is_no_json(self):
         with pytest.raises(ValueError, match="not JSON compliant"):

@@ -23,7 +23,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selec
     integer,
     label_key_problem,
     label_value_problem,
-    node_selector_matches,
     subdomain_problem,
     tolerates,
     untolerated,
@@ -104,62 +103,6 @@ class TestTerm:
     def test_the_order_of_requirements_has_no_meaning(self) -> None:
         first, second = Requirement("a", "Exists"), Requirement("b", "Exists")
         assert Term((second, first, second)) == Term((first, second))
-
-
-def expressions(*found: tuple[str, str, list[str]]) -> list[dict[str, t.Any]]:
-    return [{"key": key, "operator": operator, "values": values} for key, operator, values in found]
-
-
-class TestNodeSelector:
-    @pytest.mark.parametrize(
-        ("node_selector", "expected"),
-        [
-            (None, True),
-            ({}, False),
-            ({"nodeSelectorTerms": None}, False),
-            ({"nodeSelectorTerms": []}, False),
-            ({"nodeSelectorTerms": [{}]}, False),
-            ({"nodeSelectorTerms": [{"matchExpressions": [], "matchFields": None}]}, False),
-            ({"nodeSelectorTerms": [{}, {"matchExpressions": expressions(("zone", "In", ["a"]))}]}, True),
-            ({"nodeSelectorTerms": [{"matchExpressions": expressions(("zone", "In", ["b"]))}]}, False),
-            (
-                {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": expressions(("zone", "In", ["a"]), ("gpu", "Exists", []))}
-                    ]
-                },
-                False,
-            ),
-            (
-                {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": expressions(("gpu", "Exists", []))},
-                        {"matchExpressions": expressions(("gpu", "DoesNotExist", []))},
-                    ]
-                },
-                True,
-            ),
-            ({"nodeSelectorTerms": [{"matchFields": expressions(("metadata.name", "In", ["n1"]))}]}, True),
-            ({"nodeSelectorTerms": [{"matchFields": expressions(("metadata.name", "In", ["n2"]))}]}, False),
-            ({"nodeSelectorTerms": [{"matchFields": expressions(("metadata.name", "NotIn", ["n1"]))}]}, False),
-            ({"nodeSelectorTerms": [{"matchFields": expressions(("metadata.name", "NotIn", ["n2"]))}]}, True),
-            (
-                {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchFields": expressions(("metadata.name", "In", ["n1"])),
-                            "matchExpressions": expressions(("zone", "In", ["b"])),
-                        }
-                    ]
-                },
-                False,
-            ),
-            # A label cannot stand in for a field.
-            ({"nodeSelectorTerms": [{"matchExpressions": expressions(("metadata.name", "Exists", []))}]}, False),
-        ],
-    )
-    def test_matches(self, node_selector: dict[str, t.Any] | None, expected: bool) -> None:
-        assert node_selector_matches(node_selector, {"zone": "a"}, "n1") is expected
 
 
 class TestTaints:

@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.ver
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 NODES = [Node.from_object(vms.node(name, "gpu")) for name in ("gpu-0", "gpu-1")]
 ON_THEM = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-0", "gpu-1"]}
@@ -162,8 +162,8 @@ def test_it_gets_something_else_where_an_earlier_pool_would_take_it():
 PLAIN = builders.pool("gpu")
 LEFT_OUT = {
     "taken by another": ([vms.gpu("first"), vms.gpu()], {}, "pool first would take it"),
-    "not active": ([], {"table": Table.for_pools([vms.gpu()], images={})}, "it takes no VMs, or not yet"),
-    "nothing selects": ([builders.pool("gpu", unmatched="keep_off")], {}, "it takes no VMs, or not yet"),
+    "not active": ([], {"table": Table.for_pools([vms.gpu()], images={})}, "it takes no VMs, or none yet"),
+    "nothing selects": ([builders.pool("gpu", unmatched="keep_off")], {}, "it takes no VMs, or none yet"),
     "another architecture": ([vms.gpu(selector={"architectures": ["arm64"]})], {}, "its selector would not take it"),
     "for others, and not for it": (
         [vms.gpu("arch", selector={"architectures": ["amd64"]}), PLAIN],

@@ -11,7 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.exp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU = {"name": "g", "deviceName": vms.DEVICE}
 STUCK = {"type": "LiveMigratable", "status": "False", "message": "VMI uses a PCI host device"}
@@ -69,7 +69,7 @@ class TestRunning:
     def test_says_why_it_cannot_be_migrated(self):
         status = vms.vmi()["status"] | {"conditions": [STUCK]}
         found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi={**vmi(), "status": status}), in_effect())
-        assert found.notes == {"live migration": "not possible, KubeVirt says: VMI uses a PCI host device"}
+        assert found.notes == {"live migration": "not possible; KubeVirt reports: VMI uses a PCI host device"}
         assert whens(found) == [("now", "gpu"), ("next start", "gpu")]
 
     def test_whose_template_changed_since_gets_something_else_at_its_next_start(self):
@@ -88,7 +88,7 @@ class TestRunning:
     def test_that_no_pool_matched_says_so(self):
         pod = vms.launcher(on="rest", pool="primary", device=False)
         found = explanation.explain_vm(subject(pod, vm=vm(gpu=False), vmi=vmi(gpu=False, on="rest")), in_effect())
-        assert f"  when it was made, no pool matched it (launcher policy {vms.digest()})" in found.lines()
+        assert f"  when it was created, no pool matched it (launcher policy {vms.digest()})" in found.lines()
         assert found.pods[0].judgement.verdict == "correct"
 
     def test_of_two_pods_in_a_migration_the_one_with_the_guest_counts(self):
@@ -172,7 +172,7 @@ class TestMapping:
 
     def test_without_a_policy_takes_no_vm(self):
         found = explanation.explain_vm(subject(vm=vm()), in_effect(objects=[]))
-        assert found.mapping == "no launcher policy is in effect, launcher pods stay as KubeVirt makes them"
+        assert found.mapping == "no launcher policy is in effect; launcher pods stay as KubeVirt creates them"
         assert whens(found) == [("next start", "primary")]
         assert [answer.state for answer in found.cases[0].explained.answers] == ["not active"]
         assert found.cases[0].explained.requirement is None
@@ -242,7 +242,7 @@ def test_one_page():
         "Launcher pod virt-launcher-vm (Running) on node gpu-0 of gpu:",
         f"  container compute: {vms.IMAGE}",
         f"  init container guest-console-log: {vms.IMAGE}",
-        f"  when it was made, pool gpu matched it (launcher policy {vms.digest()})",
+        f"  when it was created, pool gpu matched it (launcher policy {vms.digest()})",
         "  verdict: correct",
         "Now (by launcher pod virt-launcher-vm):",
         "  Its launcher pod asks for:",
@@ -250,7 +250,7 @@ def test_one_page():
         f"    devices: {vms.DEVICE}",
         "    labels: none of its own",
         "    nodeSelector: kubernetes.io/arch=amd64",
-        "  Pools, of which the first that matches wins:",
+        "  Pools (the first that matches wins):",
         "    1. gpu: WINS, it is the first that matches",
         f"         yes: selector.deviceNames asks for one of {vms.DEVICE}; the VM has {vms.DEVICE}",
         f"  Result: {result}; 2 node(s) fit: gpu-0, gpu-1.",

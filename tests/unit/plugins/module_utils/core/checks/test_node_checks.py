@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import node_checks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import FINDINGS, VERDICTS
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 CHECKS = list(dict.fromkeys((*node_checks.GATE, node_checks.HANDOVER_UNFINISHED, *node_checks.VERIFICATION)))
 
@@ -27,9 +27,9 @@ def test_every_check_has_words_for_one_node_and_for_several(check):
     one, several = check.words_for(several=False), check.words_for(several=True)
     assert one != several
     assert "|" not in one + several
-    problem = node_checks.Problem(check, "n1", "detail")
+    problem = node_checks.NodeProblem(check, "n1", "detail")
     assert problem.sentence == f"Node n1 {one} (detail)."
-    finding = check.finding([problem, node_checks.Problem(check, "n2", "")])
+    finding = check.finding([problem, node_checks.NodeProblem(check, "n2", "")])
     assert (finding.code, finding.severity) == (check.code, check.severity)
     assert finding.message.startswith(f"2 node(s) {several}: n1 (detail), n2")
 

@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU = builders.pool("gpu")
 
@@ -75,7 +75,7 @@ class TestHandlers:
         (found,) = examined([builders.node("n1", taints=[TAINT])], pods=[]).findings
         assert (found.severity, found.code) == ("warning", "handler_lost")
         assert (
-            "1 node(s) had a handler once and get none again: n1 (taint a=:NoSchedule is not tolerated)"
+            "1 node(s) lost their handler, which will not be recreated: n1 (taint a=:NoSchedule is not tolerated)"
             in found.message
         )
 

@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks imp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 TARGET = "v1.9.1"
 NEXT = vms.gpu(
@@ -44,7 +44,7 @@ class TestVerdict:
 
     def test_what_the_run_after_it_will_do_is_noted(self):
         text = builders.message(check().findings, "upgrade_site_after")
-        assert "virt-handler stays at v1.9.0 and goes on working on the 2 node(s) of 1 pool(s)" in text
+        assert "virt-handler stays at v1.9.0 and keeps working on the 2 node(s) of 1 pool(s)" in text
 
     def test_a_cluster_without_pools_is_ready(self):
         found = check(builders.fresh_snapshot([builders.node()]), pools=None)
@@ -55,7 +55,7 @@ class TestVerdict:
         assert "once you have dealt with 2 warning(s)" in check(pools=None).summary
         blocked = check(cluster([*vms.nodes(), vms.node("lost", names.IN_TRANSIT, former="gpu")]))
         assert blocked.verdict == "blocked"
-        assert blocked.summary.endswith("must wait until 1 error(s) are gone.")
+        assert blocked.summary.endswith("must wait until 1 error(s) are fixed.")
 
 
 class TestVersion:

@@ -13,8 +13,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge, Vmi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.vms import EARLIER, IMAGE, STOCK, launcher
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.vms import EARLIER, IMAGE, STOCK, launcher
 
 
 def judged(pod, vmi=None, *, made=None, policy=None):
@@ -209,7 +209,7 @@ def test_a_pools_vm_on_another_owners_node():
 def test_a_vm_without_a_pool_on_a_node_that_keeps_it_off():
     found = judged(launcher(pool=None, device=False, image=STOCK))
     assert found.verdict == "wrong_node"
-    assert found.reason == "it runs on node gpu-0 of gpu, which keeps VMs without a pool off"
+    assert found.reason == "it runs on node gpu-0 of gpu, which takes no VMs without a pool"
 
 
 def test_a_vm_without_a_pool_may_run_where_the_pool_allows_it():
@@ -269,12 +269,12 @@ def test_no_node_fits():
     assert (found.verdict, found.remedy) == ("pending", "add node")
     assert "none of 3 node(s) fits: on 2 the nodeSelector asks for" in found.reason
     assert "on 1 the node affinity asks for virtpools.io/pool=gpu" in found.reason
-    assert found.reason.endswith("the scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
+    assert found.reason.endswith("the scheduler reports: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
 
 
 def test_nodes_fit_but_are_full():
     found = judged(launcher(on="", status=vms.unschedulable()))
-    assert found.reason.startswith("2 node(s) have the labels it asks for; the scheduler says: 0/3 nodes")
+    assert found.reason.startswith("2 node(s) have the labels it asks for; the scheduler reports: 0/3 nodes")
 
 
 def test_a_taint_that_nobody_tolerates():
@@ -310,7 +310,7 @@ def test_a_launcher_pod_that_is_refused():
     judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.from_rollout(made.launcher_rollout))
     found = judge.without_pod(Vmi.from_object(vms.vmi(on="", phase="Pending", conditions=[problem])))
     assert (found.verdict, found.name, found.pool) == ("pending", "vm", "")
-    assert found.reason == "KubeVirt cannot make its launcher pod: denied: no such key"
+    assert found.reason == "KubeVirt cannot create its launcher pod: denied: no such key"
 
 
 def test_a_copy_of_two_images_is_judged_by_what_the_policy_noted():

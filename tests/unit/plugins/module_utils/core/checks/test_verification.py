@@ -17,8 +17,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.ver
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.vms import EARLIER, launcher, vmi
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.vms import EARLIER, launcher, vmi
 
 
 def verified(pods=(), vmis=(), *, made=None, **options):
@@ -189,7 +189,7 @@ def test_wrong_vms_are_problems():
     found = verified([launcher(pool=None), launcher("b", "rest")], [vmi(), vmi("b", "rest")])
     assert found.problems == {"wrong_image": 1, "wrong_node": 1}
     assert message(found, "wrong_image").endswith("not the one they should have: plain/vm.")
-    assert found.summary.startswith("Something is wrong: 1 wrong_image, 1 wrong_node; looked at 2 VM(s)")
+    assert found.summary.startswith("Problems found: 1 wrong_image, 1 wrong_node; looked at 2 VM(s)")
 
 
 def test_outdated_vms_are_listed():
@@ -405,7 +405,7 @@ def test_anything_else_is_refused(raw):
 
 def test_the_report_as_text():
     lines = terminal.verification_lines(verified([launcher(f"vm-{number:02}", pool=None) for number in range(22)]))
-    assert lines[0].startswith("Something is wrong: 22 wrong_image")
+    assert lines[0].startswith("Problems found: 22 wrong_image")
     assert lines[1].startswith("ERROR wrong_image: 22 VM(s) run a launcher image")
     assert lines[2].split()[:5] == ["POOL", "NODES", "READY", "CORRECT", "OUTDATED"]
     assert lines[4].split() == ["gpu", "2", "1", "0", "0", "0", "0", "0", "0", "22"]

@@ -15,7 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import canonical_json
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 TAINT = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}

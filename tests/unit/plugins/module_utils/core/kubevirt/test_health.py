@@ -171,7 +171,7 @@ class TestHealth:
 
     def test_a_missing_condition_is_not_available(self):
         health = Health.from_kubevirt({"status": {"conditions": [{"type": "Created", "status": "True"}]}})
-        assert health.unavailable == "no condition says so"
+        assert health.unavailable == "no condition reports it"
 
     def test_progressing_alone_is_a_problem(self):
         assert Health.from_kubevirt(kubevirt(conditions={"Progressing": ""})).problems() == ("it is still progressing",)

@@ -21,7 +21,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU, RT = builders.pool("gpu"), builders.pool("rt")
 WATCHED = Options(alerts=Settings())

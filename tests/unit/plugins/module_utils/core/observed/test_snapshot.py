@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import migrations, snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 class TestNode:

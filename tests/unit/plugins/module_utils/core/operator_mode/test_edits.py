@@ -12,8 +12,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import edits
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.edits import TOUCH, Wanted
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.edits import TOUCH, WantedParts
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 
 B, C = BUILDS["virtHandlerPools"], BUILDS["WorkerPool"]
 ENTRY = {"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "registry.example/h:v1"}
@@ -45,11 +45,11 @@ class TestKubeVirt:
     def test_list_and_gate_come_in_one_edit_and_leave_nothing(self, spec):
         before = with_spec(**spec)
         depth = edits.gate_depth(before, B.gate)
-        came = edits.edit(B, before, None, Wanted([ENTRY], gate=True))
+        came = edits.edit(B, before, None, WantedParts([ENTRY], gate=True))
         assert came.after["spec"]["virtHandlerPools"] == [ENTRY]
         gates = came.after["spec"]["configuration"][DEVELOPER]["featureGates"]
         assert gates[-1] == "VirtHandlerPools"
-        gone = edits.edit(B, came.after, None, Wanted([], gate=False, depth=depth))
+        gone = edits.edit(B, came.after, None, WantedParts([], gate=False, depth=depth))
         assert gone.after == before
 
     def test_a_gate_that_is_on_is_not_ours(self):
@@ -57,19 +57,19 @@ class TestKubeVirt:
 
     def test_the_touch_leaves_nothing(self):
         before = fake_operator_mode.kubevirt(gates=["WorkerPools"])
-        touched = edits.edit(C, before, None, Wanted(touch=True)).after
+        touched = edits.edit(C, before, None, WantedParts(touch=True)).after
         assert edits.is_touched(touched)
         assert not edits.is_touched(before)
-        assert edits.edit(C, touched, None, Wanted(touch=False)).after == before
+        assert edits.edit(C, touched, None, WantedParts(touch=False)).after == before
 
     def test_what_is_there_already_is_no_change(self):
         found = fake_operator_mode.kubevirt(entries=[ENTRY], field="virtHandlerPools", gates=["VirtHandlerPools"])
-        assert not edits.edit(B, found, None, Wanted([ENTRY], gate=True)).changed
+        assert not edits.edit(B, found, None, WantedParts([ENTRY], gate=True)).changed
 
     def test_a_disabled_gate_is_refused(self):
         spec = {"configuration": {DEVELOPER: {"disabledFeatureGates": ["VirtHandlerPools"]}}}
         with pytest.raises(InputErrors, match="has VirtHandlerPools in disabledFeatureGates"):
-            edits.edit(B, with_spec(**spec), None, Wanted([ENTRY], gate=True))
+            edits.edit(B, with_spec(**spec), None, WantedParts([ENTRY], gate=True))
 
 
 class TestHyperConverged:
@@ -81,28 +81,28 @@ class TestHyperConverged:
         return json.loads(made.after["metadata"].get("annotations", {}).get(names.HCO_PATCH_ANNOTATION, "[]"))
 
     def test_list_and_gate_are_operations(self):
-        assert self.operations(Wanted([ENTRY], gate=True), OTHER) == [OTHER, LIST, APPEND]
-        assert self.operations(Wanted([ENTRY], gate=True), OTHER, LIST, APPEND) == [OTHER, LIST, APPEND]
+        assert self.operations(WantedParts([ENTRY], gate=True), OTHER) == [OTHER, LIST, APPEND]
+        assert self.operations(WantedParts([ENTRY], gate=True), OTHER, LIST, APPEND) == [OTHER, LIST, APPEND]
 
     def test_only_ours_are_taken_away(self):
         on = fake_operator_mode.kubevirt(entries=[ENTRY], field="virtHandlerPools", gates=["VirtHandlerPools"])
-        assert self.operations(Wanted([], gate=False), LIST, OTHER, APPEND, of=on) == [OTHER]
+        assert self.operations(WantedParts([], gate=False), LIST, OTHER, APPEND, of=on) == [OTHER]
 
     def test_a_gate_that_hco_renders_itself_needs_no_operation(self):
         on = fake_operator_mode.kubevirt(gates=["VirtHandlerPools"])
-        assert self.operations(Wanted([ENTRY], gate=True), of=on) == [LIST]
+        assert self.operations(WantedParts([ENTRY], gate=True), of=on) == [LIST]
 
     def test_the_touch(self):
         appended = {**APPEND, "value": TOUCH}
-        assert self.operations(Wanted(touch=True)) == [appended]
-        assert self.operations(Wanted(touch=False), appended) == []
+        assert self.operations(WantedParts(touch=True)) == [appended]
+        assert self.operations(WantedParts(touch=False), appended) == []
 
     def test_an_operation_inside_the_list_is_refused(self):
         inside = {"op": "replace", "path": "/spec/virtHandlerPools/0/name", "value": "x"}
         with pytest.raises(InputErrors, match="inside the list that this run writes as a whole"):
-            self.operations(Wanted([ENTRY], gate=True), inside)
+            self.operations(WantedParts([ENTRY], gate=True), inside)
 
     def test_a_position_after_our_gate_is_refused(self):
         later = {"op": "remove", "path": f"{GATES}/1"}
         with pytest.raises(InputErrors, match="rewrite that operation without a position first"):
-            self.operations(Wanted([], gate=False), APPEND, later)
+            self.operations(WantedParts([], gate=False), APPEND, later)

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import forms
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 A, B, C = (BUILDS[name] for name in ("additionalVirtHandlers", "virtHandlerPools", "WorkerPool"))
 LISTS = [B, BUILDS["workerPools"]]

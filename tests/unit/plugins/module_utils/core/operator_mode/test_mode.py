@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.o
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OperatorRecord
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 
 ENTRY = {"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "registry.example/h:v1"}
 

@@ -14,8 +14,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_m
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import OperatorModeWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import OperatorModeWorld
 
 B = BUILDS["virtHandlerPools"]
 RAW = {"nodeSelector": {"hw": "gpu"}, "virtHandlerImage": builders.GPU_IMAGE}

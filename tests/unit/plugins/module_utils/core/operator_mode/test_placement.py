@@ -15,8 +15,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import placement
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.placement import Placement
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import OperatorModeWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import OperatorModeWorld
 
 NAMES = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}
 TAINT = {"key": "special", "effect": "NoSchedule"}

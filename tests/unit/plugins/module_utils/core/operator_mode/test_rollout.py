@@ -10,8 +10,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import rollout
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_operator_mode
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_operator_mode import OperatorModeWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import OperatorModeWorld
 
 B = BUILDS["virtHandlerPools"]
 RAW = {"nodeSelector": {"hw": "gpu"}, "virtHandlerImage": f"{builders.HANDLER_IMAGE}-gpu"}
@@ -87,7 +87,7 @@ def test_an_exclusion_that_is_missing():
 
 def test_daemonsets_that_are_missing_wrong_or_too_many():
     assert (
-        "virt-operator has not made DaemonSet virt-handler-other"
+        "virt-operator has not created DaemonSet virt-handler-other"
         in seen(pools=[*POOLS, builders.pool("other")]).sets_stale
     )
     (gone,) = seen(pools=[]).sets_stale

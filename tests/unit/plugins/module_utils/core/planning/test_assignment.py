@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.s
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import assignment, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 

@@ -15,7 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import dialects
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def entry(*pools, applied="2026-11-21T19:30:00Z", recorded=(), **options):
@@ -137,7 +137,7 @@ class TestFallback:
 
     def test_pools_without_a_history_have_none(self):
         assert History().begun(None, A.pools) == History()
-        with pytest.raises(InputErrors, match="does not say which list made them"):
+        with pytest.raises(InputErrors, match="does not record which list created them"):
             History().fallback(A, A.pools)
 
     def test_the_newest_list_again_has_none(self):

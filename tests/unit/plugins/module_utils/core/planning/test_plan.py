@@ -18,7 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import parse
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 DEVICE = {"deviceNames": ["example.com/gpu"]}
@@ -185,7 +185,7 @@ class TestFirstRun:
         dead = builders.kubevirt(conditions={"Available": "False"})
         snapshot = builders.snapshot_of(nodes, of_kubevirt=dead, of_primary=builders.primary(excluded=False, ready=2))
         found = plan.make_plan(snapshot, [GPU], Options())
-        assert "wait for ever for 1 node(s)" in builders.message(found.errors, "exclusion_blocked_by_unready_nodes")
+        assert "wait forever for 1 node(s)" in builders.message(found.errors, "exclusion_blocked_by_unready_nodes")
 
     def test_before_virt_handler_exists_is_refused(self):
         nodes = [builders.node()]

@@ -13,7 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import Progress, RolloutScope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 CANARY = [{"name": "canary", "match": {"role": "canary"}}]
 
@@ -81,7 +81,7 @@ def test_stopping_after_the_last_wave_is_no_stop(made):
 
 def test_no_such_wave(made):
     with pytest.raises(
-        InputErrors, match=r"is 'canery', and there is no such wave.* The waves are: 1 \(canary\), 2 \(rest\)"
+        InputErrors, match=r"is 'canery', which is not a wave of this rollout.* The waves are: 1 \(canary\), 2 \(rest\)"
     ):
         RolloutScope.for_plan(made, "canery")
 

@@ -17,8 +17,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
-from ansible_collections.virtpools.kubevirt.tests.unit.fake_migrations import vm
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import vm
 
 STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
 POOL = builders.pool("gpu", virtLauncherImage=GPU, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})

@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fleets, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
 
 GPU, RT = builders.pool("gpu"), builders.pool("rt")
 POLICY = kinds.MUTATING_ADMISSION_POLICIES[0].name

@@ -19,8 +19,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.crit
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import matching, prediction
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.admission import SITE
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import SITE
 
 SELECTORS = {
     "selector.deviceNames": {"deviceNames": ["example.com/a", "example.com/b"]},

@@ -377,7 +377,7 @@ def test_the_list(raw: object, expected: str) -> None:
         ),
         (
             {"nodeExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
-            "nodeExpressions[0].values must not be there with the operator Exists;",
+            "nodeExpressions[0].values is not allowed with the operator Exists;",
         ),
         (
             {"nodeExpressions": [{"key": "a", "operator": "Gt", "values": [5]}]},
@@ -445,7 +445,7 @@ def test_the_list(raw: object, expected: str) -> None:
             "selector.vmLabels.matchExpressions can match no VM because",
         ),
         ({"selector": {"architectures": ["x86_64"]}}, '"x86_64", which Kubernetes calls amd64; write amd64.'),
-        ({"selector": {"architectures": ["AMD64"]}}, '"AMD64", which is no architecture like amd64, arm64 or s390x.'),
+        ({"selector": {"architectures": ["AMD64"]}}, '"AMD64", which is not an architecture like amd64, arm64 or s390x.'),
         ({"selector": {"architectures": ["arm64"], "namespaces": {}}}, "selector.namespaces is an empty mapping; give"),
         (
             {"selector": {"architectures": ["arm64"], "namespaces": ["A"]}},
@@ -473,7 +473,7 @@ def test_the_list(raw: object, expected: str) -> None:
         ({"tolerations": [{"key": "a", "operator": "Gt"}]}, 'tolerations[0].operator is "Gt"; give Exists or Equal.'),
         (
             {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
-            "tolerations[0].value must not be there with the operator Exists; remove it, or use Equal.",
+            "tolerations[0].value is not allowed with the operator Exists; remove it, or use Equal.",
         ),
         (
             {"tolerations": [{"key": "a", "value": True}]},
@@ -502,7 +502,7 @@ def test_the_list(raw: object, expected: str) -> None:
             {"resources": {"limits": {"gpu": 1}}},
             'resources.limits has an unknown field "gpu"; known here: cpu, memory,',
         ),
-        ({"resources": {"limits": {"cpu": "1 core"}}}, 'resources.limits.cpu is "1 core", which is no quantity; give'),
+        ({"resources": {"limits": {"cpu": "1 core"}}}, 'resources.limits.cpu is "1 core", which is not a quantity; give'),
         ({"resources": {"limits": {"cpu": float("nan")}}}, "resources.limits.cpu is nan, which is no quantity;"),
         ({"resources": {"limits": {"cpu": -1}}}, "resources.limits.cpu is -1, which is no quantity;"),
         ({"resources": {"limits": {"cpu": True}}}, "resources.limits.cpu is true, which is no quantity;"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import FAILING, VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit
-from ansible_collections.virtpools.kubevirt.tests.unit import reports
+from ansible_collections.virtpools.kubevirt.tests.unit.support import reports
 
 
 def cases(report, **about):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page
-from ansible_collections.virtpools.kubevirt.tests.unit import reports
+from ansible_collections.virtpools.kubevirt.tests.unit.support import reports
 
 VOID = {"meta", "wbr"}
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>&amp;\u202e\x00"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import prometheus
-from ansible_collections.virtpools.kubevirt.tests.unit import reports
+from ansible_collections.virtpools.kubevirt.tests.unit.support import reports
 
 SERIES = re.compile(
     r'(?P<name>virtpools_[a-z_]+)(?:\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (?P<value>\S+)'

@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.s
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 
@@ -55,7 +55,7 @@ class TestPlan:
         text = terminal.plan_lines(first)
         assert text[text.index("First:") - 1] == (
             "Launcher back end admission_policy: The API server has MutatingAdmissionPolicy "
-            "(admissionregistration.k8s.io/v1), which needs nothing else to run."
+            "(admissionregistration.k8s.io/v1), which needs nothing else."
         )
         live = {(obj["kind"], obj["metadata"]["name"]): obj for _kind, obj in first.launcher_rollout.policy(0)}
         after = builders.snapshot_of(nodes, pools, admission=replace(served, objects=live))

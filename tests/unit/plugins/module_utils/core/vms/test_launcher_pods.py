@@ -8,11 +8,8 @@ import random
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selectors import (
-    Requirement,
-    node_selector_matches,
-)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import affinity, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selectors import Requirement
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import launcher_pods, mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import (
@@ -21,7 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launch
     PodPlacement,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 STOCK = launcher_cases.STOCK
 GPU_NODES = Requirement(names.OWNER_LABEL, "In", ("gpu",))
@@ -218,8 +215,7 @@ class TestPlacement:
 
 
 def _allows(placement, labels, name):
-    required = None if placement.terms is None else {"nodeSelectorTerms": placement.terms}
-    return node_selector_matches(required, labels, name)
+    return affinity.is_met(placement.terms, labels, name)
 
 
 @pytest.mark.parametrize(

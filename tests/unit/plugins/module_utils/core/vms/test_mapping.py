@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selec
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 SELECTING = {"selector": {"deviceNames": ["example.com/gpu"]}}
 GPU = builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, **SELECTING)

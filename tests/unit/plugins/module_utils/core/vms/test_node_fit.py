@@ -10,7 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.node_fit import restart_findings
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, fake_migrations, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_migrations, launcher_cases
 
 SELECTOR = {"deviceNames": [launcher_cases.A100]}
 ON_GPU_NODES = launcher_cases.required(launcher_cases.term(launcher_cases.expression("hw", "In", "gpu")))

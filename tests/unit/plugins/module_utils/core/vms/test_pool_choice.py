@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod, PodPlacement
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.pool_choice import Rules
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases, launcher_oracle
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases, launcher_oracle
 
 DEVICE = "nvidia.com/A100"
 STOCK = builders.LAUNCHER_IMAGE
@@ -201,7 +201,7 @@ class TestLines:
             "  devices: nvidia.com/A100",
             "  labels: app=x",
             "  nodeSelector: kubernetes.io/arch=amd64, zone=a",
-            "Pools, of which the first that matches wins:",
+            "Pools (the first that matches wins):",
             "  1. gpu: WINS, it is the first that matches",
             "       yes: selector.namespaces asks for one of demo; the VM has demo",
             "       yes: selector.deviceNames asks for one of nvidia.com/A100; the VM has nvidia.com/A100",

@@ -10,7 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import prediction
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
-from ansible_collections.virtpools.kubevirt.tests.unit import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 ALWAYS = {"devices.kubevirt.io/kvm", "devices.kubevirt.io/tun", "devices.kubevirt.io/vhost-net"}
 

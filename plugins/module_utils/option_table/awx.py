@@ -1,0 +1,247 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What the role awx creates in AWX."""
+
+from __future__ import annotations
+
+from .option import Option
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "awx_state",
+        "str",
+        """
+        V(present) makes what the role makes in AWX, and corrects what differs. V(absent) takes it away.
+
+        What somebody else added to AWX stays.
+        """,
+        roles=("awx",),
+        default="present",
+        choices=("present", "absent"),
+    ),
+    Option(
+        "awx_host",
+        "str",
+        """
+        Address of AWX, such as V(https://awx.example).
+
+        Without it and the next four, the collection awx.awx takes its own environment variables (E(CONTROLLER_HOST),
+        E(CONTROLLER_OAUTH_TOKEN), E(CONTROLLER_USERNAME), E(CONTROLLER_PASSWORD), E(CONTROLLER_VERIFY_SSL)) and
+        configuration files. A job of AWX gets these from a credential for AWX.
+        """,
+        roles=("awx",),
+    ),
+    Option(
+        "awx_token",
+        "str",
+        "OAuth token for AWX, of a user who may change the organization.",
+        roles=("awx",),
+        secret=True,
+    ),
+    Option(
+        "awx_username",
+        "str",
+        "User name in AWX, instead of O(awx_token).",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_password",
+        "str",
+        "Password of O(awx_username).",
+        roles=("awx",),
+        secret=True,
+    ),
+    Option(
+        "awx_verify_ssl",
+        "bool",
+        "Whether to check the certificate of AWX. By default it is checked.",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_prefix",
+        "str",
+        """
+        What the names of all objects begin with. Names of execution environments and credential types are unique in a
+        whole AWX, so give every organization that uses this role a prefix of its own.
+        """,
+        roles=("awx",),
+        default="virtpools",
+    ),
+    Option(
+        "awx_organization",
+        "str",
+        "The organization.",
+        roles=("awx",),
+        default="virtpools",
+    ),
+    Option(
+        "awx_manage_organization",
+        "bool",
+        """
+        Whether the role makes the organization, gives it O(awx_galaxy_credentials), and deletes it when nothing is left in
+        it.
+
+        V(false) for an organization that is not only for this collection. It must be there, and stays as it is.
+        """,
+        roles=("awx",),
+        default=True,
+    ),
+    Option(
+        "awx_galaxy_credentials",
+        "list",
+        """
+        Names of the credentials with which projects of the organization install collections, in order. AWX itself has
+        V(Ansible Galaxy).
+        """,
+        roles=("awx",),
+        default=["Ansible Galaxy"],
+        elements="str",
+    ),
+    Option(
+        "awx_project_url",
+        "str",
+        "The git repository with your project, as C(examples/) is one. Needed unless O(awx_state=absent).",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_project_branch",
+        "str",
+        "Branch, tag or commit of the project.",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_project_credential",
+        "str",
+        "Name of the credential in AWX that reads the repository, if it is not public.",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_image",
+        "str",
+        """
+        The image of an execution environment for all jobs. Without it, they run in AWX's default one, which must have the
+        Python packages in C(requirements.txt).
+        """,
+        roles=("awx",),
+    ),
+    Option(
+        "awx_image_credential",
+        "str",
+        "Name of the credential in AWX that pulls O(awx_image).",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_reader",
+        "dict",
+        """
+        What jobs that only read authenticate with, to make a credential. For one cluster C(host), C(bearer_token),
+        C(ssl_ca_cert) and C(verify_ssl), as the credential type C(OpenShift or Kubernetes API Bearer Token) has them. For
+        several, C(kubeconfig) with the text of a kubeconfig file.
+
+        Without it and O(awx_reader_credential), the job templates keep the credentials that they have.
+        """,
+        roles=("awx",),
+        default={},
+        secret=True,
+    ),
+    Option(
+        "awx_writer",
+        "dict",
+        "The same as O(awx_reader), for jobs that change clusters.",
+        roles=("awx",),
+        default={},
+        secret=True,
+    ),
+    Option(
+        "awx_reader_credential",
+        "str",
+        "Name of a credential that AWX has, instead of O(awx_reader).",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_writer_credential",
+        "str",
+        "Name of a credential that AWX has, instead of O(awx_writer).",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_update_secrets",
+        "bool",
+        """
+        Whether to write the secrets of O(awx_reader) and O(awx_writer) again. AWX does not show secrets, so the role cannot
+        see that one is another: use this for one run, with new tokens.
+        """,
+        roles=("awx",),
+        default=False,
+    ),
+    Option(
+        "awx_inventory_path",
+        "str",
+        "Path of the inventory in the project. Every host of it is a cluster.",
+        roles=("awx",),
+        default="inventory/clusters.yml",
+    ),
+    Option(
+        "awx_hosts",
+        "dict",
+        """
+        The clusters, if the inventory is not in the project: variables by the name of the host. A host that you take out
+        stays in AWX.
+        """,
+        roles=("awx",),
+        default={},
+    ),
+    Option(
+        "awx_variables",
+        "dict",
+        """
+        Variables of this collection for all jobs, such as C(virtpools_waves). They count instead of the inventory's. Mark
+        values that only the job may evaluate with C(!unsafe).
+        """,
+        roles=("awx",),
+        default={},
+    ),
+    Option(
+        "awx_labels",
+        "list",
+        "Labels of all templates.",
+        roles=("awx",),
+        default=["virtpools"],
+        elements="str",
+    ),
+    Option(
+        "awx_verify_schedule",
+        "str",
+        """
+        When AWX verifies the clusters by itself, as an iCalendar rule with C(DTSTART) and C(INTERVAL). V(none) for never.
+        """,
+        roles=("awx",),
+        default="DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1",
+    ),
+    Option(
+        "awx_webhook",
+        "dict",
+        """
+        A webhook that is told of failed jobs and of approvals that are waited for: C(url), and as far as you need them
+        C(headers), C(http_method), C(username), C(password) and C(disable_ssl_verification).
+
+        With a password, awx.awx writes the notification again in every run.
+        """,
+        roles=("awx",),
+        default={},
+        secret=True,
+    ),
+    Option(
+        "awx_email",
+        "dict",
+        """
+        The same by e-mail: C(host), C(sender), C(recipients) (a list), and as far as you need them C(port), C(username),
+        C(password), C(use_tls), C(use_ssl) and C(timeout).
+        """,
+        roles=("awx",),
+        default={},
+        secret=True,
+    ),
+)

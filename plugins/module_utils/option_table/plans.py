@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The plan: its approval, and where it is read from."""
+
+from __future__ import annotations
+
+from .option import Option
+from .surveys import Question
+
+_DUMP = "A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to {} instead of a cluster."
+_DUMP_ROLE = "A directory of objects from C(kubectl get -o yaml), to {} instead of a cluster."
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "plan_vms",
+        "bool",
+        """
+        Whether the plan reads all launcher pods, to name the running VMs that could not start again where they are.
+        """,
+        roles=("pools",),
+        default=True,
+    ),
+    Option(
+        "expected_plan",
+        "str",
+        """
+        Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what
+        changed since, and changes nothing.
+
+        An approved plan still holds after an interruption, since the digest does not cover what is left to do.
+        """,
+        roles=("pools", "remove"),
+        modules=("plan_info",),
+        question=Question("Digest of the approved plan", ("site", "rollout", "remove")),
+    ),
+    Option(
+        "published_plan",
+        "raw",
+        """
+        What an earlier job of a workflow has published of its plan, which is the approved one. AWX passes it on. It
+        counts where O(expected_plan) is not given.
+
+        The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of
+        run. With several clusters there is one plan for each.
+        """,
+        roles=("pools", "remove"),
+        modules=("plan_info",),
+        variable_name="virtpools_plan",
+        written="yaml",
+    ),
+    Option(
+        "require_approval",
+        "bool",
+        """
+        Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
+        """,
+        roles=("pools", "remove"),
+        modules=("plan_info",),
+        default=False,
+    ),
+    Option(
+        "dump",
+        "path",
+        f"{_DUMP_ROLE.format('read')} Only for what changes nothing, such as the playbook C(plan).",
+        roles=("pools", "verify", "explain", "upgrade_check"),
+        role_variants={
+            "verify": {"text": _DUMP_ROLE.format("verify")},
+            "explain": {"text": _DUMP_ROLE.format("explain from")},
+            "upgrade_check": {"text": _DUMP_ROLE.format("check")},
+        },
+        modules=("plan_info", "verification_info", "explanation_info", "upgrade_info"),
+        module_variants={
+            "plan_info": {
+                "text": f"""
+                    {_DUMP.format("plan from")}
+
+                    It must hold KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged
+                    where there is one; for O(vms) the launcher pods, and the namespaces where pools select them; the
+                    policies, to see what the launcher policy does now; with O(alerts) the PrometheusRules.
+                    """
+            },
+            "verification_info": {
+                "text": f"""
+                    {_DUMP.format("verify")}
+
+                    It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, the launcher pods, the
+                    VirtualMachineInstances and the launcher policy with its binding; namespaces where pools select
+                    them by labels.
+                    """
+            },
+            "explanation_info": {
+                "text": f"""
+                    {_DUMP.format("explain from")}
+
+                    It must hold KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with
+                    its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and
+                    NetworkAttachmentDefinitions, as far as there are any; its namespace where pools select namespaces
+                    by labels.
+                    """
+            },
+            "upgrade_info": {
+                "text": f"""
+                    {_DUMP.format("check")}
+
+                    It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher
+                    policy with its binding.
+                    """
+            },
+        },
+    ),
+)

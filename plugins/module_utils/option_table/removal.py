@@ -1,0 +1,150 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Removal, rollback and upgrades."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..core.planning import removal
+from .option import Option
+from .surveys import Question
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "remove_pools",
+        "raw",
+        """
+        Take pools away instead. Either V(all), or a list of their names. The pools that the cluster records count, so
+        no pool list is given. Pools that are not named stay as they are.
+
+        When no pool stays, the exclusion and everything else that was made for pools goes, too.
+        """,
+        roles=("remove",),
+        internal_roles=("pools",),
+        role_variants={
+            "remove": {
+                "text": "The pools to take away. V(all), or a list of their names.",
+                "required": True,
+            }
+        },
+        modules=("pools", "leftovers", "workload_update"),
+        module_variants={
+            "leftovers": {
+                "text": """
+                    The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone,
+                    only V(all) can be removed.
+                    """,
+                "default": removal.ALL,
+            },
+            "workload_update": {
+                "text": """
+                    The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get
+                    KubeVirt's own launcher image, so the launcher policy need not have these pools.
+                    """
+            },
+        },
+        variable_name="virtpools_remove",
+        written="items",
+        question=Question("Pools to take away", ("remove",), type="textarea", limits=(1, 4096)),
+    ),
+    Option(
+        "keep_history",
+        "bool",
+        "Keep the history of pool lists when O(remove_pools) leaves no pool, since pools of the other mode come next.",
+        internal_roles=("pools", "remove"),
+        modules=("pools",),
+        default=False,
+    ),
+    Option(
+        "restore_nodes",
+        "list",
+        """
+        Bring only these nodes back, and leave all others as they are. They go to the owner that an earlier list
+        (O(pools_from_history)) gives them, or with O(remove_pools=all) to the primary. For a wave of a rollout that
+        failed.
+
+        When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its
+        last node gets no VM any more.
+        """,
+        internal_roles=("pools",),
+        modules=("pools",),
+        elements="str",
+    ),
+    Option(
+        "remove_vms",
+        "str",
+        """
+        What happens to VMs that run with the launcher image of a pool to remove, or on its nodes.
+
+        V(refuse) refuses the run while there are any. V(leave) lets them run on where they are. They start with
+        KubeVirt's own image next time.
+
+        V(migrate) first live-migrates those with a pool's image to nodes of no pool. The run stops when a migration
+        fails, as it does for a device that only the pool's nodes have. VMs that cannot be migrated at all run on
+        where they are.
+
+        V(wait) gives them KubeVirt's own image from their next start on, and hands each node back when the VMs on it
+        have ended. The run stops when that takes longer than O(migration_timeout) for a batch of nodes. Run it again,
+        or with a longer time.
+        """,
+        roles=("remove",),
+        internal_roles=("pools",),
+        modules=("plan_info",),
+        module_variants={
+            "plan_info": {
+                "text": """
+                    With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or
+                    on its nodes. Needs O(vms).
+
+                    V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in
+                    its launcher pod. They start with KubeVirt's own image next time. V(migrate) says that they are
+                    live-migrated first, V(wait) that their nodes go back when they have ended.
+                    """
+            }
+        },
+        default="refuse",
+        choices=t.get_args(removal.Vms),
+        question=Question("VMs of these pools", ("remove",), filled=True),
+    ),
+    Option(
+        "remove_batch",
+        "int",
+        "How many VMs to migrate at the same time, with O(remove_vms=migrate).",
+        roles=("remove",),
+        internal_roles=("pools",),
+        default=2,
+        question=Question("Migrations at the same time", ("remove",), limits=(1, 1000), filled=True),
+    ),
+    Option(
+        "remove_max_failures",
+        "int",
+        "After this many failed migrations no further migration begins.",
+        roles=("remove",),
+        internal_roles=("pools",),
+        default=1,
+        question=Question("Failed migrations that end it", ("remove",), limits=(1, 1000), filled=True),
+    ),
+    Option(
+        "rollback_to",
+        "str",
+        """
+        Digest of the pool list to go back to, as this role and M(virtpools.kubevirt.pool_history) show it.
+
+        Without it, the list before the present one. When a run since the newest list of the history has not
+        completed, that is this newest list.
+        """,
+        roles=("rollback",),
+        question=Question("Digest of the pool list", ("rollback",)),
+    ),
+    Option(
+        "upgrade_to",
+        "str",
+        "KubeVirt's version after the upgrade, such as V(v1.9.1).",
+        roles=("upgrade_check",),
+        required=True,
+        question=Question("Version after the upgrade", ("upgrade_check",), limits=(1, 64)),
+    ),
+)

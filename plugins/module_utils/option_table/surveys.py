@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The surveys of AWX: which there are, and how they ask for an option."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+PLAYBOOKS: t.Mapping[str, tuple[str, ...]] = {
+    "plan": ("pools",),
+    "site": ("pools",),
+    "rollout": ("rollout", "pools"),
+    "rollback": ("rollback", "pools"),
+    "remove": ("remove",),
+    "verify": ("verify",),
+    "explain": ("explain",),
+    "workload_update": ("workload_update",),
+    "upgrade_check": ("upgrade_check",),
+}
+"""The playbooks that AWX gets a job template for, each with the roles whose variables its survey may ask for."""
+
+WORKFLOW = "workflow"
+"""The survey of AWX's workflow. Its answers reach all playbooks of the workflow."""
+NEW_LIST = ("plan", "site", "rollout", WORKFLOW)
+"""The surveys for what brings a pool list to a cluster."""
+ANY_LIST = (*NEW_LIST, "rollback")
+
+
+@dataclass(frozen=True)
+class Question:
+    """How surveys of AWX ask for an option."""
+
+    text: str
+    """The question, in a few words. AWX shows the option's description behind a question mark."""
+    surveys: tuple[str, ...]
+    """The surveys that ask: names of playbooks, and ``WORKFLOW``."""
+    type: str = ""
+    """The type in AWX, where it does not follow from the option's."""
+    limits: tuple[int, int] = (0, 1024)
+    """The lowest and the highest number, or the lengths of a text."""
+    filled: bool = False
+    """Whether the default is filled in.
+
+    What is filled in hides the variable of an inventory, so an option that is about a cluster rather than about one run
+    is left open.
+    """

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""The demo: start a cluster, run the playbook site with the example pools, and show the cluster before and after. Then
+start the example VMs, show which launcher image and node each got and why, and verify them.
+
+Usage: demo.py CLUSTER FLEET
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping, matching
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from local_cluster import ClusterError, LocalCluster, kubevirt
+from watcher import Watcher
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+POOLS = CHECKOUT / "examples/pools.yml"
+VMS = CHECKOUT / "examples/vms.yml"
+PAGE = CHECKOUT / ".build/demo.html"
+# As a user in the checkout calls Ansible's programs: from the venv that runs this.
+BIN = os.path.relpath(Path(sys.prefix) / "bin", CHECKOUT)
+PATIENCE_SECONDS = 60
+CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
+OWNER_LABEL = "virtpools.io/pool"
+IN_TRANSIT = "in_transit"
+RECAP = re.compile(r"changed=(\d+)")
+
+
+def main() -> int:
+    name, fleet = sys.argv[1], Path(sys.argv[2])
+    try:
+        cluster = LocalCluster.start(name, fleet, log=_say)
+        cluster.kubectl("apply", "-f", str(CLUSTER_ROLES))
+        # Not as the administrator: the demo has only the rights that the collection asks for.
+        kubeconfig = cluster.kubeconfig_for("demo", ["virtpools-writer"])
+        _title("Before")
+        _show(cluster)
+        with Watcher(cluster) as watcher:
+            _title("The run")
+            code, output = _play(kubeconfig, "site", f"@{POOLS.relative_to(CHECKOUT)}")
+            watcher.stop()
+        _title("After")
+        _show(cluster)
+        _summary(output, watcher)
+        if not code:
+            _start_vms(cluster)
+            _title("Is every VM where it belongs?")
+            PAGE.parent.mkdir(exist_ok=True)
+            code, _output = _play(kubeconfig, "verify", f"virtpools_report_html={PAGE}")
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if code:
+        _say("\nThe playbook failed; what it said is above.")
+        return code
+    _hints(name, cluster)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _title(text: str) -> None:
+    _say(f"\n{text}\n{'=' * len(text)}")
+
+
+def _show(cluster: LocalCluster) -> None:
+    # Of the control plane's nodes, which have no handlers, none counts.
+    workers = f"!{kubevirt.CONTROL_PLANE}"
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", workers, "-o", "json"))["items"]
+    owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
+    _say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
+    columns = (
+        "DAEMONSET:.metadata.name,DESIRED:.status.desiredNumberScheduled,READY:.status.numberReady,"
+        "IMAGE:.spec.template.spec.containers[0].image"
+    )
+    _say(cluster.kubectl("get", "daemonsets", "-n", "kubevirt", "-o", f"custom-columns={columns}").rstrip())
+
+
+def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[str]]:
+    """Run a playbook as a user would; return its exit code and the lines that it printed."""
+    command = [f"{BIN}/ansible-playbook", f"virtpools.kubevirt.{playbook}", "-e", variables]
+    _say(f"$ KUBECONFIG={kubeconfig} {' '.join(command)}")
+    quiet = {
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+    }
+    environment = {**os.environ, **quiet, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "KUBECONFIG": str(kubeconfig)}
+    lines = []
+    with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            print(line, end="", flush=True)
+    return process.returncode, lines
+
+
+def _start_vms(cluster: LocalCluster) -> None:
+    _title("VMs")
+    _say(f"$ kubectl apply -f {VMS.relative_to(CHECKOUT)}")
+    cluster.kubectl("apply", "-f", str(VMS))
+    wanted = json.loads(cluster.kubectl("get", "-f", str(VMS), "-o", "json"))["items"]
+    running = [vm for vm in wanted if vm["kind"] == "VirtualMachine" and vm["spec"].get("runStrategy") == "Always"]
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while len(pods := _launcher_pods(cluster)) < len(running):
+        if time.monotonic() > give_up:
+            raise ClusterError(
+                f"{len(running) - len(pods)} of {len(running)} VMs do not run after {PATIENCE_SECONDS} s."
+            )
+        time.sleep(0.5)
+    rows = [("VM", "POOL", "NODE", "LAUNCHER IMAGE", "WHY"), *_vm_rows(cluster, pods)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:
+    """The running launcher pods, sorted by VM."""
+    selector = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
+    pods = json.loads(cluster.kubectl("get", "pods", "-A", "-l", selector, "-o", "json"))["items"]
+    launchers = [LauncherPod.from_object(pod) for pod in pods]
+    return sorted((pod for pod in launchers if pod.phase == "Running"), key=lambda pod: (pod.namespace, pod.vmi))
+
+
+def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, ...]]:
+    policy: dict[str, Any] = json.loads(cluster.kubectl("get", "mutatingadmissionpolicy", names.POLICY, "-o", "json"))
+    table = mapping.restore(policy["metadata"]["annotations"][names.MAPPING_ANNOTATION])
+    rows = []
+    for pod in pods:
+        winner = matching.winner(table, pod.attributes)
+        met = [c for c in matching.criteria(winner, pod.attributes) if c.met] if winner else []
+        why = f"{met[0].field}: {met[0].found}" if met else "no pool selects it"
+        pool = winner.name if winner else names.PRIMARY
+        rows.append((f"{pod.namespace}/{pod.vmi}", pool, pod.node, pod.launcher_images["container compute"], why))
+    return rows
+
+
+def _summary(output: list[str], watcher: Watcher) -> None:
+    """Show what the playbook reported, and what an independent witness saw of nodes and handler pods meanwhile."""
+    recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
+    _title("What changed")
+    if recap is not None and recap[1] == "0":
+        _say("No change: everything was as the pools ask for.")
+    moved = {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1}
+    gaps = watcher.gaps()
+    if gaps:
+        _say("NODE       OWNER                              LONGEST TIME WITHOUT A READY HANDLER")
+    for node in sorted(gaps):
+        owners = " -> ".join(owner for owner in moved.get(node, ["primary"]) if owner != IN_TRANSIT)
+        _say(f"{node:<10} {owners:<34} {gaps[node]:.1f} s{'' if node in moved else '  (the exclusion)'}")
+    _say(f"Nodes that had two handlers at any time: {', '.join(watcher.crowded) or 'none'}.")
+
+
+def _hints(name: str, cluster: LocalCluster) -> None:
+    _title("Look around")
+    suffix = "" if name == "demo" else f" CLUSTER={name}"
+    _say(f"export KUBECONFIG={cluster.kubeconfig}")
+    _say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
+    _say(f"kubectl get nodes -L {OWNER_LABEL}")
+    _say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
+    _say("kubectl get vmis -A -o wide")
+    _say(
+        f"{BIN}/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
+    )
+    _say(f"{BIN}/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
+    _say(f"{PAGE.as_uri()}   # the same for a browser")
+    _say(f"make demo{suffix}           # again: no change")
+    _say(f"make cluster-down{suffix}   # stop and remove it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

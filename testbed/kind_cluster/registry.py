@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""A registry with passwords, on the network of the nodes, and the images of the tests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from dataclasses import dataclass
+
+from . import engine, images
+
+HOST = "private.example"
+"""What nodes call it; no real registry."""
+USER, PASSWORD = "puller", "not-a-secret"
+_NETWORK = "kind"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A running registry."""
+
+    container: str
+    address: str
+    """Its address on this machine's loopback."""
+
+    @classmethod
+    def start(cls, name: str) -> Registry:
+        """Start a registry unless it runs."""
+        container = f"{name}-registry"
+        if not engine.run("ps", "--quiet", "--filter", f"name=^{container}$").strip():
+            options = ["--detach", "--name", container, "--network", _NETWORK, "--network-alias", HOST]
+            engine.run("run", *options, "--publish", "127.0.0.1::80", images.make_registry())
+        return cls(container, engine.run("port", container, "80/tcp").split()[0])
+
+    def stop(self) -> None:
+        """Stop it; what was pushed is gone."""
+        engine.run("rm", "--force", "--volumes", self.container)
+
+    def push(self, image: str, repository: str) -> str:
+        """Push an image that the engine has; return the name by which nodes pull it."""
+        there = f"{self.address}/{repository}"
+        engine.run("tag", image, there)
+        # In a folder of its own, so that the user's docker does not remember the password.
+        with tempfile.TemporaryDirectory(prefix="virtpools-kind-") as folder:
+            options = ("--config", folder)
+            engine.run(*options, "login", "--username", USER, "--password-stdin", self.address, stdin=PASSWORD)
+            engine.run(*options, "push", "--quiet", there)
+        return f"{HOST}/{repository}"
+
+    def known_to(self, node: str) -> None:
+        """Tell a node's container runtime that the registry speaks HTTP; it knows no password."""
+        folder = f"/etc/containerd/certs.d/{HOST}"
+        text = f'server = "http://{HOST}"\n[host."http://{HOST}"]\n  capabilities = ["pull", "resolve"]\n'
+        engine.run("exec", node, "mkdir", "-p", folder)
+        engine.run("exec", "-i", node, "cp", "/dev/stdin", f"{folder}/hosts.toml", stdin=text)
+
+
+def pull_secret(name: str, namespace: str) -> dict[str, object]:
+    """Return the Secret with which a pod may pull from the registry."""
+    auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    content = json.dumps({"auths": {HOST: {"username": USER, "password": PASSWORD, "auth": auth}}})
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": content},
+    }
+
+
+def variant(base: str, name: str) -> str:
+    """Make an image of another name that says so: its environment has IMAGE, so its digest is its own."""
+    container = engine.run("create", base, "none").strip()
+    try:
+        engine.run("commit", "--change", f"ENV IMAGE={name}", container, name)
+    finally:
+        engine.run("rm", container)
+    return name

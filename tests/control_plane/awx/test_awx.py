@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""The playbook awx, with the modules of the collection awx.awx, against a server of ours that plays AWX's API.
+
+No AWX takes part: see awx_server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ansible_collections.kubernetes.core as kubernetes_core
+import pytest
+import yaml
+
+import playbooks
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS
+from awx_server import BEARER_TYPE, Awx, serving
+from playbooks import Run
+
+ROOT = Path(__file__).parents[3]
+SURVEYS = yaml.safe_load((ROOT / "roles/awx/vars/main/surveys.yml").read_text("utf-8"))["__awx_surveys"]
+TEMPLATES = sorted(f"virtpools {playbook}" for playbook in PLAYBOOKS)
+WORKFLOW = "virtpools rollout with approval"
+NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
+SECRETS = (
+    "the-token-of-awx",
+    "the-token-of-east",
+    "the-kubeconfig-of-all",
+    "the-secret-of-the-hook",
+    "the-next-kubeconfig",
+)
+
+VARIABLES: dict[str, Any] = {
+    "virtpools_awx_project_url": "https://git.example/pools.git",
+    "virtpools_awx_image": "registry.example/virtpools-ee:1",
+    "virtpools_awx_reader": {"host": "https://east.example:6443", "bearer_token": SECRETS[1], "verify_ssl": True},
+    "virtpools_awx_writer": {"kubeconfig": SECRETS[2]},
+    "virtpools_awx_variables": {"virtpools_waves": [{"per": "platform"}]},
+    "virtpools_awx_webhook": {"url": "https://hooks.example/1", "headers": {"Authorization": SECRETS[3]}},
+    "virtpools_awx_email": {"host": "mail.example", "sender": "awx@example.com", "recipients": ["ops@example.com"]},
+}
+EVERYTHING = {
+    "label virtpools",
+    "credential type virtpools kubeconfig",
+    "execution environment virtpools",
+    "project virtpools",
+    "inventory virtpools clusters",
+    "notification virtpools webhook",
+    "notification virtpools email",
+    "credential virtpools reader",
+    "credential virtpools writer",
+    "inventory source virtpools",
+    *(f"job template {name}" for name in TEMPLATES),
+    f"workflow {WORKFLOW}",
+    *(f"workflow approval {node}" for node in ("approve", "approve_rollback")),
+    *(f"workflow job {node}" for node in ("plan", "rollout", "verify", "rollback")),
+    "schedule virtpools verify",
+    *(f"what follows workflow node {node}" for node in ("plan", "approve", "rollout", "verify", "approve_rollback")),
+}
+"""What check mode lists when not even the organization exists."""
+
+
+@dataclass
+class Server:
+    """An AWX, and runs of the playbook with it."""
+
+    awx: Awx
+    url: str
+
+    def run(self, *arguments: str, **variables: Any) -> Run:
+        connection = {"virtpools_awx_host": self.url, "virtpools_awx_token": self.awx.token}
+        return playbooks.run("awx", Path("/dev/null"), None, *arguments, **{**VARIABLES, **connection, **variables})
+
+
+def _new() -> Awx:
+    return Awx(tuple(f"{playbook}.yml" for playbook in PLAYBOOKS), SECRETS[0])
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Return an AWX as it is after its installation."""
+    awx = _new()
+    with serving(awx) as url:
+        yield Server(awx, url)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[tuple[Server, Run]]:
+    """Return an AWX in which the playbook has run, and that run. The tests with it follow each other."""
+    awx = _new()
+    with serving(awx) as url:
+        server = Server(awx, url)
+        yield server, server.run("-vvv").succeeded()
+
+
+def _items(run: Run, name: str) -> list[str]:
+    """The items of a loop that were reported as changed."""
+    (task,) = (task for task in run.tasks if task.name.endswith(name) and task.status != "skipped")
+    return [result["item"] for result in task.result["results"] if result["changed"]]
+
+
+def _listed(run: Run) -> set[str]:
+    """What check mode lists instead of comparing it."""
+    listed = [task for task in run.tasks if "List what would be created" in task.name]
+    return {result["msg"] for task in listed for result in task.result["results"]}
+
+
+# An AWX that has nothing --------------------------------------------------------------------------------------------
+
+
+def test_check_mode_lists_everything_that_would_be_made_and_writes_nothing(server: Server) -> None:
+    before = server.awx.snapshot()
+    run = server.run("--check").succeeded()
+    (organization,) = (task for task in run.tasks if task.name.endswith(": Create the organization"))
+    assert organization.status == "changed"
+    assert _listed(run) == EVERYTHING
+    assert server.awx.writes == []
+    assert server.awx.snapshot() == before
+
+
+def test_check_mode_compares_what_it_can_and_lists_the_rest(server: Server) -> None:
+    """In an organization of somebody else, which stays as it is."""
+    organization = server.awx.add("organizations", name="ops", description="Operations")
+    server.awx.add("labels", name="virtpools", organization=organization["id"])
+    run = server.run("--check", virtpools_awx_manage_organization=False, virtpools_awx_organization="ops").succeeded()
+    changed = {task.name.partition(" : ")[2] for task in run.tasks if task.status == "changed"}
+    assert {"Create the project", "Create the inventory", "Create the notification by webhook"} <= changed
+    assert not {"Create the labels", "Create the organization"} & changed
+    assert "credential virtpools reader" in _listed(run)
+    assert "project virtpools" not in _listed(run)
+    assert server.awx.writes == []
+
+
+def test_nothing_is_taken_away_from_an_awx_that_has_nothing(server: Server) -> None:
+    assert server.run(virtpools_awx_state="absent").succeeded().changed == 0
+    assert server.awx.writes == []
+
+
+def test_a_project_must_be_named(server: Server) -> None:
+    assert "virtpools_awx_project_url is missing" in server.run(virtpools_awx_project_url="").refused()
+    assert server.awx.writes == []
+
+
+def test_an_organization_of_somebody_else_is_not_made(server: Server) -> None:
+    refused = server.run(virtpools_awx_manage_organization=False, virtpools_awx_organization="ops").refused()
+    assert "AWX has no organization ops, and virtpools_awx_manage_organization is false" in refused
+    assert server.awx.writes == []
+
+
+def test_without_awx_awx_one_sentence_says_what_to_install(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in (("virtpools/kubevirt", ROOT), ("kubernetes/core", Path(kubernetes_core.__path__[0]))):
+        link = tmp_path / "ansible_collections" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(folder)
+    # playbooks.run leaves out the variables of Ansible, which are a developer's own.
+    environment = playbooks._environment()
+    monkeypatch.setattr(
+        playbooks,
+        "_environment",
+        lambda: {
+            **environment,
+            "ANSIBLE_COLLECTIONS_PATH": str(tmp_path),
+            "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        },
+    )
+    run = server.run()
+    assert run.rc != 0
+    assert "The collection awx.awx is missing: ansible-galaxy collection install awx.awx" in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+    assert "couldn't resolve module" not in run.stdout + run.stderr
+
+
+# An AWX in which everything is made -----------------------------------------------------------------------------------
+
+
+def test_no_secret_is_shown_however_verbose_the_run_is(made: tuple[Server, Run]) -> None:
+    _server, run = made
+    for secret in SECRETS:
+        assert secret not in run.stdout + run.stderr
+
+
+def test_organization_project_and_execution_environment(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    organization = awx.one("organizations", "virtpools")
+    assert awx.related("organizations", "virtpools", "galaxy_credentials") == ["Ansible Galaxy"]
+    project = awx.one("projects", "virtpools")
+    assert (project["organization"], project["scm_url"]) == (organization["id"], "https://git.example/pools.git")
+    image = awx.one("execution_environments", "virtpools")
+    assert (image["organization"], image["image"]) == (organization["id"], "registry.example/virtpools-ee:1")
+
+
+def test_credentials(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    ours = awx.one("credential_types", "virtpools kubeconfig")
+    assert ours["injectors"] == {
+        "file": {"template.kubeconfig": "{{ kubeconfig }}"},
+        "extra_vars": {"virtpools_kubeconfig": "{{ tower.filename.kubeconfig }}"},
+    }
+    reader, writer = (awx.one("credentials", f"virtpools {access}") for access in ("reader", "writer"))
+    assert reader["credential_type"] == awx.one("credential_types", BEARER_TYPE)["id"]
+    assert writer["credential_type"] == ours["id"]
+    assert reader["inputs"] == VARIABLES["virtpools_awx_reader"]
+    assert writer["inputs"] == VARIABLES["virtpools_awx_writer"]
+
+
+def test_the_inventory_is_the_projects(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    source = awx.one("inventory_sources", "virtpools")
+    assert source["inventory"] == awx.one("inventories", "virtpools clusters")["id"]
+    assert source["source_project"] == awx.one("projects", "virtpools")["id"]
+    assert (source["source"], source["source_path"], source["update_on_launch"]) == (
+        "scm",
+        "inventory/clusters.yml",
+        True,
+    )
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
+    awx, name = made[0].awx, f"virtpools {playbook}"
+    template = awx.one("job_templates", name)
+    writes = playbook in ("site", "rollout", "rollback", "remove", "workload_update")
+    assert template["playbook"] == f"{playbook}.yml"
+    assert template["project"] == awx.one("projects", "virtpools")["id"]
+    assert template["inventory"] == awx.one("inventories", "virtpools clusters")["id"]
+    assert template["execution_environment"] == awx.one("execution_environments", "virtpools")["id"]
+    assert awx.related("job_templates", name, "credentials") == ["virtpools writer" if writes else "virtpools reader"]
+    assert awx.related("job_templates", name, "labels") == ["virtpools"]
+    assert sorted(awx.related("job_templates", name, "notification_templates_error")) == NOTIFICATIONS
+    told = NOTIFICATIONS if playbook == "plan" else []
+    assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
+    assert template["survey_enabled"]
+    assert awx.survey("job_templates", name) == SURVEYS[playbook]
+    assert template["ask_limit_on_launch"]
+    assert template["ask_job_type_on_launch"] == writes
+    approval = {"virtpools_require_approval": True} if playbook == "rollout" else {}
+    assert json.loads(template["extra_vars"]) == {"virtpools_waves": [{"per": "platform"}], **approval}
+
+
+def test_the_workflow(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    workflow = awx.one("workflow_job_templates", WORKFLOW)
+    assert awx.survey("workflow_job_templates", WORKFLOW) == SURVEYS["workflow"]
+    assert sorted(awx.related("workflow_job_templates", WORKFLOW, "notification_templates_approvals")) == NOTIFICATIONS
+    kind = "workflow_job_template_nodes"
+    jobs = {f"virtpools {name}": name for name in ("plan", "rollout", "verify", "rollback")}
+    approvals = {"Approve the plan": "approve", "Go back to the previous list": "approve_rollback"}
+    assert awx.names(kind) == sorted([*jobs.values(), *approvals.values()])
+    for others, nodes in (("job_templates", jobs), ("workflow_approval_templates", approvals)):
+        for name, node in nodes.items():
+            assert awx.one(kind, node)["workflow_job_template"] == workflow["id"]
+            assert awx.one(kind, node)["unified_job_template"] == awx.one(others, name)["id"]
+    links = {
+        (node, what): awx.related(kind, node, what)
+        for node in awx.names(kind)
+        for what in ("success_nodes", "failure_nodes")
+    }
+    assert {key: value for key, value in links.items() if value} == {
+        ("plan", "success_nodes"): ["approve"],
+        ("approve", "success_nodes"): ["rollout"],
+        ("rollout", "success_nodes"): ["verify"],
+        ("rollout", "failure_nodes"): ["approve_rollback"],
+        ("verify", "failure_nodes"): ["approve_rollback"],
+        ("approve_rollback", "success_nodes"): ["rollback"],
+    }
+
+
+def test_the_schedule(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    schedule = awx.one("schedules", "virtpools verify")
+    assert schedule["unified_job_template"] == awx.one("job_templates", "virtpools verify")["id"]
+    assert schedule["rrule"] == "DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1"
+
+
+def test_notifications(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    webhook, email = (awx.one("notification_templates", f"virtpools {kind}") for kind in ("webhook", "email"))
+    assert webhook["notification_configuration"]["headers"] == {"Authorization": SECRETS[3]}
+    assert email["notification_configuration"]["recipients"] == ["ops@example.com"]
+    assert "{{ job.artifacts | default({}) }}" in email["messages"]["error"]["body"]
+    assert "{{ workflow_url }}" in email["messages"]["workflow_approval"]["running"]["message"]
+
+
+def test_a_second_run_changes_nothing(made: tuple[Server, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With awx.awx's own environment variables this time."""
+    server = made[0]
+    monkeypatch.setenv("CONTROLLER_HOST", server.url)
+    monkeypatch.setenv("CONTROLLER_OAUTH_TOKEN", server.awx.token)
+    before, written = server.awx.snapshot(), len(server.awx.writes)
+    run = server.run(virtpools_awx_host="", virtpools_awx_token="").succeeded()
+    assert run.changed == 0
+    assert server.awx.writes[written:] == []
+    assert server.awx.snapshot() == before
+
+
+def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) -> None:
+    """With a user name and a password this time."""
+    awx = made[0].awx
+    templates = json.dumps(list(awx.objects["job_templates"].values()))
+    run = (
+        made[0]
+        .run(
+            virtpools_awx_token="",
+            virtpools_awx_username="admin",
+            virtpools_awx_password=awx.token,
+            virtpools_awx_hosts={"east": {"virtpools_context": "east"}, "west": {}},
+            virtpools_awx_verify_schedule="none",
+            virtpools_awx_writer={"kubeconfig": SECRETS[4]},
+            virtpools_awx_update_secrets=True,
+        )
+        .succeeded()
+    )
+    assert awx.names("hosts") == ["east", "west"]
+    assert json.loads(awx.one("hosts", "east")["variables"]) == {"virtpools_context": "east"}
+    assert awx.names("inventory_sources") == []
+    assert awx.names("schedules") == []
+    assert awx.one("credentials", "virtpools writer")["inputs"] == {"kubeconfig": SECRETS[4]}
+    assert json.dumps(list(awx.objects["job_templates"].values())) == templates
+    assert all(secret not in run.stdout for secret in SECRETS)
+
+
+def test_everything_is_taken_away_but_what_somebody_else_made(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    organization = awx.one("organizations", "virtpools")["id"]
+    awx.add("teams", name="ops", organization=organization)
+    run = made[0].run(virtpools_awx_state="absent").succeeded()
+    assert _items(run, "Remove the job templates")
+    assert {kind: awx.names(kind) for kind in awx.objects if awx.names(kind)} == {
+        **_untouched(),
+        "organizations": ["Default", "virtpools"],
+        "teams": ["ops"],
+    }
+    (stays,) = (
+        task for task in run.tasks if task.name.endswith("Report why the organization stays") and task.status == "ok"
+    )
+    assert "stays, since it has objects that this role did not create: ops." in stays.result["msg"]
+
+
+def test_an_organization_in_which_nothing_is_left_goes_too(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    awx.objects["teams"].clear()
+    written = len(awx.writes)
+    made[0].run(virtpools_awx_state="absent").succeeded()
+    assert [write.method for write in awx.writes[written:]] == ["DELETE"]
+    assert {kind: awx.names(kind) for kind in awx.objects if awx.names(kind)} == _untouched()
+    again = made[0].run(virtpools_awx_state="absent").succeeded()
+    assert again.changed == 0
+    assert len(awx.writes) == written + 1
+
+
+def _untouched() -> dict[str, list[str]]:
+    awx = _new()
+    return {kind: awx.names(kind) for kind in awx.objects if awx.names(kind)}

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""KubeVirt under HCO, which reverts direct edits: all changes go through an annotation that others use, too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import playbooks
+from full_dump import differences, dump, ours
+from local_cluster import Fleet, Nodes
+from scenario import OUR_REQUIREMENT, OWNER, Object, Scenario, pool
+from watcher import Watcher
+
+HCO = "hyperconverged/kubevirt-hyperconverged"
+KUBEVIRT = "kubevirt-kubevirt-hyperconverged"
+ANNOTATION = "kubevirt.kubevirt.io/jsonpatch"
+GPU = pool("gpu", "a100")
+TEAM = {
+    "resourceType": "DaemonSet",
+    "resourceName": "virt-handler",
+    "type": "strategic",
+    "patch": '{"spec":{"template":{"metadata":{"annotations":{"team":"storage"}}}}}',
+}
+SOMEBODYS = [
+    {"op": "add", "path": "/spec/customizeComponents/patches", "value": [TEAM]},
+    {"op": "add", "path": "/spec/configuration/migrations", "value": {"parallelMigrationsPerCluster": 3}},
+]
+
+
+@pytest.fixture(scope="module")
+def scenario(start_cluster: Any) -> Scenario:
+    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
+    scenario = Scenario(start_cluster(fleet, hco=True), KUBEVIRT)
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: TEAM in _patches(scenario), 30, "somebody's patch")
+    scenario.wait_until_settled()
+    return scenario
+
+
+@pytest.fixture(scope="module")
+def before(scenario: Scenario) -> dict[str, Object]:
+    """Return the cluster as it was before it had pools."""
+    return dump(scenario.cluster)
+
+
+def _annotate(scenario: Scenario, value: str | None) -> None:
+    scenario.patch(HCO, merge={"metadata": {"annotations": {ANNOTATION: value}}})
+
+
+def _operations(scenario: Scenario) -> list[dict[str, Any]]:
+    operations: list[dict[str, Any]] = json.loads(scenario.get(*HCO.split("/"))["metadata"]["annotations"][ANNOTATION])
+    return operations
+
+
+def _patches(scenario: Scenario) -> list[dict[str, str]]:
+    patches: list[dict[str, str]] = scenario.kubevirt()["spec"]["customizeComponents"].get("patches", [])
+    return patches
+
+
+def _placement(scenario: Scenario) -> Object:
+    """Return what HCO renders as the placement of workloads."""
+    placement: Object = scenario.kubevirt()["spec"].get("workloads", {}).get("nodePlacement", {})
+    return placement
+
+
+def _required(*requirements: Object) -> Object:
+    """Return an affinity with one required term."""
+    terms = [{"matchExpressions": list(requirements)}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _place(scenario: Scenario, placement: Object | None) -> None:
+    """Say where workloads run, as the user of HCO does."""
+    scenario.patch(HCO, merge={"spec": {"deployment": {"nodePlacements": placement and {"workload": placement}}}})
+
+
+def test_the_exclusion_goes_beside_what_others_keep_in_the_annotation(
+    scenario: Scenario, before: dict[str, Object]
+) -> None:
+    marker = scenario.cluster.audit_marker()
+    run = scenario.site([GPU]).succeeded()
+    assert (
+        run.results_of("virtpools.kubevirt.primary_exclusion")[0].result["object"]
+        == f"HyperConverged {HCO.replace('hyperconverged/', 'kubevirt/')}"
+    )
+    assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
+    assert _operations(scenario)[:2] == SOMEBODYS
+    assert len(_operations(scenario)) == 3
+    assert _patches(scenario) == [TEAM]
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    assert scenario.kubevirt()["spec"]["configuration"]["migrations"]["parallelMigrationsPerCluster"] == 3
+    assert scenario.info()["findings"] == []
+    scenario.settled([GPU])
+
+
+LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+ELSEWHERE = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-01"]}
+TOLERATION = {"key": "reserved", "operator": "Exists"}
+
+
+def test_terms_that_the_user_adds_later_do_not_bring_the_primary_back(scenario: Scenario) -> None:
+    with Watcher(scenario.cluster) as watcher:
+        _place(scenario, {"affinity": _required(LINUX)})
+        outdated = scenario.findings()["exclusion_outdated"]
+        assert outdated.startswith(
+            "HyperConverged kubevirt/kubevirt-hyperconverged has changed since the exclusion was"
+        )
+        assert "the primary virt-handler follows the former one until then; run site." in outdated
+        verified = playbooks.run("verify", scenario.writer.kubeconfig).refused()
+        assert "exclusion_outdated" in verified
+        scenario.site([GPU]).succeeded()
+        scenario.wait_until_settled()
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
+        watcher.stop()
+    assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
+    assert scenario.findings() == {}
+
+
+def test_a_placement_that_the_user_narrows_then_takes_away_neither_stops_hco_nor_doubles_handlers(
+    scenario: Scenario,
+) -> None:
+    with Watcher(scenario.cluster) as watcher:
+        _place(scenario, {"affinity": _required(LINUX, ELSEWHERE), "tolerations": [TOLERATION]})
+        scenario.cluster.wait(lambda: "tolerations" in _placement(scenario), 30, "HCO to act")
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT), "tolerations": [TOLERATION]}
+        assert "exclusion_outdated" in scenario.findings()
+        _place(scenario, None)
+        scenario.cluster.wait(lambda: "tolerations" not in _placement(scenario), 30, "HCO to act")
+        assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
+        assert _condition(scenario, "ReconcileComplete") == "True"
+        assert "exclusion_outdated" in scenario.findings()
+        scenario.wait_until_settled()
+        watcher.stop()
+    assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
+
+
+@pytest.mark.thorough
+def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scenario: Scenario) -> None:
+    scenario.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
+    scenario.cluster.wait(lambda: OWNER in str(_placement(scenario)), 30, "HCO to revert that")
+    scenario.wait_until_settled()
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    scenario.settled([GPU])
+
+
+@pytest.mark.thorough
+def test_somebody_who_drops_our_operation_loses_it_until_the_next_run(scenario: Scenario) -> None:
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: OWNER not in str(_placement(scenario)), 30, "HCO to act")
+    scenario.wait_until_settled()
+    assert "exclusion_missing" in scenario.findings()
+    scenario.site([GPU]).succeeded()
+    assert _operations(scenario)[:2] == SOMEBODYS
+    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
+
+
+def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
+    """The same run drops the terms of the placement that its user took away."""
+    gates = {"virtpools_feature_gates_present": ["Sidecar"]}
+    marker = scenario.cluster.audit_marker()
+    scenario.site([GPU], **gates).succeeded()
+    assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
+    assert len(scenario.writes(marker, "hyperconvergeds.hco.kubevirt.io")) == 2
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
+
+    def on() -> bool:
+        return "Sidecar" in scenario.kubevirt()["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+
+    scenario.cluster.wait(on, 30, "the gate")
+    assert _operations(scenario)[:2] == SOMEBODYS
+    scenario.wait_until_settled()
+    scenario.settled([GPU], **gates)
+
+
+def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
+    said = scenario.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
+    assert "disables the feature gate ImageVolume, which an append cannot undo" in said
+    assert "use HyperConverged's own spec.featureGates" in said
+
+
+def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:
+    """All but the feature gate, which no pool needs and which its user takes back."""
+    quick = {"virtpools_node_timeout": 30, "virtpools_settle_timeout": 60, "virtpools_remove": "all"}
+    playbooks.run("remove", scenario.writer.kubeconfig, **quick).succeeded()
+    assert _operations(scenario)[:2] == SOMEBODYS
+    assert OWNER not in str(_operations(scenario))
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: "Sidecar" not in str(scenario.kubevirt()["spec"]), 30, "HCO to take the gate back")
+    scenario.wait_until_settled()
+    assert differences(before, dump(scenario.cluster)) == {}
+    assert ours(scenario.cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        ("[{", "is not valid JSON"),
+        (json.dumps([{"op": "remove", "path": "/spec/nothing"}]), "does not reconcile"),
+    ],
+    ids=["not JSON", "not applicable"],
+)
+def test_an_annotation_that_stops_hco_is_refused(scenario: Scenario, annotation: str, message: str) -> None:
+    """HCO's webhook refuses such an annotation, but it may be older, or the rendered object may have changed since."""
+    scenario.cluster.kubectl(
+        "delete", "validatingwebhookconfiguration", "validate-hco.kubevirt.io", "--ignore-not-found"
+    )
+    former = scenario.get(*HCO.split("/"))["metadata"]["annotations"].get(ANNOTATION)
+    _annotate(scenario, annotation)
+    try:
+        scenario.cluster.wait(lambda: _condition(scenario, "ReconcileComplete") == "False", 30, "HCO to stop")
+        said = scenario.refused([{**GPU, "imagePullSecrets": [{"name": "registry"}]}])
+        assert "HyperConverged kubevirt/kubevirt-hyperconverged" in said
+        assert message in said
+    finally:
+        _annotate(scenario, former)
+    scenario.cluster.wait(lambda: _condition(scenario, "ReconcileComplete") == "True", 60, "HCO to work again")
+
+
+def _condition(scenario: Scenario, kind: str) -> str:
+    conditions = scenario.get(*HCO.split("/"))["status"]["conditions"]
+    return next(str(each["status"]) for each in conditions if each["type"] == kind)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""An upgrade of KubeVirt with pools and VMs: what upgrade_check says before it comes true, and no run interferes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import playbooks
+from local_cluster import Fleet, Nodes, kubevirt, programs
+from playbooks import Account
+from scenario import NAMESPACE, Object, Scenario, pool
+from watcher import Watcher
+
+FROM, TO = programs.EARLIER, programs.KUBEVIRT
+DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
+STOCK = f"{kubevirt.IMAGES}/virt-handler"
+GPU_NODE, PLAIN_NODE = "a100-00", "node-00"
+
+
+def gpu(version: str) -> Object:
+    """Return the pool with images of this version."""
+    return pool(
+        "gpu",
+        "a100",
+        virtHandlerImage=f"registry.example/virt-handler:{version}-gpu",
+        virtLauncherImage=f"registry.example/virt-launcher:{version}-gpu",
+        selector={"deviceNames": [DEVICE]},
+    )
+
+
+def vm(name: str, **devices: Any) -> Object:
+    """Return a virtual machine that always runs."""
+    disk = {"name": "root", "containerDisk": {"image": "registry.example/disks/os:1"}}
+    domain = {"memory": {"guest": "128Mi"}, "devices": devices}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"runStrategy": "Always", "template": {"spec": {"domain": domain, "volumes": [disk]}}},
+    }
+
+
+def gpu_vm(name: str) -> Object:
+    return vm(name, gpus=[{"name": "gpu", "deviceName": DEVICE}])
+
+
+def codes(report: Object, severity: str) -> list[str]:
+    return [finding["code"] for finding in report["findings"] if finding["severity"] == severity]
+
+
+class UpgradeScenario(Scenario):
+    """A cluster whose KubeVirt is upgraded."""
+
+    def launchers(self) -> dict[str, tuple[str, str]]:
+        """Return uid and image of each running VM's launcher."""
+        pods = {pod["metadata"]["labels"]["vmi.kubevirt.io/id"]: pod for pod in self._launcher_pods()}
+        running = [vmi["metadata"]["name"] for vmi in self.get("vmi")["items"] if vmi["status"]["phase"] == "Running"]
+        return {name: (pods[name]["metadata"]["uid"], pods[name]["spec"]["containers"][0]["image"]) for name in running}
+
+    def _launcher_pods(self) -> list[Object]:
+        items: list[Object] = self.get("pods", "-l", "kubevirt.io=virt-launcher")["items"]
+        return items
+
+    def start_vms(self, *vms: Object) -> None:
+        """Start virtual machines and wait until they run."""
+        for each in vms:
+            self.apply(each)
+        self.cluster.wait(
+            lambda: {each["metadata"]["name"] for each in vms} <= self.launchers().keys(), 60, "VMs to run"
+        )
+
+    def versions(self) -> tuple[str, str]:
+        """Return the version that is deployed and the one that is to be."""
+        status = self.kubevirt()["status"]
+        return status["observedKubeVirtVersion"], status["targetKubeVirtVersion"]
+
+    def upgrade(self) -> None:
+        """Begin the upgrade as a user does; new handlers of the primary do not get Ready for the time being."""
+        self.knob(PLAIN_NODE, "never-ready/virt-handler")
+        manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+        new = [f"{STOCK}:{TO}"]
+        self.cluster.wait(lambda: self.handlers().get(PLAIN_NODE) == new, 120, "the new virt-handler")
+
+    def finish_upgrade(self) -> None:
+        """Let the new handlers get Ready and wait for the end of the upgrade."""
+        self.knob(PLAIN_NODE, None)
+        self.cluster.wait(lambda: self.versions() == (TO, TO), 120, "the upgrade")
+        self.wait_until_settled()
+
+
+@pytest.fixture(scope="module")
+def scenario(start_cluster: Any) -> UpgradeScenario:
+    fleet = Fleet.of(
+        Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 4}),
+        Nodes(prefix="node-", count=1),
+    )
+    scenario = UpgradeScenario(start_cluster(fleet, kubevirt=FROM))
+    scenario.site([gpu(FROM)]).succeeded()
+    scenario.start_vms(gpu_vm("trains"), vm("serves"))
+    return scenario
+
+
+def test_the_check_before_the_upgrade_says_what_it_needs(scenario: UpgradeScenario) -> None:
+    reader = Account.make(scenario.cluster, "reader")
+    with scenario.no_writes():
+        run = playbooks.run("upgrade_check", reader.kubeconfig, None, virtpools_upgrade_to=TO).succeeded()
+        (task,) = run.results_of("virtpools.kubevirt.upgrade_info")
+    assert (run.changed, task.result["verdict"]) == (0, "prepare")
+    needed = [image["needed"] for image in task.result["images"]]
+    assert needed == [gpu(TO)["virtHandlerImage"], gpu(TO)["virtLauncherImage"]]
+    old = scenario.module("upgrade_info", version=TO, pools=[gpu(FROM)])
+    assert (old["verdict"], codes(old, "error")) == ("blocked", ["upgrade_image_skew"] * 2), old["text"]
+    ready = scenario.module("upgrade_info", version=TO, pools=[gpu(TO)])
+    assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
+
+
+def test_an_upgrade_is_as_the_check_said_and_a_run_in_its_middle_is_refused(scenario: UpgradeScenario) -> None:
+    """VMs and the pool's handler live through the upgrade; site replaces the handler after it."""
+    launchers = scenario.launchers()
+    assert {name: image for name, (_uid, image) in launchers.items()} == {
+        "trains": gpu(FROM)["virtLauncherImage"],
+        "serves": f"{kubevirt.IMAGES}/virt-launcher:{FROM}",
+    }
+    with Watcher(scenario.cluster) as watcher:
+        scenario.upgrade()
+        assert scenario.versions() == (FROM, TO)
+        for version in (FROM, TO):
+            assert f"is being upgraded from {FROM} to {TO}; wait until that is done" in scenario.refused([gpu(version)])
+        assert scenario.versions() == (FROM, TO)
+        scenario.finish_upgrade()
+        watcher.stop()
+    assert {start.node for start in watcher.starts} == {PLAIN_NODE}
+    assert {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1} == {}
+    assert watcher.crowded == []
+    assert scenario.launchers() == launchers
+    # The pool keeps its old image, as the note says, and the run refuses the list that the check refused.
+    assert scenario.handlers() == {GPU_NODE: [gpu(FROM)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
+    error = scenario.refused([gpu(FROM)])
+    for field in ("virtHandlerImage", "virtLauncherImage"):
+        assert f"{field} {gpu(FROM)[field]} is of another version than KubeVirt {TO}" in error
+    done = scenario.module("upgrade_info", version=TO, pools=[gpu(TO)])
+    assert (done["verdict"], codes(done, "note")) == ("ready", ["upgrade_done"])
+
+
+def test_site_with_the_new_images_ends_the_upgrade(scenario: UpgradeScenario) -> None:
+    launchers = scenario.launchers()
+    with Watcher(scenario.cluster) as watcher:
+        scenario.site([gpu(TO)]).succeeded()
+        watcher.stop()
+    assert (watcher.restarted, watcher.crowded, watcher.without_ready_handler) == ({GPU_NODE: 1}, [], [])
+    assert scenario.handlers() == {GPU_NODE: [gpu(TO)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
+    assert scenario.launchers() == launchers
+    scenario.settled([gpu(TO)])
+    scenario.start_vms(gpu_vm("trains-too"))
+    assert scenario.launchers()["trains-too"][1] == gpu(TO)["virtLauncherImage"]

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a module left for the end of its process is done at its own end; what it returned is cleaned as the ansible-core at hand does.
+
+tests/control_plane/runs/test_in_worker.py has the rest.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import basic  # noqa: F401  # loads what the fixture restores
+
+ANSIBLE_PLAYBOOK = shutil.which("ansible-playbook", path=Path(sys.executable).parent)
+
+
+@pytest.fixture
+def in_worker(monkeypatch):
+    """The plugin. Its import makes this process a controller, where modules that run in it print their warnings."""
+    internal = sys.modules.get("ansible.module_utils._internal")  # ansible-core from 2.19 on
+    if internal:
+        monkeypatch.setattr(internal, "is_controller", internal.is_controller)
+    return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.action.in_worker")
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_workers_do_not_look_through_what_they_inherit():
+    assert gc.get_freeze_count()
+
+
+class Result:
+    """A result as ansible-core has them from 2.21 on."""
+
+    def __init__(self):
+        self.keys = {"changed": True, "_ansible_secret": 1}
+
+    def remove_internal_keys(self):
+        del self.keys["_ansible_secret"]
+
+    def as_result_dict(self, *, for_round_trip):
+        assert for_round_trip
+        return self.keys
+
+
+def test_objects(in_worker, monkeypatch):
+    monkeypatch.setattr(in_worker, "remove_internal_keys", None)
+    assert in_worker._cleaned(Result()) == {"changed": True}
+
+
+def test_dictionaries(in_worker):
+    if in_worker.remove_internal_keys is None:
+        pytest.skip("ansible-core from 2.21 on has no such results")
+    assert in_worker._cleaned({"changed": True, "_ansible_secret": 1}) == {"changed": True}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_end_of_a_module(in_worker, fails):
+    register, folder = atexit.register, tempfile.tempdir
+
+    def module(done):
+        with in_worker._left_for_the_end():
+            assert tempfile.gettempdir() == in_worker.constants.DEFAULT_LOCAL_TMP
+            atexit.register(done.append, "first")
+            assert atexit.register(done.append, "second") == done.append
+            assert not done
+            if fails:
+                raise SystemExit
+
+    for _ in range(2):  # in a loop, one worker runs a module for each item
+        done = []
+        with contextlib.suppress(SystemExit):
+            module(done)
+        assert done == ["second", "first"]
+        assert (atexit.register, tempfile.tempdir) == (register, folder)
+
+
+PLAYS = """
+- hosts: localhost
+  gather_facts: false
+  module_defaults:
+    group/virtpools.kubevirt.all: {kubeconfig: /nowhere}
+  tasks:
+    - {virtpools.kubevirt.pool_info: , ignore_errors: true}
+    - {virtpools.kubevirt.in_worker: , ignore_errors: true}
+- hosts: localhost
+  gather_facts: false
+  collections: [virtpools.kubevirt]
+  module_defaults:
+    group/virtpools.kubevirt.kubevirt: {kubeconfig: /nowhere}
+  tasks:
+    - {pool_info: , ignore_errors: true}
+"""
+OTHER_PYTHON = Path(sys.executable).with_name("python{}.{}".format(*sys.version_info))
+"""The same Python by another name, so modules get a process of their own."""
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+@pytest.mark.parametrize("python", [sys.executable, str(OTHER_PYTHON)])
+def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
+    (tmp_path / "plays.yml").write_text(PLAYS, "utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_"))}
+    own_process = tmp_path / "archives"
+    run = subprocess.run(
+        [ANSIBLE_PLAYBOOK, "plays.yml", "-e", f"ansible_python_interpreter={python}"],
+        cwd=tmp_path,
+        env={**environment, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_REMOTE_TMP": str(own_process)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    by_full_name, in_worker_itself, by_short_name = re.findall(r"^fatal: .*", run.stdout, re.MULTILINE)
+    # Ansible hides the option kubeconfig, which only module_defaults set.
+    assert "the kubeconfig ******** does not exist" in by_full_name
+    assert "the kubeconfig ******** does not exist" in by_short_name
+    assert "in_worker is the action of the modules of this collection, not a module" in in_worker_itself
+    supported = in_worker.get_module_encoder is not None
+    assert own_process.exists() == (python != sys.executable or not supported)

@@ -1,0 +1,264 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role awx writes to AWX follows AWX's rules: surveys, the schedule, the messages of notifications."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS, WORKFLOW
+from ansible_collections.virtpools.kubevirt.tests.unit.support import awx_rules
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[3]
+VARIABLES = ROOT / "roles/awx/vars/main"
+OPTIONS = {option.variable: option for option in option_table.TABLE if option.roles}
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads Ansible's mark for text that it must not evaluate."""
+
+
+def _unsafe(loader, node):
+    """Only text: ansible-core before 2.19 would lose what is inside of a mapping."""
+    return loader.construct_scalar(node)
+
+
+_Loader.add_constructor("!unsafe", _unsafe)
+
+SURVEYS = yaml.safe_load((VARIABLES / "surveys.yml").read_text("utf-8"))["__awx_surveys"]
+ROLE = yaml.load((VARIABLES / "main.yml").read_text("utf-8"), _Loader)
+QUESTIONS = {
+    f"{survey}-{question['variable']}": (survey, question)
+    for survey, found in SURVEYS.items()
+    for question in found["spec"]
+}
+
+
+def _roles(survey):
+    return PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
+
+
+# Surveys ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("survey", SURVEYS)
+def test_awx_takes_every_survey(survey):
+    assert awx_rules.survey_error(SURVEYS[survey]) == ""
+
+
+@pytest.mark.parametrize("survey", SURVEYS)
+def test_questions_of_a_survey_differ(survey):
+    texts = [question["question_name"] for question in SURVEYS[survey]["spec"]]
+    assert len({*texts}) == len(texts)
+
+
+@pytest.mark.parametrize("survey", SURVEYS)
+def test_what_must_be_answered_is_asked_first(survey):
+    required = [question["required"] for question in SURVEYS[survey]["spec"]]
+    assert required == sorted(required, reverse=True)
+
+
+@pytest.mark.parametrize("survey", SURVEYS)
+def test_ansible_evaluates_nothing_in_a_survey(survey):
+    assert not re.search(r"\{[{%#]", json.dumps(SURVEYS[survey]))
+
+
+@pytest.mark.parametrize("survey", SURVEYS)
+def test_a_survey_asks_for_what_a_role_needs(survey):
+    needed = {option.variable for role in _roles(survey) for option in option_table.of_role(role) if option.required}
+    assert needed <= {question["variable"] for question in SURVEYS[survey]["spec"]}
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_a_question_is_short_and_explained(survey, question):
+    assert 0 < len(question["question_name"]) <= 50
+    assert question["question_description"].endswith(".")
+    assert not re.search(r"\b[A-Z]\(|  |\n", question["question_description"])
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_a_question_is_about_a_variable_of_the_playbook(survey, question):
+    roles = [role for role in _roles(survey) if role in OPTIONS[question["variable"]].roles]
+    assert roles
+    option = OPTIONS[question["variable"]].of_role(roles[-1])
+    assert question["required"] == option.required
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_choices_are_those_of_the_option(survey, question):
+    option = OPTIONS[question["variable"]]
+    choices = ("true", "false") if option.type == "bool" else option.choices
+    assert question["type"] == "multiplechoice" if choices else question["type"] in ("text", "textarea", "integer")
+    assert tuple(question.get("choices", ())) == choices
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_limits_admit_what_may_be_answered(survey, question):
+    if "choices" in question:
+        assert "min" not in question
+        return
+    assert 0 <= question["min"] < question["max"]
+    if question["type"] != "integer":  # the lengths of a text: empty only where an answer may be missing
+        assert (question["min"] > 0) == question["required"]
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_a_filled_in_answer_is_the_default_and_one_that_awx_takes(survey, question):
+    if question.get("default", "") == "":
+        return
+    option = OPTIONS[question["variable"]]
+    assert awx_rules.launch_error(question, question["default"]) == ""
+    role = next(role for role in _roles(survey) if role in option.roles)
+    needed = {each.variable: "v1.9.1" for each in option_table.of_role(role) if each.required}
+    found = option_table.resolve(role, {**needed, option.variable: question["default"]})
+    assert found[option.name] == option.of_role(role).default
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_a_question_that_is_left_open_sends_nothing(survey, question):
+    """AWX sends a default that it would take as an answer, and would hide the inventory's variable with it."""
+    if "default" in question and question["default"] == "":
+        assert awx_rules.launch_error(question, "") != ""
+    elif "default" not in question:
+        assert question["type"] in ("text", "textarea")
+
+
+@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_every_choice_can_be_given(survey, question):
+    option = OPTIONS[question["variable"]]
+    role = next(role for role in _roles(survey) if role in option.roles)
+    needed = {each.variable: "v1.9.1" for each in option_table.of_role(role) if each.required}
+    for choice in question.get("choices", ()):
+        option_table.resolve(role, {**needed, option.variable: choice})
+
+
+def test_who_breaks_a_rule_is_refused():
+    good = {"question_name": "How?", "variable": "how", "type": "text", "required": False}
+    survey = {"name": "x", "description": "", "spec": [good]}
+    assert awx_rules.survey_error(survey) == ""
+    for change in (
+        {"type": "boolean"},
+        {"type": "integer", "default": "1"},
+        {"type": "multiplechoice"},
+        {"type": "multiplechoice", "choices": ["a"], "default": "b"},
+        {"type": "multiplechoice", "choices": ["a", "b"], "default": "a\nb"},
+        {"min": ""},
+        {"question_name": None},
+        {"required": "yes"},
+    ):
+        assert awx_rules.survey_error({**survey, "spec": [{**good, **change}]}) != "", change
+    assert awx_rules.survey_error({**survey, "spec": [good, good]}) != ""
+    assert awx_rules.survey_error({**survey, "spec": []}) != ""
+
+
+# Playbooks ----------------------------------------------------------------------------------------------------------
+
+
+def _roles_of(tasks):
+    for task in tasks:
+        for action, arguments in task.items():
+            if action.rpartition(".")[2] in ("import_role", "include_role"):
+                yield arguments["name"].removeprefix("virtpools.kubevirt.")
+
+
+def test_every_playbook_about_clusters_has_a_template_and_a_survey():
+    playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
+    assert {*PLAYBOOKS} == playbooks
+    assert {*SURVEYS} == {*playbooks, WORKFLOW}
+    assert {template["name"] for template in ROLE["__awx_templates"]} == playbooks
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_survey_knows_the_roles_of_its_playbook(playbook):
+    plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text("utf-8"))
+    used = {role for play in plays for role in _roles_of(play.get("tasks", []))} - {"feature_gate"}
+    included = {
+        role
+        for name in used
+        for role in _roles_of(yaml.safe_load((ROOT / f"roles/{name}/tasks/main.yml").read_text("utf-8")))
+    }
+    assert {*PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
+
+
+def test_who_reads_only_has_the_credential_that_reads():
+    """As docs/security.md says which playbooks the two ClusterRoles are for."""
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    for access in ("reader", "writer"):
+        (row,) = re.findall(rf"^\| `virtpools-{access}` \| (.*?) \|", page, re.MULTILINE)
+        assert {*re.findall(r"`(\w+)`", row)} == {
+            template["name"] for template in ROLE["__awx_templates"] if template["access"] == access
+        }
+
+
+# Workflow -----------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_of_the_workflow_are_there():
+    nodes = {*ROLE["__awx_jobs"], *(approval["node"] for approval in ROLE["__awx_approvals"])}
+    linked = {each for link in ROLE["__awx_links"] for each in [*link.get("success", []), *link.get("failure", [])]}
+    assert {link["node"] for link in ROLE["__awx_links"]} < nodes
+    assert nodes - linked == {"plan"}  # where it begins
+    assert {*ROLE["__awx_jobs"]} <= {template["name"] for template in ROLE["__awx_templates"]}
+
+
+def test_nothing_is_changed_without_an_approval():
+    before = {
+        each: link["node"]
+        for link in ROLE["__awx_links"]
+        for each in [*link.get("success", []), *link.get("failure", [])]
+    }
+    writers = {template["name"] for template in ROLE["__awx_templates"] if template["access"] == "writer"}
+    approvals = {approval["node"] for approval in ROLE["__awx_approvals"]}
+    assert {before[job] for job in ROLE["__awx_jobs"] if job in writers} <= approvals
+    (rollout,) = (template for template in ROLE["__awx_templates"] if template["name"] == "rollout")
+    assert rollout["variables"]["virtpools_require_approval"] is True
+
+
+# Schedules and notifications ----------------------------------------------------------------------------------------
+
+
+def test_awx_takes_the_schedule():
+    assert awx_rules.rule_error(OPTIONS["virtpools_awx_verify_schedule"].default) == ""
+    assert awx_rules.rule_error("DTSTART:20260101T030000 RRULE:FREQ=DAILY;INTERVAL=1") != ""
+
+
+MESSAGES = ("message", "waiting", "decided", "email_body", "webhook_body", "webhook_waiting")
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_awx_takes_the_messages(name):
+    text = ROLE[f"__awx_{name}"]
+    parts = {"body": text} if "body" in name or name.startswith("webhook") else {"message": text, "body": text}
+    messages = dict.fromkeys(("started", "success", "error"), parts)
+    assert awx_rules.messages_error({**messages, "workflow_approval": {"running": parts}}) == ""
+    assert awx_rules.messages_error({**messages, "workflow_approval": {"running": {"body": "{{ job.nothing }}"}}}) != ""
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize(
+    "without", [(), ("artifacts", "limit", "summary_fields", "host_status_counts")], ids=["job", "workflow"]
+)
+def test_a_message_can_be_sent(name, without):
+    job = {key: value for key, value in awx_rules.JOB.items() if key not in without}
+    told = awx_rules.rendered(ROLE[f"__awx_{name}"], job)
+    assert "{{" not in told
+    if name.startswith("webhook"):
+        assert isinstance(json.loads(told), dict)
+
+
+def test_messages_say_what_happened():
+    email = awx_rules.rendered(ROLE["__awx_email_body"], awx_rules.JOB)
+    for part in ("virtpools verify", "failed", "https://awx.example", "alice", "virtpools_problems"):
+        assert part in email
+    webhook = json.loads(awx_rules.rendered(ROLE["__awx_webhook_body"], awx_rules.JOB))
+    assert webhook["results"] == {"virtpools_problems": 3}
+    assert (webhook["job"], webhook["status"]) == (42, "failed")

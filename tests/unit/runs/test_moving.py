@@ -1,0 +1,243 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From operator to collection pools and back, in one run each way: against the operators of the three builds."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
+    HANDLER,
+    kubevirt,
+    make,
+    pool,
+)
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
+
+NODES = {"n1": "gpu", "n2": "gpu", "n3": "fpga", "n4": None, "n5": None}
+ON_THEIR_NODES = {node: ["virt-handler-gpu" if hw == "gpu" else "virt-handler"] for node, hw in NODES.items()}
+
+
+@pytest.fixture(params=["A", "B", "C"])
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    made = begun(make(build))
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+def begun(made):
+    """The same cluster with what collection pools need besides."""
+    Admission(made)
+    for namespace in ("default", builders.NAMESPACE):
+        made.put(kinds.NAMESPACE.object(namespace))
+    return made
+
+
+class Scenario:
+    """Runs of a user on a cluster of one build."""
+
+    def __init__(self, run, build):
+        self.run, self.build = run, build
+        self.before = copy.deepcopy(kubevirt(run.world)["spec"])
+
+    def pools(self, *more):
+        return [pool(self.build), *(pool(self.build, name) for name in more)]
+
+    def site(self, mode, *more, module=None, **variables):
+        play = Play(module or self.run)
+        play.role("pools", virtpools_mode=mode, virtpools_pools=self.pools(*more), **variables)
+        return play
+
+    def plan(self, mode, **arguments):
+        return self.run("plan_info", mode=mode, pools=self.pools(), **arguments)
+
+    def owners(self):
+        """The DaemonSets with a handler on each node."""
+        return {node: self.run.world.handlers(node) for node in NODES}
+
+    def history(self):
+        """The build of each list that the cluster had, or None."""
+        live = self.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+        return [entry["options"].get("operator") for entry in json.loads(live["data"]["entries"])]
+
+    def has(self, mode):
+        """Whether the cluster has its one pool in this mode, and nothing of the other."""
+        assert self.owners() == ON_THEIR_NODES
+        ours = self.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["metadata"]["labels"]
+        labels = [node["metadata"]["labels"].get(names.OWNER_LABEL) for node in self.run.world.all(kinds.NODE)]
+        collection = mode == "collection"
+        assert (ours[names.MANAGED_BY_LABEL] == names.MANAGED_BY) is collection
+        assert labels == (["gpu", "gpu", None, None, None] if collection else [None] * 5)
+        spec = kubevirt(self.run.world)["spec"]
+        assert bool((spec.get("customizeComponents") or {}).get("patches")) is collection
+        if collection:
+            rest = {key: value for key, value in spec.items() if key != "customizeComponents"}
+            assert rest == {key: value for key, value in self.before.items() if key != "customizeComponents"}
+        assert not self.plan(mode)["pending"]
+        assert self.run.world.all(kinds.LEASE) == []
+        return True
+
+
+@pytest.fixture
+def scenario(run, world, build):
+    return Scenario(run, build)
+
+
+OTHER = {"operator": "collection", "collection": "operator"}
+
+
+@pytest.fixture(params=["operator", "collection"])
+def to(request, scenario):
+    """The mode to move to; the cluster has the other."""
+    scenario.site(OTHER[request.param])
+    assert scenario.has(OTHER[request.param])
+    scenario.run.world.writes.clear()
+    return request.param
+
+
+def test_there_back_again_and_away(scenario, to):
+    scenario.site(to)
+    assert scenario.has(to)
+    scenario.site(OTHER[to])
+    assert scenario.has(OTHER[to])
+    assert len(scenario.history()) == 3
+    Play(scenario.run).role("remove", virtpools_remove="all")
+    assert kubevirt(scenario.run.world)["spec"] == scenario.before
+    assert {tuple(each) for each in scenario.owners().values()} == {("virt-handler",)}
+    assert scenario.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE) is None
+
+
+def test_the_plan_shows_both_parts(scenario, to):
+    found = scenario.plan(to)
+    assert (found["mode"], found["leaving"], found["errors"], found["pending"]) == (to, OTHER[to], [], True)
+    nodes = [line for line in found["changes"] if line.startswith("Node n1")]
+    assert nodes == ["Node n1: gpu -> primary", "Node n1: primary -> gpu"]
+    assert found["owners"]["gpu"] == {"now": 2, "after": 2}
+    assert "moving" in [finding["code"] for finding in found["findings"]]
+    assert f"Part 1 of 2, the {OTHER[to]} pools go:" in found["text"]
+    assert scenario.run.world.writes == []
+    published = found["published"]["localhost"]["site"]
+    assert published["pending"]
+    assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
+
+
+def test_the_operator_part_names_the_nodes_of_its_window(scenario, to):
+    (window,) = [each for each in scenario.plan(to)["findings"] if each["code"] == "operator_window"]
+    assert "n1" in window["message"]
+    assert "n2" in window["message"]
+
+
+def test_check_mode_writes_nothing(scenario, to):
+    scenario.site(
+        to, module=lambda name, **arguments: scenario.run(name, check=True, **arguments), ansible_check_mode=True
+    )
+    assert scenario.run.world.writes == []
+
+
+def test_an_approval_covers_the_whole_move(scenario, to):
+    digest = scenario.plan(to)["digest"]
+    with pytest.raises(TaskFailed, match="not the approved one"):
+        scenario.site(to, "fpga", virtpools_expected_plan=digest)
+    assert scenario.run.world.writes == []
+    scenario.site(to, virtpools_expected_plan=digest)
+    assert scenario.has(to)
+    assert scenario.plan(to)["digest"] == digest
+
+
+def test_a_rollback_undoes_the_move(scenario, to):
+    scenario.site(to)
+    Play(scenario.run).role("rollback", virtpools_mode=to)
+    assert scenario.has(OTHER[to])
+
+
+@pytest.mark.parametrize("writes", range(2, 32, 6))
+def test_a_run_that_dies_is_finished_by_the_same_command(scenario, build, to, writes):
+    """Each build dies after other writes; together they cover every second one of a move."""
+    digest = scenario.plan(to)["digest"]
+    die_after(scenario.run.world, writes + 2 * "ABC".index(build))
+    try:
+        scenario.site(to, virtpools_expected_plan=digest)
+    except KeyboardInterrupt:
+        revive(scenario.run.world)
+        scenario.site(to, virtpools_expected_plan=digest)
+    assert scenario.has(to)
+
+
+@pytest.mark.parametrize("writes", [5, 12])
+def test_a_run_that_dies_is_undone_by_a_rollback(scenario, to, writes):
+    former = scenario.run("pool_history")["entries"][-1]["digest"]
+    die_after(scenario.run.world, writes)
+    with pytest.raises(KeyboardInterrupt):
+        scenario.site(to)
+    revive(scenario.run.world)
+    Play(scenario.run).role("rollback", virtpools_rollback_to=former)
+    assert scenario.has(OTHER[to])
+
+
+def die_after(world, writes):
+    world.writes.clear()
+
+    def dies(_request):
+        if len(world.writes) >= writes:
+            raise KeyboardInterrupt
+
+    world.after = dies
+
+
+def revive(world):
+    world.after = lambda _request: None
+    world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+
+
+def test_the_second_part_is_checked_before_the_first_writes(scenario, to):
+    with pytest.raises(TaskFailed, match="of another version than KubeVirt"):
+        Play(scenario.run).role(
+            "pools",
+            virtpools_mode=to,
+            virtpools_pools=[pool(scenario.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
+        )
+    assert scenario.run.world.writes == []
+
+
+class TestUnderHco:
+    @pytest.fixture
+    def world(self, build):
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt(gates=[]))
+        made = begun(make(build, of_kubevirt=managed))
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(5)
+        return made
+
+    def test_there_back_again_and_away(self, scenario):
+        for mode in ("collection", "operator", "collection", "operator"):
+            scenario.site(mode)
+            assert scenario.owners() == ON_THEIR_NODES
+            live = scenario.run.world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            assert is_managed(live) is (mode == "collection")
+            assert not scenario.plan(mode)["pending"]
+        Play(scenario.run).role("remove", virtpools_remove="all")
+        scenario.run.world.sleep(5)
+        assert kubevirt(scenario.run.world)["spec"] == scenario.before
+        stored = scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
+
+
+def test_a_failed_wave_after_a_move_to_collection_pools_just_stops(scenario, build):
+    scenario.site("operator")
+    assert "other mode" in scenario.run("pool_history", pools=scenario.pools())["no_before"]

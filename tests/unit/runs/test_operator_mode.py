@@ -1,0 +1,370 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the reading modules, and the roles, say about pools that KubeVirt itself makes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import LABELS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
+    HANDLER,
+    LAUNCHER,
+    kubevirt,
+    make,
+    operator,
+    pool,
+)
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
+
+NAMES = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}
+LATER = "2999-01-01T00:00:00Z"
+
+
+@pytest.fixture(params=["A", "B", "C"])
+def build(request):
+    return request.param
+
+
+@pytest.fixture
+def world(build):
+    """A cluster that has settled, without pools."""
+    made = make(build)
+    made.sleep(5)
+    made.writes.clear()
+    return made
+
+
+@pytest.fixture
+def pooled(build, run, world):
+    """The same cluster with the pool."""
+    operator(run, build)
+    world.writes.clear()
+    return world
+
+
+def vm(world, build, name="vm", *, on="n1", image=LAUNCHER, noted="gpu", **fields):
+    """A VM that asks for the device and the nodes of the pool, as virt-controller of the build makes its pod."""
+    pod = vms.launcher(name, on, None, image=image, node_selector={"hw": "gpu"}, **fields)
+    if noted:
+        pod["metadata"].setdefault("annotations", {})[LABELS[build]] = noted
+    running = vms.vmi(name, on)
+    pod["metadata"]["labels"][names.CREATED_BY_LABEL] = running["metadata"]["uid"]
+    world.put(pod)
+    world.put(running)
+    return pod
+
+
+def verdicts(found):
+    return {name: count for name, count in found["verdicts"].items() if count}
+
+
+def codes(found):
+    return [finding["code"] for finding in found["findings"]]
+
+
+class TestPlan:
+    def test_says_what_is_written_and_what_happens_on_each_node(self, run, build):
+        found = run("plan_info", mode="operator", pools=[pool(build)])
+        assert (found["mode"], found["build"], found["errors"]) == ("operator", NAMES[build], [])
+        assert found["changes"][-2:] == ["Node n1: primary -> gpu", "Node n2: primary -> gpu"]
+        assert found["owners"] == {"primary": {"now": 5, "after": 3}, "gpu": {"now": 0, "after": 2}}
+        assert {"operator_window", "operator_restarts"} <= set(codes(found))
+        assert found["published"]["localhost"]["site"]["digest"] == found["digest"]
+        assert run.world.writes == []
+
+    def test_of_nothing(self, run, pooled, build):
+        found = run("plan_info", pools=[pool(build)])
+        assert (found["mode"], found["pending"], found["recorded"], found["changes"]) == ("operator", False, True, [])
+        assert "No change: everything is as the pools ask for." in found["text"]
+        assert found["state"] == run("pool_info")["text"]
+
+    def test_is_approved_by_its_digest(self, run, pooled, build):
+        asked = {"pools": [pool(build), pool(build, "fpga")]}
+        digest = run("plan_info", **asked)["digest"]
+        assert run("plan_info", expected_plan=digest, **asked)["digest"] == digest
+        text = run.failure("plan_info", expected_plan=digest, pools=[pool(build)])
+        assert "The plan is not the approved one: the desired objects" in text
+        operator(run, build, *asked["pools"])
+        assert run("plan_info", expected_plan=digest, **asked)["pending"] is False
+
+    def test_refuses_over_exclusion_and_names_the_nodes(self, run, build):
+        run.world.find(kinds.NODE, "n1")["metadata"]["labels"]["disk"] = "ssd"
+        run.world.find(kinds.NODE, "n4")["metadata"]["labels"]["disk"] = "ssd"
+        run.world.writes.clear()
+        wanted = pool(build, nodeSelector={"hw": "gpu", "disk": "ssd"})
+        (text,) = [t for t in run("plan_info", mode="operator", pools=[wanted])["errors"] if "n4" in t]
+        assert "would have no handler (n2): " in "".join(run("plan_info", mode="operator", pools=[wanted])["errors"])
+        assert "would have no handler (n4): this build keeps the primary off every node with disk=ssd" in text
+        assert "n4" in run.failure("operator_pools", mode="operator", pools=[wanted])
+        assert run.world.writes == []
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"waves": [{"match": {"hw": "gpu"}}]},
+            {"overlap": "first_wins"},
+            {"max_unavailable": 2},
+            {"launcher_backend": "kyverno"},
+            {"outdated": "correct"},
+            {"assign_new_nodes": True},
+            {"guard": True},
+            {"alerts": True},
+            {"drain": "wait"},
+            {"canary_vm": True},
+            {"stop_after_wave": "1"},
+        ],
+        ids=lambda options: next(iter(options)),
+    )
+    def test_refuses_options_that_it_cannot_keep(self, run, build, options):
+        (text,) = run("plan_info", mode="operator", pools=[pool(build)], **options)["errors"]
+        (option,) = options
+        assert text.startswith(f"virtpools_{option}")
+        assert "cannot be kept in operator mode" in text
+
+    def test_the_refusal_of_waves_says_what_to_do_instead(self, run, build):
+        (text,) = run("plan_info", mode="operator", pools=[pool(build)], waves=[{"match": {"hw": "gpu"}}])["errors"]
+        assert "label the nodes wave by wave and run site after each" in text
+
+    def test_of_a_removal_names_the_vms(self, run, pooled, build):
+        vm(pooled, build)
+        found = run("plan_info", remove_pools="all", vms=True)
+        assert "1 VM runs with the launcher image of pool gpu" in found["errors"][0]
+        assert run("plan_info", remove_pools="all", vms=True, remove_vms="leave")["errors"] == []
+        assert (
+            "virtpools_remove_vms: migrate" in run("plan_info", remove_pools="all", remove_vms="migrate")["errors"][0]
+        )
+
+    def test_names_missing_rights(self, run, build):
+        right = "worker" if build == "C" else "kubevirts"
+        run.world.denied = {("create", "workerpools"), ("update", "kubevirts")}
+        assert right in run.failure("plan_info", mode="operator", pools=[pool(build)], for_run=True)
+
+
+class TestVerify:
+    def test_all_is_well(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        found = run("verification_info")
+        assert (found["mode"], found["build"], found["problems"]) == ("operator", NAMES[build], {})
+        assert verdicts(found) == {"correct": 1}
+        assert {each["name"]: each["nodes"] for each in found["pools"]} == {"primary": 3, "gpu": 2}
+        assert found["policy"]["name"] == NAMES[build]
+        assert ("operator_images_left" in codes(found)) == (build != "A")
+
+    @pytest.mark.parametrize(
+        ("fields", "verdict"),
+        [
+            ({"image": vms.STOCK, "noted": None, "created": vms.EARLIER}, "outdated"),
+            ({"image": vms.STOCK, "created": LATER}, "wrong_image"),
+            ({"on": "n4", "created": LATER}, "wrong_node"),
+        ],
+    )
+    def test_the_launcher_pod_decides(self, run, pooled, build, fields, verdict):
+        vm(pooled, build, **fields)
+        assert verdicts(run("verification_info", fail_on="none")) == {verdict: 1}
+
+    def test_an_image_volume_counts_only_where_the_build_changes_it(self, run, pooled, build):
+        pod = vm(pooled, build, created=LATER)
+        pod["spec"]["volumes"] = [{"name": "launcher-volume", "image": {"reference": vms.STOCK}}]
+        pooled.put(pod)
+        found = run("verification_info", fail_on="none")
+        assert verdicts(found) == ({"wrong_image": 1} if build == "A" else {"correct": 1})
+
+    def test_hotplug_pods_do_not_count(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        hotplug = builders.handler_pod("n1", "none", name="hp-volume-1")
+        hotplug["metadata"].update(namespace="plain", labels={names.KUBEVIRT_LABEL: "hotplug-disk"})
+        hotplug["spec"]["containers"] = [{"name": "hotplug-disk", "image": vms.STOCK}]
+        pooled.put(hotplug)
+        found = run("verification_info")
+        assert verdicts(found) == {"correct": 1}
+        told = [each["message"] for each in found["findings"] if each["code"] == "operator_images_left"]
+        assert all("hotplug pods and image volumes of its VMs" in message for message in told)
+        assert bool(told) == (build != "A")
+
+    def test_another_list(self, run, pooled, build):
+        found = run("verification_info", pools=[pool(build), pool(build, "fpga")], fail_on="none")
+        assert {"daemonset_missing", "wrong_owner"} <= set(found["problems"])
+        assert [node["name"] for node in found["nodes"]] == ["n3"]
+
+    def test_a_pool_daemonset_that_is_gone(self, run, pooled, build):
+        pooled.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        for node in ("n1", "n2"):
+            for pod in pooled.pods(node):
+                pooled.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+        found = run("verification_info", fail_on="none")
+        assert {"daemonset_missing", "no_handler"} <= set(found["problems"])
+
+    def test_an_exclusion_that_an_upgrade_lost_is_found_and_healed(self, run, pooled, build):
+        stock = pooled.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
+        del stock["spec"]["template"]["spec"]["affinity"]
+        pooled.sleep(20)
+        assert len(pooled.pods("n1")) == 2
+        found = run("verification_info", fail_on="none")
+        assert {"operator_nodes_wrong", "two_handlers"} <= set(found["problems"])
+        assert not run("pool_info")["healthy"]
+        planned = run("plan_info", pools=[pool(build)])
+        assert planned["changes"][1:] == [f"Node n{number}: gpu and primary -> gpu" for number in (1, 2)]
+        assert "operator_window" not in codes(planned), "these nodes have their handler all the time"
+        before = copy.deepcopy(kubevirt(pooled)["spec"])
+        operator(run, build)
+        assert [len(pooled.pods(f"n{number}")) for number in range(1, 6)] == [1] * 5
+        assert kubevirt(pooled)["spec"] == before
+        assert run("pool_info")["healthy"]
+
+
+class TestPoolInfo:
+    def test_shows_virt_operators_daemonsets(self, run, pooled, build):
+        found = run("pool_info")
+        assert (found["mode"], found["healthy"], found["excluded"]) == ("operator", True, True)
+        owners = {each["name"]: (each["nodes"], each["ready"], each["handler_image"]) for each in found["owners"]}
+        assert owners == {"primary": (3, 3, builders.HANDLER_IMAGE), "gpu": (2, 2, HANDLER)}
+
+
+class TestExplain:
+    def test_by_the_rule_of_the_build(self, run, pooled, build):
+        vm(pooled, build, created=LATER)
+        found = run("explanation_info", vmi="plain/vm")
+        assert (found["mode"], found["pool"], found["image"]) == ("operator", "gpu", LAUNCHER)
+        assert "Mapping: in effect now, by " in found["text"][1]
+        assert any("KubeVirt's own pool gpu matched it" in line for line in found["text"])
+        assert found["cases"][0]["requirement"] == (None if build == "A" else "hw=gpu")
+        assert found["pods"][0]["verdict"] == "correct"
+
+    def test_a_pod_that_is_older_than_the_pool(self, run, pooled, build):
+        vm(pooled, build, image=vms.STOCK, noted=None, created=vms.EARLIER)
+        found = run("explanation_info", vmi="plain/vm")
+        assert found["pods"][0]["verdict"] == "outdated"
+        assert "  KubeVirt recorded none of its own pools in it" in found["text"]
+        assert "older than the last change of KubeVirt's pools" in found["pods"][0]["reason"]
+
+
+class TestUpgrade:
+    def test_tells_what_the_build_loses(self, run, pooled, build):
+        found = run("upgrade_info", version="v1.9.1")
+        assert ("operator_upgrade" in codes(found)) == (build == "B")
+        assert found["verdict"] == ("prepare" if build == "B" else found["verdict"])
+        assert {each["pool"] for each in found["images"]} == {"gpu"}
+
+    @pytest.fixture
+    def upgrading(self, pooled):
+        """The cluster once an upgrade has begun: the primary has lost its exclusion, where the build's way of upgrades does that."""
+        kubevirt(pooled)["status"].update(targetKubeVirtVersion="v1.9.1", targetDeploymentID="d2")
+        for daemonset in pooled.all(kinds.DAEMON_SET):
+            daemonset["metadata"].setdefault("annotations", {})[names.VERSION_ANNOTATION] = "v1.9.0"
+        return pooled
+
+    def _second_handlers(self, world):
+        del world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)["spec"]["template"]["spec"]["affinity"]
+        world.sleep(20)
+
+    def refusal(self, run, build):
+        (text,) = run("plan_info", pools=[pool(build)], allow_skew=True)["errors"]
+        assert "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again." in text
+        return text
+
+    def test_that_does_not_end_says_what_ends_it(self, run, upgrading, build):
+        self._second_handlers(upgrading)
+        text = self.refusal(run, build)
+        assert ("kubectl delete daemonset -n kubevirt -l kubevirt.io/handler-pool" in text) == (build == "B")
+        assert ("waits for the handlers of pool gpu" in text) == (build == "B")
+        assert "lack" not in text
+
+    def test_names_the_nodes_that_would_be_left_without_a_handler(self, run, upgrading, build):
+        text = self.refusal(run, build)
+        assert ("2 node(s) lack one (n1, n2)" in text) == (build == "B")
+
+    @pytest.mark.parametrize(
+        "ends",
+        [
+            lambda world: world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE),
+            lambda world: kubevirt(world)["status"].update(observedKubeVirtVersion="v1.9.2"),
+            lambda world: kubevirt(world)["status"].update(observedKubeVirtVersion="v1.9.1"),
+        ],
+        ids=["without DaemonSets of pools", "a way back", "the same version"],
+    )
+    def test_that_ends_by_itself_says_nothing_more(self, run, upgrading, build, ends):
+        ends(upgrading)
+        (text,) = [
+            each for each in run("plan_info", pools=[pool(build)], allow_skew=True)["errors"] if "upgraded" in each
+        ]
+        assert text.endswith("wait until that is done, then run again.")
+
+
+def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
+    assert "makes the pools itself" in run.failure("workload_update")
+
+
+def test_collection_pools_are_not_there_where_operator_ones_are(run, pooled, build):
+    found = run("verification_info", mode="collection", pools=[builders.RAW_POOL], fail_on="none")
+    assert "operator_pools_in_use" in found["problems"]
+
+
+def test_operator_pools_need_the_mode_or_pools_in_use(run, build):
+    assert "set mode: operator" in run.failure("operator_pools", pools=[pool(build)])
+
+
+class TestRoles:
+    @pytest.fixture
+    def play(self, run):
+        return Play(run)
+
+    def test_site_a_second_time_and_remove(self, run, play, build):
+        before = copy.deepcopy(kubevirt(run.world)["spec"])
+        site = {"virtpools_mode": "operator", "virtpools_pools": [pool(build)]}
+        play.role("pools", **site)
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        run.world.writes.clear()
+        play.role("pools", **site)
+        assert run.world.writes == []
+        play.role("remove", virtpools_remove="all")
+        assert kubevirt(run.world)["spec"] == before
+        assert run.world.handlers("n1") == ["virt-handler"]
+        assert run.world.all(kinds.LEASE) == []
+
+    def test_a_slow_operator_is_reported_round_by_round(self, run, play, build):
+        rounds = []
+
+        def module(name, **arguments):
+            found = run(name, **arguments)
+            if name == "operator_pools":
+                rounds.append((found["done"], found["text"][-1]))
+            return found
+
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=150.0)
+        play = Play(module)
+        play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
+        assert [done for done, _line in rounds][-2:] == [False, True]
+        assert rounds[0][1].startswith("Still waiting: ")
+        assert run.world.handlers("n1") == ["virt-handler-gpu"]
+        assert not run("plan_info", pools=[pool(build)])["pending"]
+
+    def test_a_run_that_takes_too_long_fails(self, run, play, build):
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=None)
+        with pytest.raises(TaskFailed, match="virt-operator did not follow the pools within 100 s"):
+            play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)], virtpools_settle_timeout=100)
+
+    def test_site_in_check_mode(self, run, build):
+        checking = Play(lambda name, **arguments: run(name, check=True, **arguments))
+        checking.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)], ansible_check_mode=True)
+        assert run.world.writes == []
+
+    def test_rollback(self, run, play, build):
+        play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
+        play.role("pools", virtpools_pools=[pool(build), pool(build, "fpga")])
+        assert run.world.handlers("n3") == ["virt-handler-fpga"]
+        target = run("pool_history")["target"]
+        play.role("pools", virtpools_pools_from_history=target)
+        assert run.world.handlers("n3") == ["virt-handler"]
+
+    def test_what_is_about_waves_is_refused(self, run, play, build):
+        with pytest.raises(TaskFailed, match="operator mode has none"):
+            play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)], virtpools_soak_seconds=5)
+        assert run.world.writes == []

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whole runs and rollbacks: a cluster goes back to the list it had, and says what it had."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
+    GPU,
+    NEXT_GPU,
+    RT,
+    Stage,
+    state,
+    stock,
+)
+
+FORMER = [GPU, RT]
+EDITED = [NEXT_GPU, {**RT, "name": "real-time"}]
+
+
+class Scenario:
+    def __init__(self, stage):
+        self._stage = stage
+        self.begin(stock())
+
+    def begin(self, objects):
+        """Go on with a cluster that has these objects."""
+        self.cuts = []
+        self.world, self.disturbance = self._stage.on(copy.deepcopy(list(objects)), cuts=self.cuts)
+
+    def site(self, pools, **variables):
+        self._stage.run("pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
+
+    def rollback(self, **variables):
+        self._stage.run("rollback", variables)
+
+    def state(self):
+        """What a user could see, but for the history itself."""
+        return {key: value for key, value in state(self.world).items() if names.HISTORY not in key}
+
+    def history(self):
+        """The pools of the lists that the cluster had."""
+        live = self.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+        return [[pool["name"] for pool in entry["pools"]] for entry in json.loads(live["data"]["entries"])]
+
+
+@pytest.fixture
+def scenario(run, monkeypatch):
+    return Scenario(Stage(run, monkeypatch))
+
+
+@pytest.fixture
+def edited(scenario):
+    """Two lists were applied."""
+    scenario.site(FORMER)
+    scenario.former = scenario.state()
+    scenario.site(EDITED)
+    scenario.edited = scenario.state()
+    assert scenario.edited != scenario.former
+    assert scenario.history() == [["gpu", "rt"], ["gpu", "real-time"]]
+    return scenario
+
+
+def test_questions_of_a_survey_that_nobody_answered_change_nothing(edited):
+    edited.rollback(**{option.variable: "" for option in option_table.TABLE if option.roles})
+    assert edited.state() == edited.former
+
+
+def test_there_and_back_again(edited):
+    edited.rollback()
+    assert edited.state() == edited.former
+    edited.rollback(virtpools_pools=FORMER, virtpools_pools_from_cluster=True)
+    assert edited.state() == edited.edited
+    assert len(edited.history()) == 4
+
+
+def test_a_run_with_nothing_to_do_writes_nothing(edited):
+    before = len(edited.disturbance.writes)
+    edited.site(EDITED)
+    assert len(edited.disturbance.writes) == before
+
+
+def test_no_earlier_list(scenario):
+    with pytest.raises(TaskFailed, match="There is no earlier pool list to go back to"):
+        scenario.rollback()
+    assert scenario.disturbance.writes == []
+
+
+def test_an_interrupted_run_is_undone(edited):
+    edited.rollback()
+    edited.begin(edited.world.objects.values())
+    edited.site(EDITED)
+    # Until the new DaemonSets are there, nothing tells that a run has begun.
+    begun = [cut for cut in edited.cuts if any(names_new(obj) for obj in cut)]
+    undone = begun[:-2:8]  # once the list is recorded, and the Lease given back, the run has completed
+    assert len(undone) > 1
+    for cut in undone:
+        edited.begin(cut)
+        edited.rollback()
+        assert edited.state() == edited.former
+
+
+def names_new(obj):
+    return obj["kind"] == "DaemonSet" and obj["metadata"]["name"] == "virt-handler-real-time"
+
+
+def test_an_interrupted_rollback_goes_on(edited):
+    edited.begin(edited.world.objects.values())
+    edited.rollback()
+    # The first two writes are the Lease and the note of where the run goes, the last two that it is there, and the Lease.
+    cuts = edited.cuts[1:-2:8]
+    assert len(cuts) > 1
+    for cut in cuts:
+        edited.begin(cut)
+        edited.rollback()
+        assert edited.state() == edited.former
+    edited.rollback()
+    assert edited.state() == edited.edited

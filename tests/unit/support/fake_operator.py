@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What whole runs need besides a World: HCO, virt-operator, counts in a DaemonSet's status, kubelets that pull images."""
+
+from __future__ import annotations
+
+import copy
+import json
+import typing as t
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+
+GENERATION = "pod-template-generation"
+"""As the DaemonSet controller labels pods."""
+
+
+class OperatedWorld(World):
+    """A world with virt-operator: it keeps the exclusion as the KubeVirt object says, and restarts pods one by one.
+
+    ``rendered``: the KubeVirt spec that HCO renders, without its annotation.
+    """
+
+    rendered: t.ClassVar = builders.kubevirt()["spec"]
+
+    def _tick(self):
+        self._render()
+        self._operate()
+        super()._tick()
+        self._restart_outdated()
+        nodes = self.all_nodes()
+        for daemonset in self.all(kinds.DAEMON_SET):
+            daemonset["status"].update(self._counts(daemonset, nodes))
+        for pod in self.all(kinds.POD):
+            if names.PULL_LABEL in pod["metadata"].get("labels", {}):
+                self._pull(pod)
+
+    def _render(self):
+        """HCO, if it is there: the KubeVirt object has what it renders, with the operations of its annotation."""
+        for hyperconverged in self.all(kinds.HYPER_CONVERGED):
+            operations = (hyperconverged["metadata"].get("annotations") or {}).get(names.HCO_PATCH_ANNOTATION, "[]")
+            spec = _patched(self.rendered, json.loads(operations))
+            (kubevirt,) = self.all(kinds.KUBEVIRT)
+            if kubevirt["spec"] == spec:
+                self._since.pop("render", None)
+            elif self._lasts("render", self.lag):
+                kubevirt["spec"] = spec
+                kubevirt["metadata"]["generation"] += 1
+                self.touch(kubevirt)
+
+    def _operate(self):
+        """virt-operator, which sees changes late, like every controller."""
+        (kubevirt,) = self.all(kinds.KUBEVIRT)
+        live = self._primary()
+        kubevirt["status"]["observedGeneration"] = kubevirt["metadata"]["generation"]
+        spec = builders.primary(excluded=exclusion.exclusion_requested(kubevirt))["spec"]
+        if live["spec"] == spec:
+            self._since.pop("operate", None)
+        elif self._lasts("operate", self.lag):
+            live["spec"] = spec
+            live["metadata"]["generation"] += 1
+            self.touch(live)
+
+    def _primary(self):
+        return self.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
+
+    def _of(self, daemonset):
+        owner = daemonset["metadata"]["name"]
+        pods = self.all(kinds.POD)
+        return [p for p in pods if (p["metadata"].get("ownerReferences") or [{}])[0].get("name") == owner]
+
+    def _create(self, daemonset, node):
+        pod = super()._create(daemonset, node)
+        pod["metadata"]["labels"][GENERATION] = str(daemonset["metadata"]["generation"])
+        return pod
+
+    def _is_current(self, pod):
+        """Whether a pod has the primary's current template; a pod that the test put there has the first one."""
+        return pod["metadata"]["labels"].get(GENERATION, "1") == str(self._primary()["metadata"]["generation"])
+
+    def _restart_outdated(self):
+        pods = self._of(self._primary())
+        outdated = [pod for pod in pods if not self._is_current(pod)]
+        if outdated and all(_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
+            outdated[0]["metadata"]["deletionTimestamp"] = "now"
+
+    def _counts(self, daemonset, nodes):
+        pods = self._of(daemonset)
+        wanted = [node for node in nodes if self.wants(daemonset, node)]
+        current = pods if daemonset is not self._primary() else [pod for pod in pods if self._is_current(pod)]
+        return {
+            "desiredNumberScheduled": len(wanted),
+            "updatedNumberScheduled": len(current),
+            "numberReady": sum(map(_ready, pods)),
+        }
+
+    def _pull(self, pod):
+        if not self._lasts(("pull", pod["metadata"]["uid"]), 1.0):
+            return
+        images = [container["image"] for container in pod["spec"]["containers"]]
+        node = self.find(kinds.NODE, pod["spec"]["nodeName"])
+        had = [each["names"] for each in node["status"]["images"]]
+        node["status"]["images"] += [{"names": [image]} for image in images if [image] not in had]
+        ended = [{"name": f"image-{i}", "image": image, "state": {"terminated": {}}} for i, image in enumerate(images)]
+        pod["status"] = {"phase": "Failed", "containerStatuses": ended}
+
+
+def _ready(pod):
+    return pod["status"]["conditions"][0]["status"] == "True"
+
+
+def _patched(spec, operations):
+    """A KubeVirt spec with operations of HyperConverged's annotation, of which we send only ``add``."""
+    document = {"spec": copy.deepcopy(spec)}
+    for operation in operations:
+        assert operation["op"] == "add", operation
+        *above, last = operation["path"].lstrip("/").split("/")
+        target = document
+        for part in above:
+            target = target[part]
+        if isinstance(target, list):
+            assert last == "-", operation
+            target.append(operation["value"])
+        else:
+            target[last] = copy.deepcopy(operation["value"])
+    return document["spec"]

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Modules in this process, against a cluster in memory."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, waiting
+from ansible_collections.virtpools.kubevirt.plugins.modules import wave_gate
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.in_process import run_module
+
+IMAGES = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
+
+
+class Runner:
+    """Runs modules on ``world``, which tests fill; ``connected`` says whether any module looked for a cluster."""
+
+    def __init__(self, world):
+        self.world = world
+        self.connected = False
+
+    def __call__(self, module, *, check=False, **arguments):
+        """The module's result."""
+        return run_module(module, check=check, **arguments)
+
+    def failure(self, module, **arguments):
+        """The sentence a module fails with."""
+        result = self(module, **arguments)
+        assert result.get("failed"), result
+        assert "does not expect" not in result["msg"]
+        return result["msg"]
+
+
+@pytest.fixture
+def world():
+    """Stock KubeVirt with one node for a pool and one that stays."""
+    nodes = [builders.node("n1", labels={"hw": "gpu"}, images=IMAGES), builders.node("stays", images=IMAGES)]
+    sets = [builders.primary(excluded=False, desired=2)]
+    return World(builders.kubevirt(), *sets, *nodes, *builders.handlers_of(nodes, sets))
+
+
+@pytest.fixture
+def run(world, monkeypatch):
+    runner = Runner(world)
+
+    def connect(params):
+        runner.connected = True
+        return runner.world
+
+    def clock(beat=lambda: None):
+        return waiting.Clock(beat=beat, now=lambda: runner.world.now, sleep=runner.world.sleep)
+
+    monkeypatch.setattr(client.transport, "connect", connect)
+    monkeypatch.setattr(module_base, "Clock", clock)
+    monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
+    return runner
+
+
+@pytest.fixture
+def excluded(world):
+    """The same cluster after primary_exclusion and pool_daemonsets."""
+    world.put(builders.excluding_kubevirt())
+    world.put(builders.primary(desired=2))
+    world.put(builders.pool_daemonset(builders.pool("gpu"), desired=0))
+    return world

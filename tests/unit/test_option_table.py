@@ -147,7 +147,9 @@ def test_an_empty_option_of_a_module_was_not_given(monkeypatch, module, path, op
 
     found = importlib.import_module(f"{MODULES}.{module}")
     monkeypatch.setattr(found, "body", body)
-    needed = {name: ["given"] for name, each in _spec(module).items() if each.get("required")}
+    needed = {
+        name: each.get("choices", [["given"]])[0] for name, each in _spec(module).items() if each.get("required")
+    }
     arguments = {path[0]: empty} if len(path) == 1 else {path[0]: {path[1]: empty}}
     result = run_module(module, **{**needed, **arguments})
     if option.get("required"):

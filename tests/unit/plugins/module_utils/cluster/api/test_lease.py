@@ -295,7 +295,8 @@ class TestRenew:
         run.acquire(0)
         server.put = lambda lease: server.failure(409, "Conflict")
         with pytest.raises(
-            ClusterError, match="Could not renew the Lease virtpools in namespace kubevirt: another client keeps changing it"
+            ClusterError,
+            match="Could not renew the Lease virtpools in namespace kubevirt: another client keeps changing it",
         ):
             run.renew()
 

@@ -10,9 +10,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan, plan_text
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 SELECTOR = {"deviceNames": ["example.com/gpu"]}
@@ -62,7 +61,7 @@ def test_vms_are_kept_off_before_the_first_node_moves_and_mapped_with_it():
         "MutatingAdmissionPolicy virtpools-launcher: update",
         f"VMs that match pool gpu start with {GPU.virt_launcher_image} on its nodes",
     )
-    text = terminal.plan_lines(made)
+    text = plan_text.plan_lines(made)
     assert (
         text.index("Batch 1 of 2:")
         < text.index(f"  {made.part('launcher_policy').changes(1)[0]}")

@@ -7,17 +7,19 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import RolloutScope
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 
 
 def published(snapshot, pools=(GPU,), host="west", run="site", **options):
-    made = plan.make_plan(snapshot, pools, Options(**options))
-    return made, approval.publish(host, run, made, RolloutScope.for_plan(made, None), {"server": "https://west"})
+    request = PlanRequest(tuple(pools), Options(**options))
+    proposal = CollectionMode().propose(snapshot, request)
+    return proposal.plan, approval.publish(host, run, proposal, {"server": "https://west"})
 
 
 def hw(name, owner=None, kind="gpu"):

@@ -11,9 +11,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import assignment, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import assignment, plan, plan_text
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -226,7 +225,9 @@ class TestCapacities:
     def lines(self, *nodes, pools=(SELECTING,)):
         served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
         found = builders.snapshot_of([*nodes, builders.node("stays")], [self.SELECTING], admission=served)
-        return [line for line in terminal.plan_lines(plan.make_plan(found, pools, Options())) if "partly moved" in line]
+        return [
+            line for line in plan_text.plan_lines(plan.make_plan(found, pools, Options())) if "partly moved" in line
+        ]
 
     def test_devices_on_moved_and_unmoved_nodes_are_counted(self):
         nodes = [self.node("n1", "gpu", A100=4), self.node("n2", "gpu", A100=2, L40S=1), self.node("n3", A100=8)]

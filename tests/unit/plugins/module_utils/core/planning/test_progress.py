@@ -9,10 +9,9 @@ import json
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, progress, waves
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, plan_text, progress, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import Progress, RolloutScope
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 CANARY = [{"name": "canary", "match": {"role": "canary"}}]
@@ -49,7 +48,7 @@ def test_stops_after_a_wave_by_name_or_number(made, stop):
     assert [wave["due"] for wave in due.to_list()] == [True, False]
     assert "stops after wave 1 of 2 (canary)" in due.stop
     assert "with 2 nodes in 1 wave(s) left" in due.stop
-    assert terminal.plan_lines(made, due)[-7:-1] == [
+    assert plan_text.plan_lines(made, due)[-7:-1] == [
         due.stop,
         "Wave 2 of 2 (rest): 1 of 3 node(s) done, 2 to go, 2 batch(es)",
         "Batch 2 of 3:",

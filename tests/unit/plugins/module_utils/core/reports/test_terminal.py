@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
@@ -24,115 +21,6 @@ def hw(name, owner=None, former=None, kind="gpu", **fields):
 def planned(nodes, pools=(GPU,), existing=(), snapshot=None, **options):
     found = snapshot or builders.snapshot_of([*nodes, builders.node("stays")], existing)
     return plan.make_plan(found, pools, Options(**options))
-
-
-class TestPlan:
-    def test_of_a_first_run_reads_from_top_to_bottom(self):
-        found = plan.make_plan(
-            builders.fresh_snapshot([hw("n1"), hw("n2"), builders.node("n3")]), [GPU], Options(max_unavailable=1)
-        )
-        text = terminal.plan_lines(found)
-        assert text == [
-            "NOTE primary_restarts: " + builders.message(found.findings, "primary_restarts"),
-            "OWNER    NODES NOW  AFTER THE RUN",
-            "primary  3          1",
-            "gpu      0          2",
-            "First:",
-            f"  {found.exclusion}",
-            "  DaemonSet kubevirt/virt-handler-gpu: create",
-            "Batch 1 of 2:",
-            "  Node n1: primary -> gpu",
-            "Batch 2 of 2:",
-            "  Node n2: primary -> gpu",
-            f"Plan digest: {found.digest}",
-        ]
-
-    def test_says_what_will_change_launcher_pods_and_why_when_it_is_about_to(self):
-        served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
-        pools = [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/A100"]})]
-        nodes = [hw("n1", "gpu"), builders.node("stays")]
-        first = plan.make_plan(builders.snapshot_of(nodes, pools, admission=served), pools, Options())
-        text = terminal.plan_lines(first)
-        assert text[text.index("First:") - 1] == (
-            "Launcher back end admission_policy: The API server has MutatingAdmissionPolicy "
-            "(admissionregistration.k8s.io/v1), which needs nothing else."
-        )
-        live = {(obj["kind"], obj["metadata"]["name"]): obj for _kind, obj in first.launcher_rollout.policy(0)}
-        after = builders.snapshot_of(nodes, pools, admission=replace(served, objects=live))
-        assert "Launcher back end" not in "".join(terminal.plan_lines(plan.make_plan(after, pools, Options())))
-
-    def test_without_a_change_says_so(self):
-        text = terminal.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))
-        assert "No change: everything is as the pools ask for." in text
-        assert text[-1].startswith("Plan digest: ")
-
-    def test_with_errors_shows_them_first_and_no_step(self):
-        text = terminal.plan_lines(plan.make_plan(builders.snapshot_of([hw("n1")]), [GPU], Options()))
-        assert text[0].startswith("ERROR primary_without_nodes: ")
-        assert "A run is refused until the errors above are gone." in text
-        assert not [line for line in text if line.startswith(("First", "Batch"))]
-
-    def test_shows_what_an_update_changes_but_not_endlessly(self):
-        many = builders.pool(
-            "gpu",
-            virtHandlerImage=f"{builders.GPU_IMAGE}2",
-            resources={"limits": {"cpu": "1", "memory": "1Gi"}},
-            tolerations=[{"key": f"k{index}", "operator": "Exists"} for index in range(12)],
-        )
-        text = terminal.plan_lines(planned([], [many], [GPU]))
-        shown = [line for line in text if line.startswith("    virt-handler-gpu: ")]
-        assert len(shown) == 11
-        assert shown[-1].endswith("more difference(s)")
-
-    def test_deletes_at_the_end(self):
-        text = terminal.plan_lines(planned([hw("n1", "fpga", kind="x")], existing=[GPU, FPGA], prune=True))
-        end = text.index("At the end:")
-        assert text[end + 1] == "  DaemonSet kubevirt/virt-handler-fpga: delete"
-        assert text.index("  Node n1: fpga -> primary") < end
-
-    def test_says_that_it_waits_for_kubevirt(self):
-        rolling = builders.primary(desired=3, ready=1)
-        text = terminal.plan_lines(
-            planned([], snapshot=builders.snapshot_of([builders.node()], [GPU], of_primary=rolling))
-        )
-        assert "KubeVirt is still rolling out the exclusion: the run waits for it first." in text
-
-
-class TestOwners:
-    def test_count_nodes_now_and_after(self):
-        nodes = [
-            hw("n1"),
-            hw("n2", names.IN_TRANSIT, "primary"),
-            hw("n3", "gpu"),
-            hw("n4", ready=False),
-            builders.node("n5", "ghost"),
-            builders.node("n6", "fpga"),
-        ]
-        found = planned(nodes, existing=[GPU, FPGA])
-        assert terminal.owners(found) == {
-            "primary": {"now": 3, "after": 3},
-            "gpu": {"now": 1, "after": 3},
-            "fpga": {"now": 1, "after": 1},
-            "ghost": {"now": 1, "after": 0},
-            names.IN_TRANSIT: {"now": 1, "after": 0},
-        }
-
-    def test_do_not_have_nodes_without_handlers_now_or_after(self):
-        taints = [{"key": "gpu", "effect": "NoSchedule"}]
-        pods = [builders.handler_pod("n2", "virt-handler-gpu"), builders.handler_pod("n3")]
-        nodes = [builders.node(taints=taints), builders.node("n2", "gpu", taints=taints), builders.node("n3")]
-        tolerant = replace(GPU, tolerations=({"key": "gpu", "operator": "Exists"},))
-        found = planned([], (), snapshot=builders.snapshot_of(nodes, [tolerant], pods=pods), prune=True)
-        assert [(move.node, move.target) for move in found.moves] == [("n2", "primary")]
-        assert terminal.owners(found) == {"primary": {"now": 1, "after": 1}, "gpu": {"now": 1, "after": 0}}
-
-    def test_come_in_the_order_of_the_pools(self):
-        assert list(terminal.owners(planned([], [GPU, FPGA], [GPU, FPGA]))) == ["primary", "gpu", "fpga"]
-
-    def test_that_finish_or_replace_keep_their_nodes(self):
-        found = planned([hw("n1", "gpu", "primary")], existing=[GPU])
-        assert [move.action for move in found.moves] == ["finish"]
-        assert terminal.owners(found)["gpu"] == {"now": 1, "after": 1}
 
 
 def test_state_for_people():

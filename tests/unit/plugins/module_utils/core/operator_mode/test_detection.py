@@ -10,7 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.operator_api import OperatorApi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import mode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import detection
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OperatorRecord
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 
@@ -34,19 +34,19 @@ def operator(field="virtHandlerPools", of=builders.build_snapshot, **fields):
 
 def failure(asked, snapshot):
     with pytest.raises(InputErrors) as caught:
-        mode.choose(asked, snapshot)
+        detection.choose_build(asked, snapshot)
     return str(caught.value)
 
 
 def test_collection_on_stock_kubevirt_and_where_pools_are_ours():
-    assert mode.choose("auto", stock()) is None
-    assert mode.choose("auto", collection()) is None
-    assert mode.choose("collection", operator()) is None
+    assert detection.choose_build("auto", stock()) is None
+    assert detection.choose_build("auto", collection()) is None
+    assert detection.choose_build("collection", operator()) is None
 
 
 @pytest.mark.parametrize("field", ["additionalVirtHandlers", "virtHandlerPools", "workerPools"])
 def test_auto_takes_the_list_that_is_in_use(field):
-    assert mode.choose("auto", operator(field)).name == field
+    assert detection.choose_build("auto", operator(field)).name == field
 
 
 class TestObjects:
@@ -56,10 +56,10 @@ class TestObjects:
         found = builders.build_snapshot(
             fake_operator_mode.kubevirt(gates=["WorkerPools"]), operator_api=OperatorApi((), True, self.objects)
         )
-        assert mode.choose("auto", found).name == "WorkerPool"
+        assert detection.choose_build("auto", found).name == "WorkerPool"
 
     def test_alone_may_be_a_list_to_read_pools_from(self):
-        assert mode.choose("auto", stock(operator_api=OperatorApi((), True, self.objects))) is None
+        assert detection.choose_build("auto", stock(operator_api=OperatorApi((), True, self.objects))) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ class TestObjects:
     ],
 )
 def test_operator_takes_what_the_crds_have(api, name):
-    assert mode.choose("operator", stock(operator_api=api)).name == name
+    assert detection.choose_build("operator", stock(operator_api=api)).name == name
 
 
 def test_operator_is_refused_where_no_crd_has_pools():
@@ -94,10 +94,10 @@ def test_both_in_use_are_refused():
 def test_operator_is_refused_where_pools_are_ours():
     cluster = collection(operator_api=OperatorApi(("virtHandlerPools",)))
     assert "has collection pools (gpu)" in failure("operator", cluster)
-    assert mode.choose("operator", cluster, moving=True).name == "virtHandlerPools"
+    assert detection.choose_build("operator", cluster, moving=True).name == "virtHandlerPools"
 
 
 def test_a_removal_that_was_interrupted_goes_on_natively():
     record = History(operator_record=OperatorRecord("virtHandlerPools", 2)).to_config_map(builders.NAMESPACE)
     admission = Admission(objects={("ConfigMap", names.HISTORY): record})
-    assert mode.choose("auto", stock(admission=admission)).name == "virtHandlerPools"
+    assert detection.choose_build("auto", stock(admission=admission)).name == "virtHandlerPools"

@@ -234,7 +234,7 @@ def test_each_wave_is_a_label_and_a_run_that_waits_and_writes_nothing_to_kubevir
         plan = scenario.play("plan", scenario.pools()).succeeded().plan
         (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
         assert waits.endswith("1 node does not have exactly one Ready handler yet: gpu-01. The run waits for it.")
-        running = scenario.start_site(scenario.pools(), __pools_round=2)
+        running = scenario.start_site(scenario.pools(), __pools_report_seconds=2)
         lease = ("get", "lease", "-n", scenario.namespace, "virtpools", "--ignore-not-found", "-o", "name")
         scenario.cluster.wait(lambda: scenario.cluster.kubectl(*lease), 60, "the run to begin")
         time.sleep(10)  # some rounds of the wait

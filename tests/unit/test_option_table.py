@@ -201,7 +201,7 @@ def test_what_a_survey_can_only_send_as_text(role, name, text, value):
     assert option_table.resolve(role, {**_needed(role), variable: text})[name] == value
 
 
-def test_text_that_is_no_yaml_is_refused_by_the_name_of_its_variable():
+def test_text_that_is_not_yaml_is_refused_with_its_variable():
     with pytest.raises(InputErrors, match="virtpools_pools is text that is not valid YAML: .* line 1"):
         option_table.resolve("pools", {"virtpools_pools": "- {name: gpu"})
 
@@ -240,7 +240,7 @@ def test_an_override_counts_instead_of_a_variable():
     assert (found["pools_from_history"], found["soak_seconds"], found["prune"]) == ("abc", 0, True)
 
 
-def test_a_role_uses_its_variables_only_as_its_first_task_gives_them():
+def test_a_role_uses_variables_only_as_its_first_task_sets_them():
     variables = {option.variable for option in option_table.TABLE if option.roles}
     for file in (ROOT / "roles").glob("*/tasks/*.yml"):
         used = [

@@ -69,7 +69,7 @@ def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
     scenario.settled(BOTH)
 
 
-def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scenario: Scenario) -> None:
+def test_a_joining_node_with_pool_labels_moves_in_the_next_run(scenario: Scenario) -> None:
     scenario.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
     scenario.cluster.wait(lambda: "joined" in scenario.handlers(), 30, "the primary's handler")
     scenario.wait_until_settled()

@@ -181,7 +181,7 @@ def start_fleet(start_cluster: Callable[..., LocalCluster]) -> Callable[[dict[st
 
 
 @pytest.mark.timeout(5 * NODES * RUNS)
-def test_random_pool_lists_on_a_big_fleet_give_every_node_its_one_handler_at_all_times(
+def test_random_lists_on_a_big_fleet_keep_one_handler_per_node(
     start_fleet: Callable[[dict[str, Labels]], LocalCluster], seed: int
 ) -> None:
     lottery = Lottery(random.Random(seed))

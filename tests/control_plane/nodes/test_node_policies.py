@@ -185,7 +185,7 @@ def _edit(variable: str, expression: str) -> list[Object]:
     ]
 
 
-def test_a_policy_that_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
+def test_a_policy_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     scenario.patch(f"mutatingadmissionpolicy/{names.NODE_POLICY}", *_edit("owner", "'a100'"))
     assert names.NODE_POLICY in scenario.findings()["node_policy_edited"]
     done = scenario.module("node_policies", pools=POOLS, assign_new_nodes=True)

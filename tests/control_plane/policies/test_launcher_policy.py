@@ -141,9 +141,7 @@ class TestRandomPods:
             moved += oracle.compute(after)["env"] != oracle.compute(result.after)["env"]
         assert moved > 20
 
-    def test_are_what_a_new_list_makes_of_them_when_it_comes_between_two_passes(
-        self, server: PolicyServer, results: list[Result]
-    ) -> None:
+    def test_follow_a_new_list_that_comes_between_two_passes(self, server: PolicyServer, results: list[Result]) -> None:
         """If the pool that won is no longer listed, the pod loses both its image and its nodes."""
         gone = 0
         for result, other in zip(results, reversed(results), strict=True):

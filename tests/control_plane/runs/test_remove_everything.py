@@ -49,7 +49,7 @@ PATCH = {
 }
 
 
-def test_nothing_is_left_of_waves_gates_guard_alerts_policies_and_a_dead_runs_canary_vm(
+def test_nothing_is_left_of_all_that_the_collection_can_write(
     start_cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
     fleet = Fleet.of(

@@ -92,7 +92,7 @@ def test_starting_a_running_cluster_does_nothing(plain_cluster: LocalCluster) ->
     assert said == []
 
 
-def test_starting_a_running_cluster_with_other_options_is_refused(plain_cluster: LocalCluster) -> None:
+def test_a_running_cluster_refuses_a_start_with_other_options(plain_cluster: LocalCluster) -> None:
     with pytest.raises(ClusterError, match="stop it first"):
         LocalCluster.start(plain_cluster.name, Fleet.plain(4), kubevirt="")
 

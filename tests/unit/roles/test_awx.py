@@ -112,7 +112,7 @@ def test_limits_admit_what_may_be_answered(survey, question):
 
 
 @pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
-def test_a_filled_in_answer_is_the_default_and_one_that_awx_takes(survey, question):
+def test_a_filled_in_answer_is_the_default_and_valid_for_awx(survey, question):
     if question.get("default", "") == "":
         return
     option = OPTIONS[question["variable"]]
@@ -170,7 +170,7 @@ def _roles_of(tasks):
                 yield arguments["name"].removeprefix("virtpools.kubevirt.")
 
 
-def test_every_playbook_about_clusters_has_a_template_and_a_survey():
+def test_every_playbook_for_clusters_has_a_template_and_a_survey():
     playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
     assert {*PLAYBOOKS} == playbooks
     assert {*SURVEYS} == {*playbooks, WORKFLOW}

@@ -166,7 +166,7 @@ def test_a_recent_heartbeat_is_fine(run, world):
 
 
 @pytest.mark.parametrize("before", [silent, hanging], ids=lambda before: before.__name__)
-def test_a_handler_that_has_just_started_has_time_for_its_first_heartbeat(run, world, before):
+def test_a_new_handler_has_time_for_its_first_heartbeat(run, world, before):
     before(world, "n1")
     world.behave["virt-handler", "n1"] = Behaviour(start=0, heartbeat=10)
     begin = world.now

@@ -58,7 +58,7 @@ def problem(node, pods, now=0.0):
         (None, "no_heartbeat"),
     ],
 )
-def test_a_heartbeat_that_cannot_be_read_is_not_taken_for_a_fresh_one(heartbeat, code):
+def test_an_unreadable_heartbeat_is_not_taken_for_a_fresh_one(heartbeat, code):
     now = datetime(2026, 11, 22, 16, 15, 28, tzinfo=timezone.utc).timestamp()
     node = builders.node("n1", heartbeat=heartbeat)
     assert problem(node, [builders.handler_pod("n1")], now=now) == code

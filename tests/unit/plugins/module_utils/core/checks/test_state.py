@@ -149,7 +149,7 @@ def test_a_primary_that_lost_the_exclusion_is_an_error():
     assert "exclusion_missing" in builders.codes(found.findings, "error")
 
 
-def test_an_exclusion_that_kubevirt_is_no_longer_told_of_is_outdated():
+def test_an_exclusion_missing_in_the_kubevirt_object_is_outdated():
     """The primary still has it: somebody has just taken it out."""
     found = examined([hw("n1", "gpu")], of_kubevirt=builders.kubevirt())
     assert builders.message(found.findings, "exclusion_outdated") == (

@@ -25,7 +25,7 @@ class TestNode:
         assert Node.from_object(builders.node(owner=owner)).owner == owner
 
     @pytest.mark.parametrize("value", ["", "primary"])
-    def test_with_a_label_that_names_no_pool_does_not_belong_to_the_primary(self, value):
+    def test_with_a_label_of_no_pool_does_not_belong_to_the_primary(self, value):
         """The exclusion keeps the primary off every node with the label, whatever its value."""
         assert Node.from_object(builders.node(owner=value)).owner == f"'{value}'"
 
@@ -99,7 +99,7 @@ class TestHandlerPod:
             (None, False),
         ],
     )
-    def test_has_reported_when_the_heartbeat_is_not_older_than_its_container(self, heartbeat, reported):
+    def test_has_reported_unless_the_heartbeat_is_older_than_it(self, heartbeat, reported):
         node = Node.from_object(builders.node(heartbeat=heartbeat))
         assert HandlerPod.from_object(builders.handler_pod("n1")).has_reported(node) == reported
 
@@ -129,7 +129,7 @@ class TestBuild:
         assert list(found.daemonsets) == ["virt-handler-a", "virt-handler-b"]
         assert list(found.pools) == ["a"]
 
-    def test_handler_pods_are_those_of_kubevirts_namespace_that_have_a_node(self):
+    def test_handler_pods_have_a_node_and_kubevirts_namespace(self):
         unbound = builders.handler_pod("")
         elsewhere = builders.handler_pod("n1", name="elsewhere")
         elsewhere["metadata"]["namespace"] = "other"
@@ -220,7 +220,7 @@ class TestMigrations:
         (found,) = migrations.active_migrations([MIGRATION], [vmi])
         assert found.nodes == frozenset()
 
-    def test_end_where_their_target_pod_is_before_anybody_else_says_so(self):
+    def test_end_at_their_target_pod_before_the_vmi_reports_it(self):
         migration = {"metadata": {**MIGRATION["metadata"], "uid": "m-uid"}, "spec": MIGRATION["spec"]}
         pods = [
             {"metadata": {"labels": {names.MIGRATION_LABEL: uid}}, "spec": {"nodeName": node}}

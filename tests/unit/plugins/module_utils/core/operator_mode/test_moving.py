@@ -42,7 +42,7 @@ def collection():
 
 
 @pytest.mark.parametrize("build", [None, B])
-def test_nothing_has_to_go_without_pools_or_with_pools_of_the_same_mode(build):
+def test_nothing_moves_without_pools_or_within_one_mode(build):
     assert moving.departure(build, builders.fresh_snapshot([builders.node()])) is None
     assert moving.departure(build, operator() if build else collection()) is None
 
@@ -60,7 +60,7 @@ class TestFromNative:
         after = moving.departure(None, operator(TERM)).after
         assert after.primary["spec"]["template"]["spec"]["affinity"] == builders.affinity(TERM)
 
-    def test_the_second_part_has_the_digest_of_a_plan_on_a_cluster_without_pools(self):
+    def test_the_second_part_has_the_digest_of_a_first_plan(self):
         after = moving.departure(None, operator()).after
         clean = builders.build_snapshot(
             fake_operator_mode.kubevirt(gates=[B.gate]),
@@ -87,7 +87,7 @@ class TestFromComposed:
         assert "first it ends their removal" in said
 
 
-def test_what_the_first_part_says_of_kubevirt_is_not_said_of_the_second():
+def test_findings_on_kubevirt_in_the_first_part_are_not_repeated():
     found = moving.departure(None, operator())
     passing = findings.error("kubevirt_not_available", "It is not available.")
     lasting = findings.error("version_skew", "Another version.")

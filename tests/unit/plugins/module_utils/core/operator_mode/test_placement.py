@@ -54,7 +54,7 @@ class TestFindings:
         assert placed.without == ("n2",)
         assert builders.codes(findings, "warning") == ["operator_several_labels"]
 
-    def test_several_labels_are_only_a_warning_where_no_node_has_some_of_them(self, build):
+    def test_several_labels_are_a_warning_if_no_node_has_only_some(self, build):
         findings, _placed = found([{"hw": "gpu", "disk": "ssd"}, {}], pools=[{"hw": "gpu", "disk": "ssd"}], build=build)
         assert builders.codes(findings) == ["operator_several_labels"]
 

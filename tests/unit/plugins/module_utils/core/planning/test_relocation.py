@@ -91,7 +91,7 @@ class TestOutdated:
         change(pod)
         assert mapping().update(LauncherPod.from_object(pod)) is None
 
-    def test_a_back_end_that_changes_compute_only_is_judged_by_compute(self):
+    def test_a_back_end_for_compute_only_is_judged_by_compute(self):
         _vmi, pod = vm(image=STOCK, **FOR_GPU)
         pod["spec"]["containers"][0]["image"] = GPU
         assert mapping().update(LauncherPod.from_object(pod)) is not None

@@ -52,7 +52,7 @@ def test_every_criterion_can_be_told_from_a_launcher_pod(path):
 
 
 @EVERY
-def test_every_example_meets_its_criterion_and_a_vm_like_it_is_predicted_to_do_so(path):
+def test_every_example_meets_its_criterion_as_predicted(path):
     pool, criterion = only(path)
     for example in criterion.examples(pool.selection):
         device = {"hostDevices": [{"name": "d", "deviceName": example.device}]} if example.device else {}

@@ -147,7 +147,7 @@ def test_namespaces() -> None:
         ({"unmatched": "allow"}, "allow"),
     ],
 )
-def test_unmatched_vms_are_kept_off_unless_only_the_handler_differs(changes: dict[str, t.Any], expected: str) -> None:
+def test_unmatched_vms_stay_off_unless_only_the_handler_differs(changes: dict[str, t.Any], expected: str) -> None:
     assert parse(**changes).unmatched == expected
 
 
@@ -445,7 +445,10 @@ def test_the_list(raw: object, expected: str) -> None:
             "selector.vmLabels.matchExpressions can match no VM because",
         ),
         ({"selector": {"architectures": ["x86_64"]}}, '"x86_64", which Kubernetes calls amd64; write amd64.'),
-        ({"selector": {"architectures": ["AMD64"]}}, '"AMD64", which is not an architecture like amd64, arm64 or s390x.'),
+        (
+            {"selector": {"architectures": ["AMD64"]}},
+            '"AMD64", which is not an architecture like amd64, arm64 or s390x.',
+        ),
         ({"selector": {"architectures": ["arm64"], "namespaces": {}}}, "selector.namespaces is an empty mapping; give"),
         (
             {"selector": {"architectures": ["arm64"], "namespaces": ["A"]}},
@@ -502,7 +505,10 @@ def test_the_list(raw: object, expected: str) -> None:
             {"resources": {"limits": {"gpu": 1}}},
             'resources.limits has an unknown field "gpu"; known here: cpu, memory,',
         ),
-        ({"resources": {"limits": {"cpu": "1 core"}}}, 'resources.limits.cpu is "1 core", which is not a quantity; give'),
+        (
+            {"resources": {"limits": {"cpu": "1 core"}}},
+            'resources.limits.cpu is "1 core", which is not a quantity; give',
+        ),
         ({"resources": {"limits": {"cpu": float("nan")}}}, "resources.limits.cpu is nan, which is no quantity;"),
         ({"resources": {"limits": {"cpu": -1}}}, "resources.limits.cpu is -1, which is no quantity;"),
         ({"resources": {"limits": {"cpu": True}}}, "resources.limits.cpu is true, which is no quantity;"),

@@ -169,7 +169,7 @@ class TestLauncherPod:
 
 
 class TestPlacement:
-    def test_with_a_pool_is_the_former_one_on_the_pools_nodes_and_nothing_else(self):
+    def test_with_a_pool_is_the_former_one_on_the_pools_nodes_only(self):
         """For random pods and nodes: a node fits when it fits both, however the terms are written."""
         rng = random.Random(11)
         table = mapping.Table(rules=(), keep_off=("a", "b-2"), allow=("gpu",))

@@ -209,7 +209,7 @@ test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the lo
 ##### Gates
 
 .PHONY: lint
-lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs docs lint-ansible lint-workflows lint-galaxy ## All of these but sanity, and make docs
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-pages docs lint-ansible lint-workflows lint-galaxy ## All of these but sanity, and make docs
 
 .PHONY: copy
 copy: $(VENV)
@@ -257,6 +257,10 @@ lint-docs: copy ## Documentation of modules and roles: markup and links
 	@# It copies kubernetes.core out of .venv, and only what git tracks if it finds our repository above.
 	GIT_CEILING_DIRECTORIES=$(CURDIR)/.venv antsibull-docs lint-collection-docs --plugin-docs \
 	    --validate-collection-refs dependent $(COPY)
+
+.PHONY: lint-pages
+lint-pages: copy ## Lines of Markdown pages fit one width
+	python ci/check_docs.py $(COPY)
 
 .PHONY: lint-ansible
 lint-ansible: copy ## ansible-lint, production profile

@@ -23,15 +23,12 @@ def test_a_code_stands_for_one_check(checks):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
-def test_every_check_has_words_for_one_node_and_for_several(check):
-    one, several = check.words_for(several=False), check.words_for(several=True)
-    assert one != several
-    assert "|" not in one + several
+def test_every_check_has_a_sentence_for_one_node_and_for_several(check):
     problem = node_checks.NodeProblem(check, "n1", "detail")
-    assert problem.sentence == f"Node n1 {one} (detail)."
+    assert problem.sentence == f"Node n1 has {check.problem} (detail)."
     finding = check.finding([problem, node_checks.NodeProblem(check, "n2", "")])
     assert (finding.code, finding.severity) == (check.code, check.severity)
-    assert finding.message.startswith(f"2 node(s) {several}: n1 (detail), n2")
+    assert finding.message.startswith(f"2 nodes have {check.problem}: n1 (detail), n2")
 
 
 def test_every_verdict_but_correct_has_its_finding():

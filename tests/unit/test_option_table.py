@@ -273,7 +273,7 @@ def test_a_removal_or_an_earlier_list_overrides_the_pool_list(override, sources)
     assert {name: passed[name] for name in names if name in passed} == sources
 
 
-def test_modules_of_an_action_group_have_the_options_that_roles_pass():
+def test_modules_of_an_action_group_have_the_options_passed():
     groups = yaml.safe_load((ROOT / "meta/runtime.yml").read_text("utf-8"))["action_groups"]
     for group, arguments in option_table.module_args({option.name: "x" for option in option_table.TABLE}).items():
         for module in groups[group]:

@@ -16,7 +16,7 @@ OPTION = Option(
 )
 
 
-def test_the_variable_has_the_collections_prefix_unless_it_is_named():
+def test_the_variable_has_our_prefix_unless_it_is_named():
     assert OPTION.variable == "virtpools_wave_timeout"
     assert Option("x", "str", "", variable_name="y").variable == "y"
 

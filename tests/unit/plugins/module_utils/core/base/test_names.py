@@ -9,7 +9,7 @@ import re
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 
 
-def test_the_user_that_creates_launcher_pods_is_in_kubevirts_namespace():
+def test_the_creator_of_launcher_pods_is_in_kubevirts_namespace():
     assert names.controller_user("virt") == "system:serviceaccount:virt:kubevirt-controller"
 
 

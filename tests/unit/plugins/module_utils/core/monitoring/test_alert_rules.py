@@ -24,7 +24,7 @@ def test_every_alert_is_in_the_groups_once():
     assert sorted(names) == sorted(alert_rules.ALERTS)
 
 
-def test_every_alert_has_a_summary_and_the_address_of_its_section():
+def test_every_alert_has_a_summary_and_the_link_to_its_section():
     for rule in rules():
         if "alert" in rule:
             assert rule["annotations"]["summary"]

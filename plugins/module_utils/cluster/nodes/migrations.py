@@ -15,7 +15,7 @@ import uuid
 from dataclasses import dataclass
 
 from ...core.base import kinds, names
-from ...core.base.findings import printable
+from ...core.base.findings import counted, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active
 from ...core.observed.nodes import Node
@@ -25,6 +25,7 @@ from ..api.client import Cluster, ClusterError, DeleteOptions, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
+from . import side_by_side
 
 MigrationResult = t.Literal["done", "gone", "restart", "failed", "not_started"]
 
@@ -120,36 +121,29 @@ def carry_out(
     When the run is interrupted, its migrations go on, and the next run finds them.
     """
     waiting = collections.deque(wanted)
-    running: dict[AnyRelocation, _Steps[AnyRelocation]] = {}
+    running: dict[AnyRelocation, side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]] = {}
     failures = 0
     migrations = _Migrations(cluster, need, limits.timeout, clock)
     for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
         while waiting and len(running) < limits.batch and failures < limits.max_failures:
             relocation = waiting.popleft()
-            running[relocation] = migrations.migrate(relocation)
-        for relocation, steps in list(running.items()):
-            outcome = _advance(relocation, steps)
-            if outcome is not None:
-                del running[relocation]
-                failures += outcome.result == "failed"
-                yield outcome
+            running[relocation] = _job(relocation, migrations.migrate(relocation))
+        for _relocation, job in side_by_side.one_round(running, list(running), lambda _relocation: None):
+            if job.outcome is not None:
+                failures += job.outcome.result == "failed"
+                yield job.outcome
         if not running and (not waiting or failures >= limits.max_failures):
             break
     for relocation in waiting:
-        yield MigrationOutcome(relocation, "not_started", f"{failures} update(s) failed before")
+        yield MigrationOutcome(relocation, "not_started", f"{counted(failures, 'update')} failed before")
 
 
-def _advance(relocation: AnyRelocation, steps: _Steps[AnyRelocation]) -> MigrationOutcome[AnyRelocation] | None:
-    """One round of one VM. An error of one VM must not stop the others."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        return t.cast("MigrationOutcome[AnyRelocation]", end.value)
-    except (LeaseLost, Unreachable):
-        raise
-    except ClusterError as error:
-        return MigrationOutcome(relocation, "failed", str(error))
-    return None
+def _job(
+    relocation: AnyRelocation, steps: _Steps[AnyRelocation]
+) -> side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]:
+    return side_by_side.Job(
+        steps, lambda error: MigrationOutcome(relocation, "failed", str(error)), passes_on=(LeaseLost, Unreachable)
+    )
 
 
 @dataclass(frozen=True)
@@ -279,11 +273,11 @@ class _Migrations(t.Generic[AnyRelocation]):
         target = next((pod for pod in self._pods(relocation) if pod.migration == migration["metadata"]["uid"]), None)
         reason = _blocked(migration)
         if reason is None and target is not None and target.unschedulable:
-            reason = f"the scheduler reports {target.unschedulable}"
+            reason = f"the scheduler reports: {target.unschedulable}"
         if reason is None and target is None:
             others = len(live.migrations(self.cluster)) - 1
             reason = (
-                f"it has no target pod while {others} other migration(s) run (KubeVirt's limits: spec.configuration.migrations)"
+                f"it has no target pod while {counted(others, 'other migration runs', 'other migrations run')} (KubeVirt's limits: spec.configuration.migrations)"
                 if others > 0
                 else "it has no target pod, see its events"
             )

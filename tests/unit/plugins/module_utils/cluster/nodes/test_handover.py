@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import (
-    Batch,
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
     HandoverOutcome,
     Target,
 )
@@ -374,7 +374,7 @@ class TestInterference:
         world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
         assert found["n1"].result == "stuck"
-        assert "somebody else changed its label virtpools.io/pool meanwhile: it is somebody now" in found["n1"].message
+        assert "another client has changed its label virtpools.io/pool: it is somebody now" in found["n1"].message
         assert world.node("n1").owner == "somebody"
         assert found["n2"].result == "done"
 

@@ -74,9 +74,11 @@ class TestRound:
         assert {key: each.wait for key, each in jobs.items()} == {"a": "wait 1", "b": "wait 1"}
 
     def test_jobs_that_are_not_due_stay_where_they_are(self):
-        jobs = {"a": job(1), "b": job(1)}
+        jobs = {"a": job(2), "b": job(2)}
+        for each in jobs.values():
+            each.begin()
         assert go_round(jobs, due=["b"]) == ["b"]
-        assert (jobs["a"].wait, jobs["b"].wait) == (None, "wait 0")
+        assert (jobs["a"].wait, jobs["b"].wait) == ("wait 0", "wait 1")
 
     def test_a_job_that_ends_is_yielded_and_leaves_the_others(self):
         jobs = {"a": job(0), "b": job(0, error=ClusterError("no answer")), "c": job(1)}

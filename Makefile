@@ -161,7 +161,7 @@ test-kind: $(VENV) ## Tests with real kubelets and virt-handlers: the molecule s
 
 .PHONY: test
 # Unit tests run once, with units, the stricter way.
-test: programs test-agent beside-begin test-control-plane beside-end ## All of the above and all gates, from a clean checkout, as in CI
+test: programs test-agent beside-begin test-control-plane beside-end ## Unit and control-plane tests, molecule and all gates, from a clean checkout, as in CI
 	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
 
 # In parallel to the control-plane tests, at low priority: they never wait for it. molecule itself mostly waits.

@@ -133,7 +133,7 @@ def _credential(cluster: LocalCluster) -> dict[str, str]:
 
 def _fleet() -> Fleet:
     gpus = Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"})
-    return Fleet.of(gpus, Nodes(prefix="plain-", count=2))
+    return Fleet.from_groups(gpus, Nodes(prefix="plain-", count=2))
 
 
 @pytest.fixture(scope="module")

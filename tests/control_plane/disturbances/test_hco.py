@@ -34,7 +34,9 @@ SOMEBODYS = [
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
+    )
     scenario = Scenario(start_cluster(fleet, hco=True), KUBEVIRT)
     _annotate(scenario, json.dumps(SOMEBODYS))
     scenario.cluster.wait(lambda: TEAM in _patches(scenario), 30, "somebody's patch")

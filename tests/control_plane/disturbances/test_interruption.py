@@ -97,7 +97,7 @@ INTERRUPTED = 99
 
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
-    return Fleet.of(
+    return Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(prefix="even-", count=2, labels={"turn": "even"}, annotations=QUICK),
         Nodes(name="odd", labels={"turn": "odd"}, annotations=QUICK),
@@ -162,7 +162,7 @@ class Site:
         return running
 
     def state(self) -> EndState:
-        return EndState.of(self.cluster).with_text(self.tag, "TAG")
+        return EndState.read(self.cluster).with_text(self.tag, "TAG")
 
 
 @pytest.fixture(scope="module")

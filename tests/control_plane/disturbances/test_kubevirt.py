@@ -31,7 +31,7 @@ OWNERS = {"a100-00": "gpu", "a100-01": "gpu", "l40s-00": "stock"}
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100", "zone": "a"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s", "zone": "a"}),
         Nodes(prefix="node-", count=3, labels={"zone": "b"}),

@@ -25,7 +25,7 @@ TAINT = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=3, labels={"accelerator": "a100"}),
         Nodes(name="tainted", labels={"accelerator": "tainted"}, taints=[TAINT]),
         Nodes(prefix="node-", count=3),
@@ -104,7 +104,7 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> 
 
 
 def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scenario) -> None:
-    pooled.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
+    pooled.cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
     pooled.cluster.wait(lambda: {"late-00", "late-01"} <= set(pooled.handlers()), 30, "the primary's handlers")
     pooled.wait_until_settled()
     drift = pooled.findings()["node_drift"]

@@ -23,7 +23,7 @@ DAEMONSET = "daemonset/virt-handler-a100"
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="node-", count=2),
@@ -70,7 +70,7 @@ def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
 
 
 def test_a_joining_node_with_pool_labels_moves_in_the_next_run(scenario: Scenario) -> None:
-    scenario.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
+    scenario.cluster.add_nodes(Fleet.from_groups(Nodes(name="joined", labels={"accelerator": "l40s"})))
     scenario.cluster.wait(lambda: "joined" in scenario.handlers(), 30, "the primary's handler")
     scenario.wait_until_settled()
     assert (

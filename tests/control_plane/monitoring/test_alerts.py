@@ -38,7 +38,7 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(name="gpu-0", labels={"accelerator": "gpu"}),
         Nodes(name="rt-0", labels={"accelerator": "rt"}),
         Nodes(prefix="plain-", count=2),

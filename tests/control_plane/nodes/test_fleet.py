@@ -175,7 +175,7 @@ def start_fleet(start_cluster: Callable[..., LocalCluster]) -> Callable[[dict[st
 
     def start(nodes: dict[str, Labels]) -> LocalCluster:
         groups = (Nodes(name=name, labels=labels, annotations=quick) for name, labels in nodes.items())
-        return start_cluster(Fleet.of(*groups))
+        return start_cluster(Fleet.from_groups(*groups))
 
     return start
 

@@ -65,7 +65,7 @@ class HandlerScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> HandlerScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}),
         Nodes(prefix="plain-", count=2),
     )

@@ -22,7 +22,7 @@ from scenario import Object
 from watcher import Watcher
 
 VMS = "team-a"
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "4"}),
     Nodes(name="edge-00", labels={"accelerator": "edge"}),
     Nodes(name="plain-00", labels={"tier": "gold"}),

@@ -29,7 +29,7 @@ GATES = "/spec/configuration/developerConfiguration/featureGates"
 # Somebody else appends to the list that gets the build's gate.
 SOMEBODYS = {"op": "add", "path": f"{GATES}/-", "value": "Sidecar"}
 GATE_OF = {B.name: "VirtHandlerPools", C.name: "WorkerPools"}
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(name="gpu-00", labels={"accelerator": "gpu"}),
     Nodes(name="edge-00", labels={"accelerator": "edge"}),
     Nodes(name="plain-00"),

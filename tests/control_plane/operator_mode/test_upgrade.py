@@ -24,7 +24,7 @@ from watcher import Watcher
 pytestmark = pytest.mark.thorough
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
-FLEET = Fleet.of(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
+FLEET = Fleet.from_groups(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
 OPERATED = "app.kubernetes.io/managed-by"
 ALONE = {"gpu-00": ["virt-handler-gpu"], "plain-00": ["virt-handler"]}
 # The images stay those of before: nothing but the touch is to repair the cluster.

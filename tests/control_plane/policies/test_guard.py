@@ -40,7 +40,9 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
+    )
     scenario = Scenario(start_cluster(fleet, kubevirt=FROM))
     allow(scenario, {"kind": "Group", "name": "system:nodes"})
     allow(scenario, {"kind": "User", "name": "labeller"})

@@ -115,7 +115,9 @@ class ImagesScenario(Scenario):
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Callable[..., LocalCluster]) -> ImagesScenario:
     """Return a cluster whose KubeVirt has a pull secret, with a VM that is older than the pool."""
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1)
+    )
     scenario = ImagesScenario(start_cluster(fleet))
     scenario.patch("kubevirt/kubevirt", merge={"spec": {"imagePullSecrets": [{"name": "stock"}]}})
     image = "--image=registry.example/virt-launcher:probe"

@@ -61,7 +61,7 @@ def objects(table: Table) -> Objects:
 
 def trial(arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
     """Return the trial of a pool list whose pools are all active, in Kyverno."""
-    return replace(Trial.of(arena, pools, canaries), derive=objects)
+    return replace(Trial.for_pools(arena, pools, canaries), derive=objects)
 
 
 def mutated(policy: Objects, mutant: Mutant) -> Objects:
@@ -287,7 +287,7 @@ def _until(done: Callable[[], bool]) -> Iterator[None]:
 
 # The way of a user --------------------------------------------------------------------------------------------------
 
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(prefix="gpu-", count=2, labels={"accelerator": "nvidia", "zone": "a"}, capacity={cases.A100: "4"}),
     Nodes(name="team", labels={"rack.example/number": "1"}),
     Nodes(prefix="plain-", count=2),

@@ -45,7 +45,9 @@ class PrivateImagesScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> PrivateImagesScenario:
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1)
+    )
     scenario = PrivateImagesScenario(start_cluster(fleet))
     scenario.secret("kubevirt", "registry")
     scenario.cluster.kubectl("create", "namespace", "without")

@@ -48,7 +48,7 @@ PRUNED = [EDITED[0]]
 
 @pytest.fixture(scope="module")
 def site(start_cluster: Callable[..., LocalCluster]) -> Site:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=3, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(prefix="fpga-", count=2, labels={"accelerator": "fpga"}, annotations=QUICK),
         Nodes(name="fpga-far", labels={"accelerator": "fpga", "place": "far"}, annotations=QUICK),
@@ -103,12 +103,12 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     with site.nothing_written():
         planned = site.plan(pools, virtpools_prune=prune).succeeded()
         checked = site.run(pools, "--check", "--diff", virtpools_prune=prune).succeeded()
-    state = EndState.of(site.cluster)
+    state = EndState.read(site.cluster)
     with Watcher(site.cluster) as watcher:
         done = site.run(pools, "--diff", virtpools_prune=prune).succeeded()
         watcher.stop()
 
-    happened = _what_happened(state, EndState.of(site.cluster), watcher)
+    happened = _what_happened(state, EndState.read(site.cluster), watcher)
     assert happened, "This test needs something to happen."
     assert planned.plan["changes"] == checked.plan["changes"] == done.plan["changes"]
     assert planned.plan["digest"] == checked.plan["digest"] == done.plan["digest"]

@@ -55,7 +55,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(start_cluster: Any) -> Site:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(name="a100", labels={"accelerator": "a100", "zone": "one"}),
         Nodes(name="l40s", labels={"accelerator": "l40s", "zone": "one"}),
         Nodes(prefix="node-", count=2),

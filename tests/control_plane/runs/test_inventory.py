@@ -70,7 +70,7 @@ def user(tmp_path: Path) -> User:
 
 def _fleet(*accelerators: str) -> Fleet:
     gpus = (Nodes(name=f"{name}-node", labels={"accelerator": name}) for name in accelerators)
-    return Fleet.of(*gpus, Nodes(name="plain"))
+    return Fleet.from_groups(*gpus, Nodes(name="plain"))
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ LAUNCHER_POLICY = "mutatingadmissionpolicies.admissionregistration.k8s.io/virtpo
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Callable[..., LocalCluster]) -> Scenario:
     """Return a cluster of two platforms with two nodes each for a pool, one of them a canary, and one more node."""
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         *(
             Nodes(
                 name=f"{platform}{number}",
@@ -116,10 +116,10 @@ def test_a_wave_of_new_images_goes_back_alone(scenario: Scenario, tmp_path: Any)
 @pytest.mark.thorough
 def test_a_later_wave_takes_the_whole_fleet_back(scenario: Scenario, tmp_path: Any) -> None:
     """It goes back to the list before, and the history stays as it was."""
-    before, entries = EndState.of(scenario.cluster), scenario.module("pool_history")["entries"]
+    before, entries = EndState.read(scenario.cluster), scenario.module("pool_history")["entries"]
     last = rollout(scenario, GPU, "rollback_all", virtpools_gates=closed_at(tmp_path, 3)).refused()
     assert f"Wave 3 (platform=b) failed, and all nodes went back to: {entries[-1]['digest']}." in last
-    assert EndState.of(scenario.cluster) == before
+    assert EndState.read(scenario.cluster) == before
     assert scenario.module("pool_history")["entries"] == entries
     scenario.settled([NEWER], virtpools_waves=WAVES)
 

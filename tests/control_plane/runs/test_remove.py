@@ -90,7 +90,7 @@ class RemovalScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> RemovalScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(name="rt", labels={"accelerator": "rt"}, annotations=QUICK),
         Nodes(prefix="plain-", count=2, annotations=QUICK),

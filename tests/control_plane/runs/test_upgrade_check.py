@@ -95,7 +95,7 @@ class UpgradeScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> UpgradeScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 4}),
         Nodes(prefix="node-", count=1),
     )

@@ -126,7 +126,7 @@ class ExplainScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> ExplainScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}, capacity={A100: 4}),
         Nodes(prefix="fast-", count=1, labels={"accelerator": "fast"}),
         Nodes(prefix="node-", count=2),

@@ -112,7 +112,7 @@ class WorkloadUpdateScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> WorkloadUpdateScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=3, labels={"accelerator": "a100"}, capacity={DEVICE: 2}),
         Nodes(prefix="node-", count=2),
     )

@@ -19,7 +19,7 @@ from ...core.base.findings import counted, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active
 from ...core.observed.nodes import Node
-from ...core.planning.relocation import AnyRelocation, Need, Relocation, with_vmi
+from ...core.planning.relocation import AnyRelocation, Relocation, RelocationRule, with_vmi
 from ...core.vms.launcher_pods import LauncherPod
 from ..api.client import Cluster, ClusterError, DeleteOptions, Unreachable
 from ..api.lease import LeaseLost
@@ -82,7 +82,7 @@ _Steps = t.Generator[None, None, MigrationOutcome[AnyRelocation]]
 
 def find(
     cluster: Cluster,
-    need: Need[AnyRelocation],
+    rule: RelocationRule[AnyRelocation],
     namespaces: t.Collection[str] = (),
     nodes: t.Collection[str] | None = None,
 ) -> list[AnyRelocation]:
@@ -91,7 +91,7 @@ def find(
     for pod in live.launcher_pods(cluster, nodes):
         if namespaces and pod.namespace not in namespaces:
             continue
-        relocation = need.update(pod)
+        relocation = rule.relocation_for(pod)
         if relocation is not None:
             needed[relocation.namespace, relocation.vmi] = relocation
     vmis = _vmis(cluster, needed)
@@ -114,7 +114,7 @@ def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple
 
 
 def carry_out(
-    cluster: Cluster, need: Need[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
+    cluster: Cluster, rule: RelocationRule[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
 ) -> t.Iterator[MigrationOutcome[AnyRelocation]]:
     """Migrate these VMs. Outcomes come as soon as they are known, at the end those of VMs that were not started.
 
@@ -123,7 +123,7 @@ def carry_out(
     waiting = collections.deque(wanted)
     running: dict[AnyRelocation, side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]] = {}
     failures = 0
-    migrations = _Migrations(cluster, need, limits.timeout, clock)
+    migrations = _Migrations(cluster, rule, limits.timeout, clock)
     for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
         while waiting and len(running) < limits.batch and failures < limits.max_failures:
             relocation = waiting.popleft()
@@ -149,7 +149,7 @@ def _job(
 @dataclass(frozen=True)
 class _Migrations(t.Generic[AnyRelocation]):
     cluster: Cluster
-    need: Need[AnyRelocation]
+    rule: RelocationRule[AnyRelocation]
     timeout: float
     clock: Clock
 
@@ -206,7 +206,7 @@ class _Migrations(t.Generic[AnyRelocation]):
         pod = self._current_pod(relocation, vmi)
         if pod is None:
             return MigrationOutcome(relocation, "restart", "it has no running launcher pod any more")
-        fresh = self.need.update(pod)
+        fresh = self.rule.relocation_for(pod)
         if fresh is None:
             return MigrationOutcome(relocation, "done", "it was updated since")
         now = with_vmi(fresh, vmi)
@@ -219,7 +219,7 @@ class _Migrations(t.Generic[AnyRelocation]):
         if pod is None:
             return "it has no running launcher pod"
         node = self.cluster.get(kinds.NODE, pod.node)
-        return self.need.problem(relocation, pod, Node.from_object(node) if node else None)
+        return self.rule.problem(relocation, pod, Node.from_object(node) if node else None)
 
     def _vmi(self, relocation: Relocation) -> Object | None:
         return self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, relocation.vmi, relocation.namespace)

@@ -219,7 +219,7 @@ def _check_required(form: Form, place: FieldPath, reading: _Reading) -> None:
 
 
 def _check_nodes(form: Form, place: FieldPath, reading: _Reading) -> None:
-    labels = Term.of_labels(reading.values.get("node_selector", {}))
+    labels = Term.from_labels(reading.values.get("node_selector", {}))
     expressions = Term(reading.values.get("node_expressions", ()))
     if expressions.requirements and example_labels(labels, expressions) is None:
         place.error(

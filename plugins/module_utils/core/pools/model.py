@@ -48,7 +48,7 @@ class Pool:
     @property
     def nodes(self) -> Term:
         """What the labels of the pool's nodes must be like."""
-        return Term((*Term.of_labels(self.node_selector).requirements, *self.node_expressions))
+        return Term((*Term.from_labels(self.node_selector).requirements, *self.node_expressions))
 
     @property
     def criteria(self) -> tuple[Criterion, ...]:

@@ -47,8 +47,8 @@ def test_every_criterion_can_be_told_from_a_launcher_pod(path):
     """Its probes show it, and a launcher pod that shows nothing does not meet it."""
     pool, criterion = only(path)
     found = {probe.name: probe.pod for probe in probes.probes(Table.for_pools([pool]), SITE)}
-    assert criterion.met(pool.selection, PodAttributes.of_pod(found[f"for {path} of pool gpu"], {}))
-    assert not criterion.met(pool.selection, PodAttributes.of_pod(found["for no pool"], {}))
+    assert criterion.met(pool.selection, PodAttributes.from_pod(found[f"for {path} of pool gpu"], {}))
+    assert not criterion.met(pool.selection, PodAttributes.from_pod(found["for no pool"], {}))
 
 
 @EVERY

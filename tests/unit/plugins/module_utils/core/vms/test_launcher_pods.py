@@ -174,7 +174,7 @@ class TestPlacement:
         rng = random.Random(11)
         table = mapping.Table(rules=(), keep_off=("a", "b-2"), allow=("gpu",))
         for number in range(300):
-            before = PodPlacement.of_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
+            before = PodPlacement.from_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
             pool = builders.pool(rng.choice(launcher_cases.POOL_NAMES))
             requirement = table.requirement(rng.choice((None, pool)))
             after = before.with_pool(requirement)

@@ -31,7 +31,7 @@ def test_is_the_launcher_pod_that_virt_controller_makes():
     found = prediction.predict(
         {"metadata": {"labels": {"workload": "gpu"}}, "spec": spec}, "plain", {"t": "1"}, name="vm"
     ).attributes
-    real = PodAttributes.of_pod(pod, {"t": "1"})
+    real = PodAttributes.from_pod(pod, {"t": "1"})
     assert (found.namespace, found.namespace_labels, found.node_selector, found.devices) == (
         real.namespace,
         real.namespace_labels,

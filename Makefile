@@ -5,21 +5,21 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# The gates share .build; a machine of two cores is busy enough with one.
+# Gates share .build, and one of them is enough for two cores.
 .NOTPARALLEL:
 
 PYTHON ?= python3
-# One .venv in two steps: what running the collection needs, and later the tools of tests and gates.
+# .venv is installed in two steps: what the collection needs to run, then the tools of tests and gates.
 RUN := .venv/.run
 VENV := .venv/.stamp
-# Tools find their helpers here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
+# Tools find each other here: molecule runs ansible-playbook, yamllint and ansible-lint import the collection.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # The packages of the test bed: local_cluster and kind_cluster.
 TESTBED := PYTHONPATH=$(CURDIR)/testbed
-# With them, the helpers of the tests that run on it.
+# The same and the helpers of the tests that run on it.
 CONTROL_PLANE := PYTHONPATH=$(CURDIR)/testbed:$(CURDIR)/tests/control_plane/support
 KIND := $(TESTBED) python -m kind_cluster
-# With the flags of all other builds; where Go is missing or too old, it puts one into .venv.
+# Go with the flags that all builds use. If Go is missing or too old, it is installed in .venv.
 GO := $(TESTBED) python -m local_cluster go
 
 COLLECTIONS := .build/collection
@@ -28,8 +28,8 @@ COPY := $(COLLECTIONS)/ansible_collections/virtpools/kubevirt
 define INTRODUCTION
 make TARGET. It needs Linux, git and Python 3.11 to 3.13; everything else comes from PyPI and the Go module proxy.
 
-  New here?          make demo shows the collection at work and says how to look around. make cluster-down ends it.
-  A change?          make test-unit and make lint while you work on it, make test before you hand it in.
+  New here?          make demo shows the collection at work and how to look around. make cluster-down stops it.
+  A change?          make test-unit and make lint while you work on it, make test before you submit it.
 endef
 export INTRODUCTION
 
@@ -46,20 +46,20 @@ FLEET ?= testbed/fleets/demo.yaml
 LOCAL_CLUSTER := $(TESTBED) python -m local_cluster
 
 .PHONY: demo
-demo: $(RUN) ## Pools on a local Kubernetes with 15 nodes; builds it first, once, in some minutes. Again: no change
+demo: $(RUN) ## Pools on a local Kubernetes with 15 nodes; the first start builds it, which takes minutes
 	$(TESTBED) python testbed/demo.py $(CLUSTER) $(FLEET)
 
 .PHONY: cluster
-cluster: $(RUN) ## Only start a local Kubernetes with KubeVirt: [CLUSTER=name] [FLEET=file of nodes] [KUBEVIRT=v1.8.2] [KUBERNETES=v1.37.0]
+cluster: $(RUN) ## Start a local Kubernetes with KubeVirt and no pools: [CLUSTER=name] [FLEET=file of nodes] [KUBEVIRT=v1.8.2] [KUBERNETES=v1.37.0]
 	$(LOCAL_CLUSTER) up --name $(CLUSTER) --fleet $(FLEET) \
 	    $(addprefix --kubevirt ,$(KUBEVIRT)) $(addprefix --kubernetes ,$(KUBERNETES))
 
 .PHONY: kubeconfig
-kubeconfig: $(RUN) ## Print the path of its kubeconfig: [CLUSTER=name]
+kubeconfig: $(RUN) ## Print the path of the cluster's kubeconfig: [CLUSTER=name]
 	@$(LOCAL_CLUSTER) kubeconfig --name $(CLUSTER)
 
 .PHONY: cluster-down
-cluster-down: $(RUN) ## Stop it and remove all it has: [CLUSTER=name]
+cluster-down: $(RUN) ## Stop the cluster and delete its files: [CLUSTER=name]
 	$(LOCAL_CLUSTER) down --name $(CLUSTER)
 
 
@@ -69,13 +69,13 @@ $(RUN): requirements.txt requirements/run.txt requirements/constraints.txt ci/ve
 	PYTHON=$(PYTHON) ci/venv.sh run
 
 .PHONY: venv
-venv: $(VENV) ## The pinned tools, in .venv; all targets below see to it themselves: [PYTHON=python3.12]
+venv: $(VENV) ## Install the pinned tools in .venv; the targets below do so if needed: [PYTHON=python3.12]
 
 $(VENV): requirements.txt $(wildcard requirements/*.txt) ci/venv.sh
 	PYTHON=$(PYTHON) ci/venv.sh dev
 
 .PHONY: docs
-docs: copy ## The HTML site of all pages, modules, roles and playbooks; a broken link fails it: 20 seconds
+docs: copy ## Build the HTML site of pages, modules, roles and playbooks; fails on broken links: 20 seconds
 	rm -rf .build/docs
 	python ci/docs/sources.py $(COPY) .build/docs/source
 	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) antsibull-docs collection --use-current --squash-hierarchy --fail-on-error \
@@ -85,14 +85,14 @@ docs: copy ## The HTML site of all pages, modules, roles and playbooks; a broken
 	@echo "$(CURDIR)/.build/docs/html/index.html"
 
 .PHONY: options
-options: $(VENV) ## After a change of the option table: write roles' specs and defaults, documentation, docs/variables.md
+options: $(VENV) ## Generate specs and defaults of roles, documentation and docs/variables.md from the option table
 	python ci/options.py
 
 .PHONY: lock
-lock: ## After a change in requirements/: resolve everything else anew
+lock: ## Update requirements/constraints.txt after a change in requirements/
 	rm -rf .build/lock && $(PYTHON) -m venv .build/lock
 	.build/lock/bin/pip install --disable-pip-version-check --progress-bar off -r requirements.txt -r requirements/dev.txt
-	{ sed '/^$$/,$$d' requirements/dev.txt; printf '\n# Made by make lock.\n'; \
+	{ sed '/^$$/,$$d' requirements/dev.txt; printf '\n# Written by make lock.\n'; \
 	    .build/lock/bin/pip freeze $(foreach file,run test dev,-r requirements/$(file).txt) | sed '1,/added by pip freeze/d'; \
 	    } > .build/constraints.txt
 	mv .build/constraints.txt requirements/constraints.txt
@@ -102,22 +102,22 @@ lock: ## After a change in requirements/: resolve everything else anew
 	rm -rf .build/lock
 
 .PHONY: ee
-ee: $(VENV) ## The execution environment: an image with podman or docker, BASE_IMAGE=...; without them a venv, .build/ee
+ee: $(VENV) ## Build the execution environment: an image with podman or docker, BASE_IMAGE=...; without them a venv, .build/ee
 	PYTHON=$(PYTHON) BASE_IMAGE=$(BASE_IMAGE) $(TESTBED) ci/ee.sh
 
 .PHONY: clean
-clean: ## Remove the tools and all that was built in this checkout
+clean: ## Delete the tools and all that was built in this checkout
 	rm -rf .build .venv
 
 
 ##### Test
 
 .PHONY: one
-one: $(VENV) ## The tests you name: make one T="tests/unit -k selectors", make one T=tests/control_plane/runs/test_lease.py
-	pytest $(or $(T),$(error say which: make one T="tests/unit -k selectors"))
+one: $(VENV) ## Run the given tests: make one T="tests/unit -k selectors", make one T=tests/control_plane/runs/test_lease.py
+	pytest $(or $(T),$(error T is missing: make one T="tests/unit -k selectors"))
 
 .PHONY: test-unit
-test-unit: test-agent ## The pure core, the modules and the agent of local clusters, without a cluster: 2 minutes
+test-unit: test-agent ## Unit tests of the core, the modules and the agent, without a cluster: 2 minutes
 	pytest --numprocesses 2 tests/unit
 
 .PHONY: test-agent
@@ -126,50 +126,50 @@ test-agent: $(VENV)
 
 .PHONY: test-unit-crash
 test-unit-crash: $(VENV)
-	@# ansible-test leaves it out: each of its tests takes longer than all others of a file.
+	@# Not part of units: each of these tests takes longer than most files.
 	pytest --numprocesses 2 tests/unit/runs/test_crash.py
 
 .PHONY: test-unit-core
-test-unit-core: ## The unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
+test-unit-core: ## Unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
 	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
 
-# Three files at a time, each with clusters of its own, in the order of tests/control_plane/support/schedule_plugin.py: by default the long
-# ones, which have few tests, would come last.
+# Three files at a time, each with its own clusters, in the order of support/schedule_plugin.py: without it, long files with few tests
+# would come last.
 ON_CONTROL_PLANE := $(CONTROL_PLANE) pytest -p schedule_plugin --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 \
     tests/control_plane
 
 .PHONY: test-control-plane
-test-control-plane: $(VENV) ## The modules and playbooks against a local Kubernetes with KubeVirt's own programs
+test-control-plane: $(VENV) ## Tests of modules and playbooks on a local Kubernetes with KubeVirt's own programs
 	@mkdir -p .build
 	$(ON_CONTROL_PLANE) -m "not thorough" | tee .build/test-control-plane.log
 
 .PHONY: molecule
-molecule: $(VENV) ## The default scenario: site.yml on a local cluster, twice, then verified
+molecule: $(VENV) ## The molecule scenario default: site.yml on a local cluster, twice, then verify.yml
 	molecule test --scenario-name default
 
 .PHONY: kind-images
-# Node, Kubernetes, KubeVirt and a registry, from Debian's packages and Go modules; only when asked, never part of make test.
-kind-images: $(VENV) ## The images of make test-kind, made from packages: root, docker, debootstrap; long, once
+# Node, Kubernetes, KubeVirt and a registry, from Debian's packages and Go modules. Not part of make test.
+kind-images: $(VENV) ## Build the images of make test-kind from packages: needs root, docker, debootstrap; slow, once
 	$(KIND) images
 
 .PHONY: test-kind
-test-kind: $(VENV) ## Real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
+test-kind: $(VENV) ## Tests with real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
 	@mkdir -p .build
 	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
 	    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
 
 .PHONY: test
-# The unit tests once, by units: that is the stricter of both ways.
-test: programs test-agent beside-begin test-control-plane beside-end ## Everything above and all gates, from nothing, as CI does
+# Unit tests run once, with units, the stricter way.
+test: programs test-agent beside-begin test-control-plane beside-end ## Unit and control-plane tests, molecule and all gates, from a clean checkout, as in CI
 	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
 
-# Beside the control-plane tests, which never wait for it: molecule mostly waits, and all else takes what they leave of two cores.
+# In parallel to the control-plane tests, at low priority: they never wait for it. molecule itself mostly waits.
 .PHONY: beside-begin beside-end
 beside-begin: $(VENV)
 	@rm -f .build/beside.ended
-	@echo "molecule, units, test-unit-crash, lint and sanity run beside the control-plane tests;" \
-	    "what they say comes at the end, or now in .build/beside.log"
+	@echo "molecule, units, test-unit-crash, lint and sanity run in parallel to the control-plane tests;" \
+	    "their output is printed at the end; until then see .build/beside.log"
 	@{ code=0; nohup $(MAKE) molecule || code=$$?; \
 	    nohup nice -n 19 $(MAKE) --keep-going units test-unit-crash lint sanity || code=$$?; \
 	    echo $$code > .build/beside.ended; } > .build/beside.log 2>&1 < /dev/null &
@@ -180,28 +180,28 @@ beside-end:
 
 .PHONY: programs
 programs: $(VENV)
-	@# Minutes of compiling, beside other tests; who needs the programs waits for them, and says what is wrong.
+	@# Compiles for minutes, in parallel to other tests. Targets that need the programs wait for them and report build errors.
 	@mkdir -p .build
 	@$(TESTBED) nohup python -m local_cluster seed > .build/programs.log 2>&1 < /dev/null &
 
 .PHONY: test-matrix
-test-matrix: $(VENV) ## The whole way of a user on each version of KubeVirt and Kubernetes, and with Kyverno: half an hour
+test-matrix: $(VENV) ## The full user journey on each version of KubeVirt and Kubernetes, and with Kyverno: half an hour
 	@mkdir -p .build
 	VIRTPOOLS_TEST_MATRIX=1 $(CONTROL_PLANE) pytest -v --numprocesses 2 --durations 0 --durations-min 5 \
 	    $(wildcard tests/control_plane/runs/test_user_journey.py tests/control_plane/policies/test_kyverno.py \
 	    tests/control_plane/policies/test_no_admission_policies.py) | tee .build/test-matrix.log
 
 .PHONY: test-core
-test-core: $(VENV) ## The unit tests and the whole way of a user with another ansible-core: CORE=2.16 [PYTHON=python3.12]
+test-core: $(VENV) ## Unit tests and the full user journey with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	$(MAKE) test-unit-core
 	$(CONTROL_PLANE) ci/user_journey.sh .build/core-$(CORE)
 
 .PHONY: test-thorough
-test-thorough: $(VENV) ## The control-plane tests with what make test leaves out for its time, and a bigger random fleet: 2 hours
+test-thorough: $(VENV) ## All control-plane tests, also those too slow for make test, and a bigger random fleet: 2 hours
 	VIRTPOOLS_TEST_NODES=300 VIRTPOOLS_TEST_RUNS=4 $(ON_CONTROL_PLANE)
 
 .PHONY: test-crash
-test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the local Kubernetes killed at every write: hours
+test-crash: $(VENV) ## Runs disturbed in every way at every write, and killed at every write on the local Kubernetes: hours
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
 	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/disturbances/test_crash.py tests/control_plane/disturbances/test_interruption.py
 
@@ -209,18 +209,18 @@ test-crash: $(VENV) ## Runs disturbed in every way at every write, and on the lo
 ##### Gates
 
 .PHONY: lint
-lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs docs lint-ansible lint-workflows lint-galaxy ## All of these but sanity, and make docs
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-pages docs lint-ansible lint-workflows lint-galaxy ## All gates below except sanity, and make docs
 
 .PHONY: copy
 copy: $(VENV)
 	@ci/copy.sh
 
 .PHONY: lint-headers
-lint-headers: copy ## Every file says whose it is and under which license
+lint-headers: copy ## Check copyright and license headers
 	python ci/check_headers.py $(COPY)
 
 .PHONY: lint-python
-lint-python: $(VENV) ## ruff: mistakes and format of Python
+lint-python: $(VENV) ## ruff: errors and format of Python
 	ruff check
 	ruff format --check
 
@@ -245,18 +245,22 @@ lint-go: $(VENV) ## gofmt and go vet
 	$(GO) -C testbed vet ./agent/... ./stub/... ./swap/...
 
 .PHONY: lint-meta
-lint-meta: copy ## meta/ agrees with the modules and requirements
+lint-meta: copy ## Check that meta/ agrees with the modules and requirements
 	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) python ci/check_meta.py $(COPY)
 
 .PHONY: lint-changelog
-lint-changelog: copy ## changelog fragments
+lint-changelog: copy ## antsibull-changelog: changelog fragments
 	cd $(COPY) && antsibull-changelog lint
 
 .PHONY: lint-docs
-lint-docs: copy ## Documentation of modules and roles: markup and links
-	@# It copies kubernetes.core out of .venv, and only what git tracks if it finds our repository above.
+lint-docs: copy ## antsibull-docs: markup and links in the documentation of modules and roles
+	@# It copies kubernetes.core from .venv, but only files in git if it finds our repository above.
 	GIT_CEILING_DIRECTORIES=$(CURDIR)/.venv antsibull-docs lint-collection-docs --plugin-docs \
 	    --validate-collection-refs dependent $(COPY)
+
+.PHONY: lint-pages
+lint-pages: copy ## Check the line width of Markdown pages
+	python ci/check_docs.py $(COPY)
 
 .PHONY: lint-ansible
 lint-ansible: copy ## ansible-lint, production profile
@@ -271,11 +275,11 @@ lint-galaxy: copy ## Build the collection and import it as Galaxy does
 	ci/import_as_galaxy.sh
 
 .PHONY: sanity
-sanity: copy ## ansible-test sanity over what we ship, with its own tools from PyPI
+sanity: copy ## ansible-test sanity for what we ship, with its own tools from PyPI
 	ci/ansible_test.sh sanity $(foreach folder,ci testbed tests/control_plane tests/unit,--exclude $(folder)/)
 
 .PHONY: units
-units: copy ## The unit tests as ansible-test runs them: modules without the controller's code
+units: copy ## Unit tests as ansible-test runs them: those of modules without the controller's code
 	ci/ansible_test.sh units | tee .build/units.log
 
 
@@ -285,28 +289,28 @@ BENCH := $(CONTROL_PLANE) python
 NODES ?= 1000
 
 .PHONY: bench
-bench: bench-planning bench-runs bench-site bench-admission bench-verify ## What benchmarks/README.md reports, but rollouts: all of these need a local Kubernetes but bench-planning
+bench: bench-planning bench-runs bench-site bench-admission bench-verify ## All benchmarks below except rollouts; all but bench-planning need a local Kubernetes
 
 .PHONY: bench-planning
-bench-planning: $(VENV) ## How a plan grows with nodes and pools, and matching with VMs: half a minute, no cluster
+bench-planning: $(VENV) ## Time of a plan by nodes and pools, and of matching by VMs: half a minute, no cluster
 	$(BENCH) benchmarks/planning.py
 
 .PHONY: bench-runs
-bench-runs: $(VENV) ## A run that has nothing to change, and one more module call, against tasks of kubernetes.core: 4 minutes
+bench-runs: $(VENV) ## A run without changes and one more module call, compared with tasks of kubernetes.core: 4 minutes
 	$(BENCH) benchmarks/runs.py
 
 .PHONY: bench-site
-bench-site: $(VENV) ## Bring a pool with nine nodes, against what virt-operator and handlers need for it: 4 minutes
+bench-site: $(VENV) ## A first run with nine nodes, compared with what virt-operator and handlers need: 4 minutes
 	$(BENCH) benchmarks/site.py
 
 .PHONY: bench-admission
-bench-admission: $(VENV) ## What the launcher policy adds to the creation of a launcher pod, and what a webhook: a minute. [KYVERNO=1]
+bench-admission: $(VENV) ## What the launcher policy adds to the creation of a pod, compared with a webhook: a minute. [KYVERNO=1]
 	$(BENCH) benchmarks/admission.py $(if $(KYVERNO),--kyverno)
 
 .PHONY: bench-verify
-bench-verify: $(VENV) ## Verify up to 100,000 VMs, against listing them, parsing a dump, and k8s_info
+bench-verify: $(VENV) ## Verification of up to 100,000 VMs, compared with listing them, parsing a dump, and k8s_info
 	$(BENCH) benchmarks/verify.py
 
 .PHONY: bench-rollout
-bench-rollout: $(VENV) ## Roll out pools on NODES nodes in waves: the order, the gaps, the requests, the engine's own work
+bench-rollout: $(VENV) ## A rollout in waves to NODES nodes: its order, gaps, requests and CPU time
 	$(BENCH) benchmarks/rollout.py $(NODES)

@@ -74,7 +74,7 @@ def _scaled(fleet: Fleet, nodes: int) -> Fleet:
     now = sum(group.count for group in fleet.groups)
     groups = [replace(group, count=max(1, group.count * nodes // now)) for group in fleet.groups]
     *others, last = groups
-    return Fleet.of(*others, replace(last, count=nodes - sum(group.count for group in others)))
+    return Fleet.from_groups(*others, replace(last, count=nodes - sum(group.count for group in others)))
 
 
 def _options() -> dict[str, Any]:

@@ -33,7 +33,7 @@ SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVersi
 def main() -> int:
     """Measure, and print tables for the README."""
     groups = [Nodes(prefix=f"node-{number}-", count=2, labels={"accelerator": f"a{number}"}) for number in range(POOLS)]
-    fleet = Fleet.of(*groups, Nodes(prefix="plain-", count=2))
+    fleet = Fleet.from_groups(*groups, Nodes(prefix="plain-", count=2))
     with (
         LocalCluster.start("bench-runs", fleet, log=_note) as cluster,
         tempfile.TemporaryDirectory(prefix="virtpools-bench-") as name,

@@ -26,7 +26,9 @@ from playbooks import ANSIBLE_PLAYBOOK
 from scenario import Scenario, pool
 
 NODES, BATCHES = 9, 3
-FLEET = Fleet.of(Nodes(prefix="gpu-", count=NODES, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=3))
+FLEET = Fleet.from_groups(
+    Nodes(prefix="gpu-", count=NODES, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=3)
+)
 # How long handlers take to stop and to start.
 AGENT = "--stop-seconds 5 --start-seconds 5"
 PLAIN = ("plain-00", "plain-01", "plain-02")

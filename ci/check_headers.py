@@ -39,6 +39,11 @@ def lacks_private_note(file: Path) -> bool:
     return bool(lines) and (not header or lines[header[-1] + 1 : header[-1] + 2] != [PRIVATE])
 
 
+def has_private_name(file: str) -> bool:
+    """Tell whether a module util is marked as private by its name, too. Only the note does that, for all of them."""
+    return any(part.startswith("_") and part != "__init__.py" for part in Path(file).parts)
+
+
 def files_in(repository: Path) -> list[str]:
     """List the files that need a header, as git knows them: tools leave others behind."""
     command = ["git", "-C", str(repository), "ls-files", "-z"]
@@ -55,9 +60,12 @@ def main() -> int:
     public = [file for file in files if file.startswith(PRIVATE_FOLDER) and lacks_private_note(root / file)]
     for file in public:
         print(f"{file}: no '{PRIVATE}' after its header")
+    underscored = [file for file in files if file.startswith(PRIVATE_FOLDER) and has_private_name(file)]
+    for file in underscored:
+        print(f"{file}: a name with an underscore in front; every module util is private, so none is named so")
     if not files:
         print(f"{root} has no source files")
-    return 1 if wrong or public or not files else 0
+    return 1 if wrong or public or underscored or not files else 0
 
 
 if __name__ == "__main__":

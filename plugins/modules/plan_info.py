@@ -200,11 +200,11 @@ progress:
   elements: dict
 steps:
   description:
-    - When the run writes its parts, by the names that M(virtpools.kubevirt.run_part) has for them. A number is the number of batches before it, 0 is before
-      the first batch, V(last) is after the DaemonSets of pools that go are deleted. A part that does not change is missing.
+    - The parts that the run writes, by the names that M(virtpools.kubevirt.run_part) has for them, in their order. The keys are steps of the run. A number is
+      the number of batches before the step, V(0) is before the first batch, V(last) is after the DaemonSets of pools that go are deleted.
   returned: success
   type: dict
-  sample: {launcher_policy: [0, 1, 4], guard: [0], alerts: [0, last]}
+  sample: {"0": [launcher_policy, guard, alerts], "1": [launcher_policy], "last": [alerts]}
 leftovers:
   description: Image pull pods and canary VMs that an interrupted run left behind. The run deletes them.
   returned: success

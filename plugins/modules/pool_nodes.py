@@ -14,7 +14,7 @@ description:
   - Hands nodes over, side by side, to the owner that the pools give them. The new handler starts only after the old one has ended, so a node never has
     two. Before it changes the first node, the module checks that every node is Ready, that the new handler would be scheduled there, that its
     images are on the node, and that no live migration runs through the node.
-  - A node whose new handler does not get Ready in time goes back to its former owner, and the module fails with a report on every node.
+  - A node whose new handler does not become Ready in time goes back to its former owner, and the module fails with a report on every node.
   - Handler pods that were created from an old template of their pool's DaemonSet are replaced in the same way.
   - Run M(virtpools.kubevirt.primary_exclusion) and M(virtpools.kubevirt.pool_daemonsets) first.
 extends_documentation_fragment:
@@ -94,7 +94,7 @@ nodes:
     result:
       description:
         - V(done), V(untouched) where the next handler would not start now, V(returned) to its former owner, V(stuck) when a person must repair
-          it, or V(failed) when a replaced handler does not get Ready.
+          it, or V(failed) when a replaced handler does not become Ready.
       type: str
     message:
       description: Why it is not done.
@@ -115,9 +115,9 @@ import time
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import HandoverOutcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import HandoverOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import Progress
@@ -205,7 +205,7 @@ def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
     failed = [outcome for outcome in outcomes if outcome.result != "done"]
     if failed:
         raise module_base.TaskFailed(
-            f"{len(failed)} of {len(outcomes)} node(s) failed, and the run stops here. {' '.join(f'{o}.' for o in failed)}",
+            f"{len(failed)} of {counted(len(outcomes), 'node')} failed, and the run stops here. {' '.join(f'{o}.' for o in failed)}",
             result,
         )
 

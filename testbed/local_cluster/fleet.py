@@ -88,7 +88,7 @@ class Fleet:
     groups: tuple[Nodes, ...] = ()
 
     @classmethod
-    def of(cls, *groups: Nodes) -> Fleet:
+    def from_groups(cls, *groups: Nodes) -> Fleet:
         """Make a fleet of groups of nodes."""
         names = [name for group in groups for name in group.names()]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -99,7 +99,7 @@ class Fleet:
     @classmethod
     def plain(cls, count: int) -> Fleet:
         """Make a fleet of nodes without special properties, named node-00 and so on."""
-        return cls.of(Nodes(prefix="node-", count=count)) if count else cls()
+        return cls.from_groups(Nodes(prefix="node-", count=count)) if count else cls()
 
     @classmethod
     def load(cls, path: Path) -> Fleet:
@@ -111,7 +111,7 @@ class Fleet:
         groups = content.get("nodes") if isinstance(content, dict) else None
         if not isinstance(groups, list):
             raise ClusterError(f"Fleet file {path} needs a list 'nodes'.")
-        return cls.of(*(_nodes(group, path) for group in groups))
+        return cls.from_groups(*(_nodes(group, path) for group in groups))
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the Node objects as kubelets would register them."""

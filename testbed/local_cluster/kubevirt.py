@@ -30,7 +30,7 @@ CONTROL_PLANE_NODE = Nodes(
 # A seed needs nodes for handlers: KubeVirt is not Available without any. virt-operator scales virt-api with their number, and
 # two make as many replicas as any fleet below 30 nodes.
 SEED_NODES = ("seed-0", "seed-1")
-SEED = Fleet.of(CONTROL_PLANE_NODE, *(Nodes(name=name) for name in SEED_NODES))
+SEED = Fleet.from_groups(CONTROL_PLANE_NODE, *(Nodes(name=name) for name in SEED_NODES))
 SEED_API_REPLICAS = 2
 
 # What demo nodes and most fleets of tests have. To permit more means a change of KubeVirt's object, with which virt-operator is

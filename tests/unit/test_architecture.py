@@ -122,7 +122,7 @@ def test_every_folder_is_a_room_and_says_what_lives_there(package):
 
 
 @pytest.mark.parametrize("package", ROOMS)
-def test_the_page_for_contributors_has_the_rooms_in_their_order_and_every_file_once(package):
+def test_the_page_lists_the_rooms_in_order_and_every_file_once(package):
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| .* \| ((?:`\w+`(?:, )?)+) \|$", page, re.MULTILINE))
     assert [room for room in rows if room in ROOMS[package]] == list(ROOMS[package])

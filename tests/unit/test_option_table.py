@@ -147,9 +147,7 @@ def test_an_empty_option_of_a_module_was_not_given(monkeypatch, module, path, op
 
     found = importlib.import_module(f"{MODULES}.{module}")
     monkeypatch.setattr(found, "body", body)
-    needed = {
-        name: each.get("choices", [["given"]])[0] for name, each in _spec(module).items() if each.get("required")
-    }
+    needed = {name: each.get("choices", [["given"]])[0] for name, each in _spec(module).items() if each.get("required")}
     arguments = {path[0]: empty} if len(path) == 1 else {path[0]: {path[1]: empty}}
     result = run_module(module, **{**needed, **arguments})
     if option.get("required"):
@@ -203,7 +201,7 @@ def test_what_a_survey_can_only_send_as_text(role, name, text, value):
     assert option_table.resolve(role, {**_needed(role), variable: text})[name] == value
 
 
-def test_text_that_is_no_yaml_is_refused_by_the_name_of_its_variable():
+def test_text_that_is_not_yaml_is_refused_with_its_variable():
     with pytest.raises(InputErrors, match="virtpools_pools is text that is not valid YAML: .* line 1"):
         option_table.resolve("pools", {"virtpools_pools": "- {name: gpu"})
 
@@ -242,7 +240,47 @@ def test_an_override_counts_instead_of_a_variable():
     assert (found["pools_from_history"], found["soak_seconds"], found["prune"]) == ("abc", 0, True)
 
 
-def test_a_role_uses_its_variables_only_as_its_first_task_gives_them():
+def test_an_option_that_only_roles_set_is_not_a_variable():
+    given = {"virtpools_remove": "all", "virtpools_restore_nodes": ["n1"]}
+    assert option_table.resolve("pools", given)["remove_pools"] is None
+    found = option_table.resolve("pools", given, {"remove_pools": "all", "restore_nodes": ["n2"]})
+    assert (found["remove_pools"], found["restore_nodes"], found["keep_history"]) == ("all", ["n2"], False)
+
+
+def test_options_become_arguments_of_modules_by_action_group():
+    given = {"virtpools_pools": [{"name": "gpu"}], "virtpools_stop_after_wave": "", "virtpools_kubevirt_name": None}
+    arguments = option_table.module_args(option_table.resolve("pools", given))
+    assert arguments["pools"]["pools"] == [{"name": "gpu"}]
+    assert arguments["kubevirt"] == {}, "what is not set is not passed"
+    assert "stop_after_wave" not in arguments["plan_info"]
+    assert arguments["run"] == {"lease_timeout": 120}
+    assert arguments["primary_exclusion"] == {"migration_timeout": 900, "settle_timeout": 1800}
+    assert "settle_timeout" not in arguments["pool_nodes"], "the module has a default of its own"
+
+
+@pytest.mark.parametrize(
+    ("override", "sources"),
+    [
+        ({}, {"pools": [{"name": "gpu"}], "pools_from_cluster": False}),
+        ({"pools_from_history": "abc"}, {"pools_from_history": "abc"}),
+        ({"remove_pools": "all", "pools_from_history": "abc"}, {"remove_pools": "all"}),
+    ],
+)
+def test_a_removal_or_an_earlier_list_overrides_the_pool_list(override, sources):
+    names = ("pools", "pools_manifest", "pools_from_cluster", "pools_from_history", "remove_pools")
+    options = option_table.resolve("pools", {"virtpools_pools": [{"name": "gpu"}]}, override)
+    passed = option_table.module_args(options)["pools"]
+    assert {name: passed[name] for name in names if name in passed} == sources
+
+
+def test_modules_of_an_action_group_have_the_options_passed():
+    groups = yaml.safe_load((ROOT / "meta/runtime.yml").read_text("utf-8"))["action_groups"]
+    for group, arguments in option_table.module_args({option.name: "x" for option in option_table.TABLE}).items():
+        for module in groups[group]:
+            assert {*arguments} <= {*_spec(module)}, (group, module)
+
+
+def test_a_role_uses_variables_only_as_its_first_task_sets_them():
     variables = {option.variable for option in option_table.TABLE if option.roles}
     for file in (ROOT / "roles").glob("*/tasks/*.yml"):
         used = [

@@ -14,13 +14,16 @@ PLAYBOOKS: t.Mapping[str, tuple[str, ...]] = {
     "site": ("pools",),
     "rollout": ("rollout", "pools"),
     "rollback": ("rollback", "pools"),
-    "remove": ("remove",),
+    "remove": ("pools", "remove"),
     "verify": ("verify",),
     "explain": ("explain",),
     "workload_update": ("workload_update",),
     "upgrade_check": ("upgrade_check",),
 }
-"""The playbooks that AWX gets a job template for, each with the roles whose variables its survey may ask for."""
+"""The playbooks that AWX gets a job template for, each with the roles whose variables its survey may ask for.
+
+Where several have an option, the last role describes it.
+"""
 
 WORKFLOW = "workflow"
 """The survey of AWX's workflow. Its answers reach all playbooks of the workflow."""

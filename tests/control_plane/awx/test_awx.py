@@ -114,7 +114,7 @@ def _listed(run: Run) -> set[str]:
 # An AWX that has nothing --------------------------------------------------------------------------------------------
 
 
-def test_check_mode_lists_everything_that_would_be_made_and_writes_nothing(server: Server) -> None:
+def test_check_mode_lists_what_it_would_create_and_only_reads(server: Server) -> None:
     before = server.awx.snapshot()
     run = server.run("--check").succeeded()
     (organization,) = (task for task in run.tasks if task.name.endswith(": Create the organization"))

@@ -133,7 +133,7 @@ def _credential(cluster: LocalCluster) -> dict[str, str]:
 
 def _fleet() -> Fleet:
     gpus = Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"})
-    return Fleet.of(gpus, Nodes(prefix="plain-", count=2))
+    return Fleet.from_groups(gpus, Nodes(prefix="plain-", count=2))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def _label(cluster: LocalCluster, *change: str) -> None:
     cluster.kubectl("label", "node", *change)
 
 
-def test_a_run_needs_the_digest_of_the_job_before_where_an_approval_is_required(awx: Awx, east: LocalCluster) -> None:
+def test_a_required_approval_is_the_digest_of_the_job_before(awx: Awx, east: LocalCluster) -> None:
     error = awx.run("site", virtpools_require_approval="true").failed()
     assert "no plan of site was approved for east" in error
     planned = awx.run("plan").succeeded()

@@ -238,7 +238,7 @@ class DisturbedCluster:
         """Run a playbook undisturbed, and remember how it ends."""
         disturbance, error = self.run(by, kind)
         assert error is None, error
-        self.undisturbed[kind] = Undisturbed(len(disturbance.writes), EndState.of(self.cluster))
+        self.undisturbed[kind] = Undisturbed(len(disturbance.writes), EndState.read(self.cluster))
         if not self.first:
             self.first = self.scenario.module("pool_history")["entries"][-1]["digest"]
 
@@ -265,7 +265,7 @@ class DisturbedCluster:
         assert self.starts.wrong == []
         assert watcher.crowded == []
         assert watcher.without_ready_handler == []
-        state, wanted = EndState.of(self.cluster), self.undisturbed[kind].state
+        state, wanted = EndState.read(self.cluster), self.undisturbed[kind].state
         assert [each for each in state.leftovers if each not in left] == wanted.leftovers
         for part in ("nodes", "daemonsets", "kubevirt", "policies", "alerts", "newest_list"):
             assert getattr(state, part) == getattr(wanted, part), part
@@ -277,7 +277,7 @@ class DisturbedCluster:
 @pytest.fixture(scope="module", params=[False, True] if ALL else [False], ids=lambda hco: "HCO" if hco else "KubeVirt")
 def disturbed(request: pytest.FixtureRequest, start_cluster: Callable[..., LocalCluster]) -> Iterator[DisturbedCluster]:
     """Yield a disturbed cluster that cluster has seen an undisturbed run of each kind."""
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}),
         Nodes(name="rt", labels={"accelerator": "rt"}),
         Nodes(prefix="plain-", count=2),

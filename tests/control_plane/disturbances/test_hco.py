@@ -34,7 +34,9 @@ SOMEBODYS = [
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
+    )
     scenario = Scenario(start_cluster(fleet, hco=True), KUBEVIRT)
     _annotate(scenario, json.dumps(SOMEBODYS))
     scenario.cluster.wait(lambda: TEAM in _patches(scenario), 30, "somebody's patch")
@@ -79,9 +81,7 @@ def _place(scenario: Scenario, placement: Object | None) -> None:
     scenario.patch(HCO, merge={"spec": {"deployment": {"nodePlacements": placement and {"workload": placement}}}})
 
 
-def test_the_exclusion_goes_beside_what_others_keep_in_the_annotation(
-    scenario: Scenario, before: dict[str, Object]
-) -> None:
+def test_the_exclusion_keeps_what_others_have_in_the_annotation(scenario: Scenario, before: dict[str, Object]) -> None:
     marker = scenario.cluster.audit_marker()
     run = scenario.site([GPU]).succeeded()
     assert (
@@ -104,7 +104,7 @@ ELSEWHERE = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n
 TOLERATION = {"key": "reserved", "operator": "Exists"}
 
 
-def test_terms_that_the_user_adds_later_do_not_bring_the_primary_back(scenario: Scenario) -> None:
+def test_later_terms_of_the_user_do_not_bring_the_primary_back(scenario: Scenario) -> None:
     with Watcher(scenario.cluster) as watcher:
         _place(scenario, {"affinity": _required(LINUX)})
         outdated = scenario.findings()["exclusion_outdated"]
@@ -122,7 +122,7 @@ def test_terms_that_the_user_adds_later_do_not_bring_the_primary_back(scenario: 
     assert scenario.findings() == {}
 
 
-def test_a_placement_that_the_user_narrows_then_takes_away_neither_stops_hco_nor_doubles_handlers(
+def test_a_placement_narrowed_then_removed_doubles_no_handlers(
     scenario: Scenario,
 ) -> None:
     with Watcher(scenario.cluster) as watcher:
@@ -141,7 +141,7 @@ def test_a_placement_that_the_user_narrows_then_takes_away_neither_stops_hco_nor
 
 
 @pytest.mark.thorough
-def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scenario: Scenario) -> None:
+def test_a_direct_edit_that_hco_reverts_keeps_the_exclusion(scenario: Scenario) -> None:
     scenario.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
     scenario.cluster.wait(lambda: OWNER in str(_placement(scenario)), 30, "HCO to revert that")
     scenario.wait_until_settled()
@@ -150,7 +150,7 @@ def test_a_direct_edit_that_hco_reverts_does_not_take_the_exclusion_away(scenari
 
 
 @pytest.mark.thorough
-def test_somebody_who_drops_our_operation_loses_it_until_the_next_run(scenario: Scenario) -> None:
+def test_an_operation_that_others_drop_returns_with_the_next_run(scenario: Scenario) -> None:
     _annotate(scenario, json.dumps(SOMEBODYS))
     scenario.cluster.wait(lambda: OWNER not in str(_placement(scenario)), 30, "HCO to act")
     scenario.wait_until_settled()

@@ -97,7 +97,7 @@ INTERRUPTED = 99
 
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
-    return Fleet.of(
+    return Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(prefix="even-", count=2, labels={"turn": "even"}, annotations=QUICK),
         Nodes(name="odd", labels={"turn": "odd"}, annotations=QUICK),
@@ -162,7 +162,7 @@ class Site:
         return running
 
     def state(self) -> EndState:
-        return EndState.of(self.cluster).with_text(self.tag, "TAG")
+        return EndState.read(self.cluster).with_text(self.tag, "TAG")
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def undisturbed(site: Site) -> dict[int, EndState]:
 
 
 @pytest.mark.parametrize(("point", "stop"), CASES, ids=[f"{point} {stop}" for point, stop in CASES])
-def test_a_stopped_run_that_is_run_again_ends_like_an_undisturbed_one(
+def test_a_stopped_run_repeated_ends_like_an_undisturbed_one(
     site: Site, undisturbed: dict[int, EndState], point: str, stop: str
 ) -> None:
     site.turn += 1
@@ -228,9 +228,7 @@ def _without_policy_digest(state: EndState) -> Any:
     return json.loads(json.dumps(state.policies).replace(digest, "DIGEST"))
 
 
-def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
-    site: Site, undisturbed: dict[int, EndState]
-) -> None:
+def test_a_second_run_waits_for_the_task_that_a_killed_run_left(site: Site, undisturbed: dict[int, EndState]) -> None:
     site.turn += 1
     _stop_seconds(site, SLOW_STOP_SECONDS)
     marker = site.cluster.audit_marker()
@@ -258,9 +256,7 @@ def test_a_second_run_waits_for_the_task_that_a_killed_run_left_behind(
     _assert_like(site, undisturbed)
 
 
-def test_of_two_runs_started_together_one_waits_and_finds_nothing_left_to_do(
-    site: Site, undisturbed: dict[int, EndState]
-) -> None:
+def test_of_two_runs_started_together_one_waits_and_has_no_work(site: Site, undisturbed: dict[int, EndState]) -> None:
     site.turn += 1
     marker = site.cluster.audit_marker()
     with Watcher(site.cluster) as watcher:
@@ -290,7 +286,7 @@ def _time(write: Write) -> str:
 
 
 @pytest.mark.parametrize("point", [Point("update", "kubevirts.kubevirt.io")], ids=["exclusion asked for"])
-def test_a_first_run_killed_while_the_primary_restarts_is_finished_by_the_next(
+def test_a_run_killed_while_the_primary_restarts_can_be_finished(
     start_cluster: Callable[..., LocalCluster], fleet: Fleet, undisturbed: dict[int, EndState], point: Point
 ) -> None:
     with start_cluster(fleet) as cluster:
@@ -305,9 +301,7 @@ def test_a_first_run_killed_while_the_primary_restarts_is_finished_by_the_next(
         assert site.plan()["pending"] is False
 
 
-def test_pull_pods_of_a_dead_run_are_deleted_even_when_no_node_is_left_to_move(
-    site: Site, undisturbed: dict[int, EndState]
-) -> None:
+def test_pull_pods_of_a_dead_run_are_deleted_when_no_node_moves(site: Site, undisturbed: dict[int, EndState]) -> None:
     site.run().succeeded()
     site.cluster.kubectl(
         *("run", "virtpools-pull-0123456789abcdef", "-n", NAMESPACE, "--image=none.example/none:1"),

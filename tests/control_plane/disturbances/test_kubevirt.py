@@ -31,7 +31,7 @@ OWNERS = {"a100-00": "gpu", "a100-01": "gpu", "l40s-00": "stock"}
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100", "zone": "a"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s", "zone": "a"}),
         Nodes(prefix="node-", count=3, labels={"zone": "b"}),
@@ -143,7 +143,7 @@ def _operator_paused(scenario: Scenario) -> Iterator[None]:
 
 
 @pytest.mark.thorough
-def test_a_list_of_kubevirts_own_pools_that_makes_no_sense_is_left_alone(scenario: Scenario) -> None:
+def test_a_nonsensical_list_of_kubevirts_own_pools_is_left_alone(scenario: Scenario) -> None:
     """Only builds of KubeVirt that the tests do not have know such a field; virt-operator v1.9.0 would refuse it."""
     items = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/virtHandlerPools"

@@ -25,7 +25,7 @@ TAINT = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=3, labels={"accelerator": "a100"}),
         Nodes(name="tainted", labels={"accelerator": "tainted"}, taints=[TAINT]),
         Nodes(prefix="node-", count=3),
@@ -44,7 +44,7 @@ def pooled(scenario: Scenario) -> Scenario:
     return scenario
 
 
-def test_an_image_that_cannot_be_pulled_is_found_out_before_any_node_is_touched(scenario: Scenario) -> None:
+def test_an_unpullable_image_is_found_before_any_node_changes(scenario: Scenario) -> None:
     before = {name: scenario.node(name) for name in GPU_NODES}
     handlers = scenario.handlers()
     marker = scenario.cluster.audit_marker()
@@ -59,7 +59,7 @@ def test_an_image_that_cannot_be_pulled_is_found_out_before_any_node_is_touched(
     assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
 
 
-def test_a_node_that_never_gets_its_handler_returns_to_its_former_owner(scenario: Scenario) -> None:
+def test_a_node_whose_handler_never_comes_returns_to_its_owner(scenario: Scenario) -> None:
     before = scenario.node("gpu-01")
     scenario.knob("gpu-01", "never-ready/virt-handler-gpu")
     with Watcher(scenario.cluster) as watcher:
@@ -104,7 +104,7 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> 
 
 
 def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scenario) -> None:
-    pooled.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
+    pooled.cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
     pooled.cluster.wait(lambda: {"late-00", "late-01"} <= set(pooled.handlers()), 30, "the primary's handlers")
     pooled.wait_until_settled()
     drift = pooled.findings()["node_drift"]

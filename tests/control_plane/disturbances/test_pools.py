@@ -23,7 +23,7 @@ DAEMONSET = "daemonset/virt-handler-a100"
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="node-", count=2),
@@ -69,8 +69,8 @@ def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
     scenario.settled(BOTH)
 
 
-def test_a_node_that_joins_with_a_pools_labels_is_moved_by_the_next_run(scenario: Scenario) -> None:
-    scenario.cluster.add_nodes(Fleet.of(Nodes(name="joined", labels={"accelerator": "l40s"})))
+def test_a_joining_node_with_pool_labels_moves_in_the_next_run(scenario: Scenario) -> None:
+    scenario.cluster.add_nodes(Fleet.from_groups(Nodes(name="joined", labels={"accelerator": "l40s"})))
     scenario.cluster.wait(lambda: "joined" in scenario.handlers(), 30, "the primary's handler")
     scenario.wait_until_settled()
     assert (
@@ -156,7 +156,7 @@ def _nothing(_: Scenario) -> None:
 FAULTS = {
     "no_handler": (_steal_handler, _start_controllers, "1 node has no handler pod: l40s-00."),
     "two_handlers": (_add_handler, _remove_second, "1 node has two handler pods, and pause, console and VNC fail there: a100-00."),
-    "in_transit": (_in_transit, _nothing, "1 node is in transit, without an owner: a100-00; run site again to finish."),
+    "in_transit": (_in_transit, _nothing, "1 node has no owner, because a handover was not finished: a100-00; run site again to finish."),
     "owner_unknown": (_unknown_owner, _nothing, "1 node has an owner that is not a pool: a100-00 (ghost)."),
     "handler_not_ready": (_crashing, _heal, "1 node has a handler that is not Ready: a100-00"),
     "exclusion_missing": (_no_exclusion, _nothing, "Pools exist, but the primary virt-handler is not kept off their nodes; run site."),

@@ -27,7 +27,7 @@ def pools(version: str) -> list[Object]:
 
 @pytest.mark.thorough
 def test_it_stops_the_run_and_the_next_one_follows_it(start_cluster: Any) -> None:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}),
         Nodes(prefix="l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="node-", count=1),

@@ -321,7 +321,7 @@ def test_an_api_server_that_restarts_makes_no_alert(fires: Callable[..., None]) 
     fires(given, dict.fromkeys(range(60, 600, 11), ()))
 
 
-def test_policies_are_not_missed_where_another_back_end_serves_launcher_pods() -> None:
+def test_policies_are_not_missed_with_another_back_end() -> None:
     other = Promtool(alert_rules.groups(Scope("kubevirt", SCOPE.pools), "https://docs.example/alerts"))
     given = {**well(), **without_policy(30)}
     assert other.differences(given, [Evaluation(FIRING, 100)]) == ""

@@ -38,7 +38,7 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(name="gpu-0", labels={"accelerator": "gpu"}),
         Nodes(name="rt-0", labels={"accelerator": "rt"}),
         Nodes(prefix="plain-", count=2),
@@ -61,7 +61,7 @@ def foreign(namespace: str) -> Object:
     }
 
 
-def test_without_the_operator_the_plan_says_so_and_pools_are_made(scenario: Scenario) -> None:
+def test_without_the_operator_the_plan_warns_and_pools_work(scenario: Scenario) -> None:
     run = scenario.site(POOLS, **WATCHED).succeeded()
     told = [finding for finding in run.plan["findings"] if finding["code"] == "alerts_not_served"]
     assert [finding["severity"] for finding in told] == ["warning"]

@@ -53,7 +53,7 @@ class DrainScenario(Scenario):
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> DrainScenario:
     """Start a cluster whose VMs are all on the nodes that the pool will get."""
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}, capacity={DEVICE: 2}),
         Nodes(prefix="node-", count=3),
     )

@@ -175,13 +175,13 @@ def start_fleet(start_cluster: Callable[..., LocalCluster]) -> Callable[[dict[st
 
     def start(nodes: dict[str, Labels]) -> LocalCluster:
         groups = (Nodes(name=name, labels=labels, annotations=quick) for name, labels in nodes.items())
-        return start_cluster(Fleet.of(*groups))
+        return start_cluster(Fleet.from_groups(*groups))
 
     return start
 
 
 @pytest.mark.timeout(5 * NODES * RUNS)
-def test_random_pool_lists_on_a_big_fleet_give_every_node_its_one_handler_at_all_times(
+def test_random_lists_on_a_big_fleet_keep_one_handler_per_node(
     start_fleet: Callable[[dict[str, Labels]], LocalCluster], seed: int
 ) -> None:
     lottery = Lottery(random.Random(seed))

@@ -65,7 +65,7 @@ class HandlerScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> HandlerScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}),
         Nodes(prefix="plain-", count=2),
     )
@@ -74,7 +74,7 @@ def scenario(start_cluster: Any) -> HandlerScenario:
     return scenario
 
 
-def test_the_exclusion_waits_for_a_node_where_the_primary_would_not_start_again(scenario: HandlerScenario) -> None:
+def test_the_exclusion_waits_where_the_primary_would_not_return(scenario: HandlerScenario) -> None:
     scenario.taint()
     error = scenario.refused([GPU])
     assert "The exclusion restarts every primary virt-handler" in error
@@ -96,7 +96,7 @@ def test_an_outdated_handler_stays_where_none_would_start_again(scenario: Handle
     scenario.settled([new])
 
 
-def test_a_node_whose_handler_is_gone_for_good_is_an_error_with_the_reason(scenario: HandlerScenario) -> None:
+def test_a_node_without_a_handler_is_an_error_with_the_reason(scenario: HandlerScenario) -> None:
     (pod,) = scenario.get("pods", "-l", "kubevirt.io=virt-handler", f"--field-selector=spec.nodeName={NODE}")["items"]
     scenario.cluster.kubectl("delete", "pod", "-n", "kubevirt", pod["metadata"]["name"])
     assert f"1 node has no handler pod: {NODE} ({REASON})." in scenario.findings()["no_handler"]
@@ -121,7 +121,7 @@ def test_a_pool_stays_until_its_nodes_can_leave_it(scenario: HandlerScenario) ->
     scenario.wait_until_settled()
 
 
-def test_an_unproven_handler_of_an_older_template_is_replaced_and_proven(scenario: HandlerScenario) -> None:
+def test_an_unproven_handler_of_an_old_template_is_replaced(scenario: HandlerScenario) -> None:
     """A run was killed before the proof, and the next one brings another image."""
     scenario.site([GPU]).succeeded()
     scenario.cluster.set_node_annotation(NODE, FORMER_OWNER, "primary")
@@ -134,7 +134,7 @@ def test_an_unproven_handler_of_an_older_template_is_replaced_and_proven(scenari
     scenario.settled([new])
 
 
-def test_a_migration_whose_target_only_its_pod_knows_is_waited_for(scenario: HandlerScenario) -> None:
+def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: HandlerScenario) -> None:
     scenario.cluster.kubectl("label", "node", "plain-00", "stage=here")
     spec = {
         "nodeSelector": {"stage": "here"},
@@ -164,7 +164,7 @@ def test_a_migration_whose_target_only_its_pod_knows_is_waited_for(scenario: Han
     scenario.cluster.kubectl("delete", "vmi", "moving")
 
 
-def test_a_kubevirt_that_breaks_during_a_long_pull_keeps_its_handlers(scenario: HandlerScenario) -> None:
+def test_a_kubevirt_that_breaks_during_a_pull_keeps_its_handlers(scenario: HandlerScenario) -> None:
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "12")
     running = scenario.start([with_image("5")])
     scenario.await_pull(running)
@@ -183,7 +183,7 @@ def test_a_kubevirt_that_breaks_during_a_long_pull_keeps_its_handlers(scenario: 
     scenario.wait_until_settled()
 
 
-def test_a_node_that_gets_a_taint_during_a_long_pull_keeps_its_handler(scenario: HandlerScenario) -> None:
+def test_a_node_tainted_during_a_long_pull_keeps_its_handler(scenario: HandlerScenario) -> None:
     running = scenario.start([with_image("6")])
     scenario.await_pull(running)
     before = scenario.pods()
@@ -236,7 +236,7 @@ def test_an_outage_of_a_webhook_half_way_delays_the_handover(scenario: HandlerSc
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
 
 
-def test_a_name_that_no_pool_had_is_an_error_and_one_that_a_pool_had_is_not(scenario: HandlerScenario) -> None:
+def test_a_name_is_an_error_unless_a_pool_had_it(scenario: HandlerScenario) -> None:
     with scenario.no_writes():
         error = scenario.remove(["fresh", "gpuu"]).refused()
     assert error == (

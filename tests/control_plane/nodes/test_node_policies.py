@@ -42,7 +42,7 @@ KUBELET_ROLE = {
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(Nodes(prefix="a100-", count=1, labels=KARPENTERS), Nodes(prefix="node-", count=1))
+    fleet = Fleet.from_groups(Nodes(prefix="a100-", count=1, labels=KARPENTERS), Nodes(prefix="node-", count=1))
     return Scenario(start_cluster(fleet))
 
 
@@ -135,7 +135,7 @@ def test_a_run_writes_the_policy_once(scenario: Scenario) -> None:
 
 
 def test_nodes_that_join_have_the_right_owner_and_one_handler(scenario: Scenario) -> None:
-    joining = Fleet.of(
+    joining = Fleet.from_groups(
         Nodes(prefix="new-a100-", count=2, labels=KARPENTERS),
         Nodes(prefix="new-l40s-", count=1, labels={"accelerator": "l40s"}),
         Nodes(prefix="new-node-", count=1),
@@ -185,7 +185,7 @@ def _edit(variable: str, expression: str) -> list[Object]:
     ]
 
 
-def test_a_policy_that_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
+def test_a_policy_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     scenario.patch(f"mutatingadmissionpolicy/{names.NODE_POLICY}", *_edit("owner", "'a100'"))
     assert names.NODE_POLICY in scenario.findings()["node_policy_edited"]
     done = scenario.module("run_part", part="node_policy", pools=POOLS, assign_new_nodes=True)
@@ -198,5 +198,5 @@ def test_a_removal_deletes_the_policy(scenario: Scenario) -> None:
     variables = {"virtpools_remove": "all", "virtpools_max_unavailable": "100%"}
     run = playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()
     assert f"{KIND} {names.NODE_POLICY}: delete" in run.changes
-    scenario.cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=1, labels={"accelerator": "a100"})))
+    scenario.cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=1, labels={"accelerator": "a100"})))
     assert scenario.owners() == {}

@@ -22,7 +22,7 @@ from scenario import Object
 from watcher import Watcher
 
 VMS = "team-a"
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "4"}),
     Nodes(name="edge-00", labels={"accelerator": "edge"}),
     Nodes(name="plain-00", labels={"tier": "gold"}),
@@ -158,7 +158,7 @@ def several(scenario: BuildScenario) -> Object:
     return scenario.pool("gpu", nodeSelector={"accelerator": "gpu", "tier": "gold"})
 
 
-def test_a_list_that_would_leave_nodes_without_a_handler_is_refused(scenario: BuildScenario) -> None:
+def test_a_list_that_leaves_nodes_without_a_handler_is_refused(scenario: BuildScenario) -> None:
     only_on(scenario, ONE)
     with scenario.no_writes():
         said = scenario.play("site", [several(scenario), scenario.pool("edge")]).refused()
@@ -166,7 +166,7 @@ def test_a_list_that_would_leave_nodes_without_a_handler_is_refused(scenario: Bu
     assert "1 node would have no handler (plain-00)" in said
 
 
-def test_the_list_that_was_refused_does_leave_these_nodes_without_a_handler(scenario: BuildScenario) -> None:
+def test_the_refused_list_really_leaves_nodes_without_a_handler(scenario: BuildScenario) -> None:
     """What the refusal says is true of the build, as far as the agent plays it well."""
     only_on(scenario, ONE)
     pool = {key: value for key, value in several(scenario).items() if key != "unmatched"}
@@ -183,7 +183,7 @@ def _write(scenario: BuildScenario, pools: list[Object] | None, gates: list[str]
     scenario.patch("kubevirt/kubevirt", merge={"spec": {"virtHandlerPools": pools, "configuration": configuration}})
 
 
-def test_what_the_webhook_of_the_build_says_is_said_before_anything_is_written(scenario: BuildScenario) -> None:
+def test_a_refusal_of_the_builds_webhook_comes_before_any_write(scenario: BuildScenario) -> None:
     only_on(scenario, ONE, C)  # additionalVirtHandlers has none
     scenario.refusing("no pools on Mondays")
     try:
@@ -219,7 +219,7 @@ def _label(scenario: BuildScenario, node: str, change: str) -> None:
     scenario.cluster.kubectl("label", "node", node, change)
 
 
-def test_each_wave_is_a_label_and_a_run_that_waits_and_writes_nothing_to_kubevirt(scenario: BuildScenario) -> None:
+def test_each_wave_is_a_label_and_writes_nothing_to_kubevirt(scenario: BuildScenario) -> None:
     only_on(scenario, ONE)
     generation = scenario.kubevirt()["metadata"]["generation"]
     _label(scenario, "gpu-01", "accelerator-")
@@ -234,7 +234,7 @@ def test_each_wave_is_a_label_and_a_run_that_waits_and_writes_nothing_to_kubevir
         plan = scenario.play("plan", scenario.pools()).succeeded().plan
         (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
         assert waits.endswith("1 node does not have exactly one Ready handler yet: gpu-01. The run waits for it.")
-        running = scenario.start_site(scenario.pools(), __pools_round=2)
+        running = scenario.start_site(scenario.pools(), __pools_report_seconds=2)
         lease = ("get", "lease", "-n", scenario.namespace, "virtpools", "--ignore-not-found", "-o", "name")
         scenario.cluster.wait(lambda: scenario.cluster.kubectl(*lease), 60, "the run to begin")
         time.sleep(10)  # some rounds of the wait
@@ -302,7 +302,7 @@ def test_the_plan_and_check_mode_show_both_parts_of_a_move(scenario: BuildScenar
     assert "DaemonSet kubevirt/virt-handler-gpu" not in "\n".join(run.changes), "the second part cannot be tried yet"
 
 
-def test_one_run_moves_to_collection_pools_even_if_one_before_was_killed_half_way(scenario: BuildScenario) -> None:
+def test_one_run_moves_to_collection_pools_after_a_killed_one(scenario: BuildScenario) -> None:
     """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
     only_on(scenario, ONE)
     approved = {"virtpools_mode": "collection"}

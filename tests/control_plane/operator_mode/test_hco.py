@@ -29,7 +29,7 @@ GATES = "/spec/configuration/developerConfiguration/featureGates"
 # Somebody else appends to the list that gets the build's gate.
 SOMEBODYS = {"op": "add", "path": f"{GATES}/-", "value": "Sidecar"}
 GATE_OF = {B.name: "VirtHandlerPools", C.name: "WorkerPools"}
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(name="gpu-00", labels={"accelerator": "gpu"}),
     Nodes(name="edge-00", labels={"accelerator": "edge"}),
     Nodes(name="plain-00"),
@@ -80,7 +80,7 @@ def before(scenario: HcoScenario) -> dict[str, Object]:
     return scenario.state()
 
 
-def test_list_and_gate_go_beside_what_others_keep_in_the_annotation(scenario: HcoScenario) -> None:
+def test_list_and_gate_keep_what_others_have_in_the_annotation(scenario: HcoScenario) -> None:
     marker = scenario.cluster.audit_marker()
     with Watcher(scenario.cluster) as watcher:
         scenario.play("site", scenario.pools()).succeeded()
@@ -92,7 +92,7 @@ def test_list_and_gate_go_beside_what_others_keep_in_the_annotation(scenario: Hc
     scenario.play("verify").succeeded()
 
 
-def test_a_direct_edit_that_hco_reverts_does_not_take_the_pools_away(scenario: HcoScenario) -> None:
+def test_a_direct_edit_that_hco_reverts_keeps_the_pools(scenario: HcoScenario) -> None:
     kubevirt = scenario.kubevirt()
     gates = list(kubevirt["spec"]["configuration"]["developerConfiguration"]["featureGates"])
     gates.remove(GATE_OF[scenario.build.name])

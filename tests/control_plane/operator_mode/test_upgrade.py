@@ -24,7 +24,7 @@ from watcher import Watcher
 pytestmark = pytest.mark.thorough
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
-FLEET = Fleet.of(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
+FLEET = Fleet.from_groups(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
 OPERATED = "app.kubernetes.io/managed-by"
 ALONE = {"gpu-00": ["virt-handler-gpu"], "plain-00": ["virt-handler"]}
 # The images stay those of before: nothing but the touch is to repair the cluster.
@@ -105,7 +105,7 @@ def test_the_check_before_the_upgrade_warns_of_it(scenario: UpgradeScenario) -> 
     assert found["verdict"] == "prepare"
 
 
-def test_it_does_not_end_and_every_run_is_refused_with_the_command_that_ends_it(scenario: UpgradeScenario) -> None:
+def test_it_does_not_end_and_runs_are_refused_with_the_remedy(scenario: UpgradeScenario) -> None:
     with Watcher(scenario.cluster) as watcher:
         scenario.upgrade()
         with scenario.no_writes():
@@ -130,7 +130,7 @@ def test_it_does_not_end_and_every_run_is_refused_with_the_command_that_ends_it(
     assert watcher.without_ready_handler == []
 
 
-def test_after_it_the_pool_has_the_new_version_and_its_nodes_a_second_handler(scenario: UpgradeScenario) -> None:
+def test_after_it_nodes_of_the_new_pool_have_a_second_handler(scenario: UpgradeScenario) -> None:
     """What the warning says is true of the build, as far as the agent plays it well, and nothing heals by itself."""
     made = scenario.get("daemonset", "virt-handler-gpu")
     assert made["metadata"]["annotations"]["kubevirt.io/install-strategy-version"] == TO

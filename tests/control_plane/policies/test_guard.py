@@ -40,7 +40,9 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
-    fleet = Fleet.of(Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
+    )
     scenario = Scenario(start_cluster(fleet, kubevirt=FROM))
     allow(scenario, {"kind": "Group", "name": "system:nodes"})
     allow(scenario, {"kind": "User", "name": "labeller"})
@@ -113,7 +115,7 @@ def test_others_may_change_everything_but_the_owner(scenario: Scenario, who: str
     assert scenario.node(node)["labels"]["rack"] == who
 
 
-def test_a_node_joins_with_the_owner_that_the_policy_gives_it_and_no_other(scenario: Scenario) -> None:
+def test_a_joining_node_may_only_have_the_owner_of_the_policy(scenario: Scenario) -> None:
     def owner_of(**labels: str) -> str | None:
         node = kubelet(scenario, "new").create(kinds.NODE, joining("new", **labels), dry_run=True)
         return dict(node["metadata"]["labels"]).get(OWNER)
@@ -158,7 +160,7 @@ def test_the_guard_judges_a_virt_handler_as_the_core_does(scenario: Scenario) ->
     assert min(decided.values()) > 10
 
 
-def test_kubevirt_that_was_told_to_drop_the_exclusion_cannot_and_says_so(scenario: Scenario) -> None:
+def test_kubevirt_cannot_drop_the_exclusion_and_reports_why(scenario: Scenario) -> None:
     handlers, primary = scenario.handlers(), scenario.get("daemonset", "virt-handler")
     scenario.patch("kubevirt/kubevirt", merge={"spec": {"customizeComponents": {"patches": []}}})
     scenario.cluster.wait(lambda: "guard_refuses" in scenario.findings(), 30, "KubeVirt to be refused")
@@ -190,7 +192,7 @@ def put(scenario: Scenario, *, on: bool) -> list[str]:
     return list(done["changes"])
 
 
-def test_a_guard_that_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
+def test_a_guard_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     binding = f"validatingadmissionpolicybinding/{names.OWNER_GUARD}"
     for disturb in (
         lambda: scenario.patch(binding, merge={"spec": {"validationActions": ["Audit"]}}),

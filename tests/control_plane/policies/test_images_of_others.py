@@ -115,7 +115,9 @@ class ImagesScenario(Scenario):
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Callable[..., LocalCluster]) -> ImagesScenario:
     """Return a cluster whose KubeVirt has a pull secret, with a VM that is older than the pool."""
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1)
+    )
     scenario = ImagesScenario(start_cluster(fleet))
     scenario.patch("kubevirt/kubevirt", merge={"spec": {"imagePullSecrets": [{"name": "stock"}]}})
     image = "--image=registry.example/virt-launcher:probe"
@@ -125,7 +127,7 @@ def scenario(start_cluster: Callable[..., LocalCluster]) -> ImagesScenario:
     return scenario
 
 
-def test_where_kubevirt_has_pull_secrets_pool_nodes_hold_both_launcher_images(scenario: ImagesScenario) -> None:
+def test_with_pull_secrets_pool_nodes_hold_both_launcher_images(scenario: ImagesScenario) -> None:
     """Pods that attach hotplugged disks run KubeVirt's own image, without a secret of their own."""
     stock = f"stock.example/{STOCK}"
     before = scenario.containers("plain-00")
@@ -182,7 +184,7 @@ def test_an_appended_digest_makes_no_vm_outdated(scenario: ImagesScenario) -> No
     scenario.cluster.kubectl("delete", "vmi", "-n", VMS, "--all")
 
 
-def test_a_mirror_that_rewrites_the_images_of_daemonsets_is_no_drift(scenario: ImagesScenario) -> None:
+def test_images_rewritten_by_a_mirror_are_not_drift(scenario: ImagesScenario) -> None:
     field = "spec.template.spec.containers"
     expression = patches(field, "true", "image", "IMAGE.replace('registry.example/', 'mirror.example/')")
     ours = "object.metadata.name.startsWith('virt-handler-')"

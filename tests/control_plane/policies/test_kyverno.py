@@ -61,7 +61,7 @@ def objects(table: Table) -> Objects:
 
 def trial(arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
     """Return the trial of a pool list whose pools are all active, in Kyverno."""
-    return replace(Trial.of(arena, pools, canaries), derive=objects)
+    return replace(Trial.for_pools(arena, pools, canaries), derive=objects)
 
 
 def mutated(policy: Objects, mutant: Mutant) -> Objects:
@@ -234,7 +234,7 @@ class TestBesideWebhooks:
             ("stock", "after", cases.STOCK),
         ],
     )
-    def test_a_container_with_the_stock_image_is_missed_if_it_was_added_after(
+    def test_a_stock_container_added_after_kyverno_is_missed(
         self, server: PolicyServer, what: str, when: str, image: str
     ) -> None:
         pod = server.create(launcher_pod(devices={cases.A100: 1}), arena=f"{what}-{when}")
@@ -264,9 +264,7 @@ class TestWithoutKyverno:
         kyverno.start()
         kyverno.cluster.wait(lambda: self.state(kyverno, "down") == "changed", 30, "Kyverno to act again")
 
-    def test_vms_start_unchanged_for_some_seconds_when_it_comes_back_after_minutes(
-        self, kyverno: Kyverno, install: Install
-    ) -> None:
+    def test_vms_start_unchanged_for_seconds_after_a_long_outage(self, kyverno: Kyverno, install: Install) -> None:
         """It looks at its own last note, finds it old, and removes its webhooks until it has written a new one."""
         install({"back": RIGHT["mixed"].objects})
         kyverno.stop(kill=True)
@@ -289,7 +287,7 @@ def _until(done: Callable[[], bool]) -> Iterator[None]:
 
 # The way of a user --------------------------------------------------------------------------------------------------
 
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(prefix="gpu-", count=2, labels={"accelerator": "nvidia", "zone": "a"}, capacity={cases.A100: "4"}),
     Nodes(name="team", labels={"rack.example/number": "1"}),
     Nodes(prefix="plain-", count=2),
@@ -304,7 +302,7 @@ VM = {
 
 
 class TestUser:
-    def test_installs_kyverno_and_has_pools_without_mutating_admission_policies(
+    def test_has_pools_with_kyverno_where_no_mutating_policies_exist(
         self, start_cluster: Callable[..., LocalCluster]
     ) -> None:
         cluster = start_cluster(FLEET, kubernetes=KUBERNETES)

@@ -278,9 +278,7 @@ class TestOverTime:
             assert launcher_images(server.create(launcher_pod("virtiofs", stock=stock), arena="upgrade")) == {stock}
         server.remove(POOLS, "upgrade")
 
-    def test_without_its_policy_a_running_vm_stays_and_a_new_one_is_not_taken_for_the_pools(
-        self, server: PolicyServer
-    ) -> None:
+    def test_without_its_policy_a_new_vm_is_not_taken_for_the_pools(self, server: PolicyServer) -> None:
         server.install(POOLS, "removal")
         server.settle()
         before = server.create(gpu_pod(name="runs"), arena="removal", dry_run=False)

@@ -111,7 +111,7 @@ class TestRandomPods:
         """The policy, the matcher and the explanation agree."""
         for result in results:
             before, table = result.case.plain, result.trial.table
-            attributes = PodAttributes.of_pod(before, server.namespaces[before["metadata"]["namespace"]])
+            attributes = PodAttributes.from_pod(before, server.namespaces[before["metadata"]["namespace"]])
             won = matching.winner(table, attributes)
             explained = pool_choice.explain(
                 pool_choice.Rules(table, stock_image=oracle.compute(before)["image"]), attributes
@@ -141,9 +141,7 @@ class TestRandomPods:
             moved += oracle.compute(after)["env"] != oracle.compute(result.after)["env"]
         assert moved > 20
 
-    def test_are_what_a_new_list_makes_of_them_when_it_comes_between_two_passes(
-        self, server: PolicyServer, results: list[Result]
-    ) -> None:
+    def test_follow_a_new_list_that_comes_between_two_passes(self, server: PolicyServer, results: list[Result]) -> None:
         """If the pool that won is no longer listed, the pod loses both its image and its nodes."""
         gone = 0
         for result, other in zip(results, reversed(results), strict=True):
@@ -179,7 +177,7 @@ def test_two_hundred_pools(server: PolicyServer) -> None:
         }
         for number in range(200)
     ]
-    trial = Trial.of("two-hundred", pools)
+    trial = Trial.for_pools("two-hundred", pools)
     server.install(trial.objects, trial.arena)
     server.settle()
     sent = [
@@ -205,7 +203,7 @@ def known_cases(server: PolicyServer) -> dict[str, PolicyCase]:
 @pytest.fixture(scope="module")
 def policies(server: PolicyServer) -> Iterator[dict[str, Trial]]:
     """Install the policies from which mutants are made, and all mutants, each in an arena of its own."""
-    right = {"mixed": Trial.of("mixed", MIXED, CANARIES), "kept off": Trial.of("kept-off", KEPT_OFF)}
+    right = {"mixed": Trial.for_pools("mixed", MIXED, CANARIES), "kept off": Trial.for_pools("kept-off", KEPT_OFF)}
     for trial in right.values():
         server.install(trial.objects, trial.arena)
     for number, mutant in enumerate(MUTANTS):

@@ -238,7 +238,7 @@ class TestFaultyPolicies:
             old.put(NEW, trial=faulty)
         assert version(old.live()) == before
 
-    def test_a_policy_that_fails_when_live_gives_way_to_the_former_one(self, old):
+    def test_one_that_fails_when_live_is_replaced_by_the_former(self, old):
         policy, binding = old.live()
         with pytest.raises(ClusterError, match=r"no such key: afinity.* The former state is in effect again\."):
             old.put(NEW, desired=broken(old.desired(NEW)))

@@ -45,14 +45,16 @@ class PrivateImagesScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> PrivateImagesScenario:
-    fleet = Fleet.of(Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1))
+    fleet = Fleet.from_groups(
+        Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}), Nodes(prefix="plain-", count=1)
+    )
     scenario = PrivateImagesScenario(start_cluster(fleet))
     scenario.secret("kubevirt", "registry")
     scenario.cluster.kubectl("create", "namespace", "without")
     return scenario
 
 
-def test_a_pool_whose_launcher_pods_could_not_start_takes_no_node(scenario: PrivateImagesScenario) -> None:
+def test_a_pool_whose_launchers_could_not_start_takes_no_node(scenario: PrivateImagesScenario) -> None:
     error = scenario.site([GPU]).refused()
     assert "launcher pods would not start on 2 of 2" in error
     assert "only those of its virtLauncherPullSecrets (none)" in error
@@ -64,7 +66,7 @@ def test_a_pool_whose_launcher_pods_could_not_start_takes_no_node(scenario: Priv
     assert IMAGE in images
 
 
-def test_a_pull_secret_that_is_missing_is_found_before_a_node_moves(scenario: PrivateImagesScenario) -> None:
+def test_a_missing_pull_secret_is_found_before_a_node_moves(scenario: PrivateImagesScenario) -> None:
     error = scenario.site([WITH_SECRET]).refused()
     assert "virtLauncherPullSecrets (launchers)" in error
     assert scenario.owners() == {}

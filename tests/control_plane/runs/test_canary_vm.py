@@ -58,7 +58,7 @@ def tried(scenario: Scenario, **arguments: Any) -> str:
     return str(result.get("msg"))
 
 
-def test_a_canary_vm_of_each_pool_passes_after_each_wave_and_is_gone(scenario: Scenario) -> None:
+def test_a_canary_vm_per_pool_passes_each_wave_and_is_deleted(scenario: Scenario) -> None:
     """The VMs run on the wave's nodes, with the launcher image of their pool."""
     marker = scenario.cluster.audit_marker()
     run = start(scenario, "rollout", GPU, PLAIN, virtpools_waves=WAVES, virtpools_canary_vm=True).wait().succeeded()

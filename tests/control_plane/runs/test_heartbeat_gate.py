@@ -26,7 +26,7 @@ def test_a_handler_that_stops_reporting_closes_the_gate(
     start_cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
     gpu = Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"})
-    scenario = Scenario(start_cluster(Fleet.of(gpu, Nodes(name="plain"))))
+    scenario = Scenario(start_cluster(Fleet.from_groups(gpu, Nodes(name="plain"))))
     written = scenario.get("node", "gpu-00")["metadata"]["annotations"][HEARTBEAT]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", written), "as virt-handler v1.9.0 writes it, without quotes"
 

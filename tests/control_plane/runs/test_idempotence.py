@@ -48,7 +48,7 @@ PRUNED = [EDITED[0]]
 
 @pytest.fixture(scope="module")
 def site(start_cluster: Callable[..., LocalCluster]) -> Site:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=3, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(prefix="fpga-", count=2, labels={"accelerator": "fpga"}, annotations=QUICK),
         Nodes(name="fpga-far", labels={"accelerator": "fpga", "place": "far"}, annotations=QUICK),
@@ -94,7 +94,7 @@ class Site:
         pytest.param(EDITED, PRUNED, True, id="pool-pruned"),
     ],
 )
-def test_a_run_does_what_plan_and_check_mode_said_and_the_next_one_writes_nothing(
+def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     site: Site, before: list[Pool] | None, pools: list[Pool], prune: bool
 ) -> None:
     if before is not None:
@@ -103,12 +103,12 @@ def test_a_run_does_what_plan_and_check_mode_said_and_the_next_one_writes_nothin
     with site.nothing_written():
         planned = site.plan(pools, virtpools_prune=prune).succeeded()
         checked = site.run(pools, "--check", "--diff", virtpools_prune=prune).succeeded()
-    state = EndState.of(site.cluster)
+    state = EndState.read(site.cluster)
     with Watcher(site.cluster) as watcher:
         done = site.run(pools, "--diff", virtpools_prune=prune).succeeded()
         watcher.stop()
 
-    happened = _what_happened(state, EndState.of(site.cluster), watcher)
+    happened = _what_happened(state, EndState.read(site.cluster), watcher)
     assert happened, "This test needs something to happen."
     assert planned.plan["changes"] == checked.plan["changes"] == done.plan["changes"]
     assert planned.plan["digest"] == checked.plan["digest"] == done.plan["digest"]
@@ -159,7 +159,7 @@ def _diffs(done: Run) -> list[tuple[str, Any]]:
     return [(task.action, task.result["diff"]) for task in done.tasks if task.status == "changed"]
 
 
-def test_an_approved_plan_runs_and_another_one_is_refused_with_what_changed(site: Site) -> None:
+def test_an_approved_plan_runs_and_a_changed_one_is_refused(site: Site) -> None:
     site.run(FIRST, virtpools_prune=True).succeeded()
     approved = site.plan(FIRST).succeeded().plan["digest"]
     assert site.run(FIRST, virtpools_expected_plan=approved).succeeded().changed == 0
@@ -186,7 +186,7 @@ def test_a_reader_can_plan_but_is_told_what_it_lacks_for_a_run(site: Site) -> No
 
 
 @pytest.mark.thorough
-def test_a_pool_list_in_another_order_changes_nothing_where_pools_do_not_overlap(site: Site) -> None:
+def test_the_order_of_pools_that_do_not_overlap_changes_nothing(site: Site) -> None:
     site.run(FIRST, virtpools_prune=True).succeeded()
     with site.nothing_written():
         again = site.run(FIRST[::-1]).succeeded()

@@ -55,7 +55,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(start_cluster: Any) -> Site:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(name="a100", labels={"accelerator": "a100", "zone": "one"}),
         Nodes(name="l40s", labels={"accelerator": "l40s", "zone": "one"}),
         Nodes(prefix="node-", count=2),
@@ -137,7 +137,7 @@ def test_a_bad_manifest_is_refused(site: Site, tmp_path: Path, content: bytes, m
     assert len(said) < 1000
 
 
-def test_ten_megabytes_in_one_field_are_refused_in_a_short_message(site: Site) -> None:
+def test_ten_megabytes_in_a_field_are_refused_in_a_short_message(site: Site) -> None:
     said = site.refusal(_gpu(virtHandlerImage="x" * TEN_MEGABYTES))
     assert "Pool gpu: virtHandlerImage" in said
     assert "at most 512 are allowed" in said
@@ -247,7 +247,7 @@ def test_worker_pools_are_read_from_the_cluster(site: Site) -> None:
     ]
 
 
-def test_the_config_map_of_the_aie_webhook_is_read_from_the_cluster(site: Site) -> None:
+def test_the_aie_webhooks_config_map_is_read_from_the_cluster(site: Site) -> None:
     asked = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": "kubevirt-aie-launcher-config"}
     assert "has no kubevirt-aie-launcher-config to read pools from" in site.refusal(**asked)
     site.apply({**AIE, "data": {"config.yaml": "rules: ["}})

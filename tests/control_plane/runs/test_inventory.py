@@ -70,7 +70,7 @@ def user(tmp_path: Path) -> User:
 
 def _fleet(*accelerators: str) -> Fleet:
     gpus = (Nodes(name=f"{name}-node", labels={"accelerator": name}) for name in accelerators)
-    return Fleet.of(*gpus, Nodes(name="plain"))
+    return Fleet.from_groups(*gpus, Nodes(name="plain"))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def _owners(cluster: LocalCluster) -> dict[str, str]:
     return {node["metadata"]["name"]: node["metadata"]["labels"]["virtpools.io/pool"] for node in nodes}
 
 
-def test_without_an_inventory_the_cluster_of_the_environment_is_meant(east: LocalCluster, user: User) -> None:
+def test_without_an_inventory_the_environments_cluster_is_used(east: LocalCluster, user: User) -> None:
     kubeconfig = str(_reader(east).kubeconfig)
     ended = user.play("virtpools.kubevirt.plan", "-e", "@pools.json", KUBECONFIG=kubeconfig)
     assert ended.rc == 0, ended.output
@@ -145,7 +145,7 @@ def test_every_host_of_an_inventory_is_a_cluster(east: LocalCluster, west: Local
     assert again.output.count("changed=0 ") == again.output.count(": ok=")
 
 
-def test_one_cluster_of_two_that_fails_fails_the_run_but_not_the_other(
+def test_one_failing_cluster_fails_the_run_but_not_the_other(
     east: LocalCluster, west: LocalCluster, user: User
 ) -> None:
     hosts = {
@@ -173,9 +173,7 @@ def test_two_hosts_that_are_one_cluster_are_refused(east: LocalCluster, west: Lo
     assert user.play(*arguments, "--limit", "localhost,east,west").output.count("Plan digest") == 2
 
 
-def test_a_kubeconfig_of_a_host_beside_a_credential_of_awx_is_refused(
-    east: LocalCluster, west: LocalCluster, user: User
-) -> None:
+def test_a_hosts_kubeconfig_beside_a_credential_is_refused(east: LocalCluster, west: LocalCluster, user: User) -> None:
     """The credential's host would win: the host west of the inventory would be the cluster east."""
     of_east = yaml.safe_load(_reader(east).kubeconfig.read_text("utf-8"))
     environment = {

@@ -34,7 +34,7 @@ LAUNCHER_POLICY = "mutatingadmissionpolicies.admissionregistration.k8s.io/virtpo
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Callable[..., LocalCluster]) -> Scenario:
     """Return a cluster of two platforms with two nodes each for a pool, one of them a canary, and one more node."""
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         *(
             Nodes(
                 name=f"{platform}{number}",
@@ -83,7 +83,7 @@ def test_a_broken_canary_leaves_the_fleet_as_it_was(scenario: Scenario) -> None:
 
 
 @pytest.mark.thorough
-def test_a_first_wave_that_goes_back_leaves_no_vm_waiting_for_the_pool(scenario: Scenario, tmp_path: Any) -> None:
+def test_a_first_wave_rolled_back_leaves_no_vm_waiting(scenario: Scenario, tmp_path: Any) -> None:
     """The pool's only node belongs to the primary again, so no VM is given to the pool any more; later runs go on."""
     error = rollout(scenario, GPU, "rollback_wave", virtpools_gates=closed_at(tmp_path, 1)).refused()
     assert "Wave 1 (canary) failed, and its nodes went back to: no pools. Too many errors." in error
@@ -116,15 +116,15 @@ def test_a_wave_of_new_images_goes_back_alone(scenario: Scenario, tmp_path: Any)
 @pytest.mark.thorough
 def test_a_later_wave_takes_the_whole_fleet_back(scenario: Scenario, tmp_path: Any) -> None:
     """It goes back to the list before, and the history stays as it was."""
-    before, entries = EndState.of(scenario.cluster), scenario.module("pool_history")["entries"]
+    before, entries = EndState.read(scenario.cluster), scenario.module("pool_history")["entries"]
     last = rollout(scenario, GPU, "rollback_all", virtpools_gates=closed_at(tmp_path, 3)).refused()
     assert f"Wave 3 (platform=b) failed, and all nodes went back to: {entries[-1]['digest']}." in last
-    assert EndState.of(scenario.cluster) == before
+    assert EndState.read(scenario.cluster) == before
     assert scenario.module("pool_history")["entries"] == entries
     scenario.settled([NEWER], virtpools_waves=WAVES)
 
 
-def test_the_list_that_was_applied_last_has_nothing_to_go_back_to(scenario: Scenario) -> None:
+def test_a_failure_of_the_newest_list_has_no_list_to_go_back_to(scenario: Scenario) -> None:
     """A node that joined since fails: the run says beforehand that it will stop in that case, and does."""
     node = "plain-00"
     scenario.cluster.kubectl("label", "node", node, "accelerator=gpu")

@@ -90,7 +90,7 @@ class RemovalScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> RemovalScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(name="rt", labels={"accelerator": "rt"}, annotations=QUICK),
         Nodes(prefix="plain-", count=2, annotations=QUICK),
@@ -123,7 +123,7 @@ def test_one_of_two_pools_is_removed_as_planned(scenario: RemovalScenario) -> No
     assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
 
 
-def test_all_is_removed_as_planned_despite_a_kill_and_running_vms(scenario: RemovalScenario) -> None:
+def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalScenario) -> None:
     guest = scenario.start_vm("guest")
     foretold = scenario.remove("all", "--check", virtpools_remove_vms="leave").succeeded()
     assert foretold.changes == foretold.plan["changes"]

@@ -49,10 +49,10 @@ PATCH = {
 }
 
 
-def test_nothing_is_left_of_waves_gates_guard_alerts_policies_and_a_dead_runs_canary_vm(
+def test_nothing_is_left_of_all_that_the_collection_can_write(
     start_cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, capacity={DEVICE: "2"}),
         Nodes(name="edge-0", labels={"accelerator": "edge"}),
         Nodes(prefix="plain-", count=2),

@@ -38,7 +38,7 @@ class RollbackScenario(Scenario):
     def state(self) -> tuple[EndState, list[Object]]:
         policies = self.get("mutatingadmissionpolicies")["items"]
         annotations = [each["metadata"].get("annotations") for each in policies]
-        return EndState.of(self.cluster), [*annotations, *(each["spec"] for each in policies)]
+        return EndState.read(self.cluster), [*annotations, *(each["spec"] for each in policies)]
 
     def history(self) -> Object:
         return self.module("pool_history")
@@ -46,7 +46,7 @@ class RollbackScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> RollbackScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "gpu"}, annotations=QUICK),
         Nodes(name="rt", labels={"accelerator": "rt"}, annotations=QUICK),
         Nodes(name="plain", annotations=QUICK),

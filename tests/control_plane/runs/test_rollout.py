@@ -85,7 +85,7 @@ def test_without_waves_nothing_is_done(scenario: Scenario) -> None:
         assert "virtpools_waves is missing" in rollout(scenario, virtpools_waves=[]).refused()
 
 
-def test_a_canary_that_breaks_stops_the_rollout_in_its_first_wave(scenario: Scenario) -> None:
+def test_a_broken_canary_stops_the_rollout_in_its_first_wave(scenario: Scenario) -> None:
     """Its handler never gets Ready: the canary returns to its former owner, and all other nodes stay as they were."""
     scenario.knob(ORDER[0], "never-ready/virt-handler-gpu")
     with Watcher(scenario.cluster) as watcher:
@@ -98,7 +98,7 @@ def test_a_canary_that_breaks_stops_the_rollout_in_its_first_wave(scenario: Scen
     assert watcher.crowded == []
 
 
-def test_handlers_restart_in_the_order_of_the_plan_with_a_stop_between(scenario: Scenario) -> None:
+def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario) -> None:
     """The approved plan shows the waves; after a stop, a run with the same approval goes on."""
     plan = rollout(scenario, "plan").succeeded().plan
     assert [wave["name"] for wave in plan["waves"]] == NAMES
@@ -122,7 +122,7 @@ def test_handlers_restart_in_the_order_of_the_plan_with_a_stop_between(scenario:
     scenario.settled([POOL], virtpools_waves=WAVES)
 
 
-def test_a_gate_stops_a_new_image_and_what_was_not_reached_keeps_the_old(scenario: Scenario, tmp_path: Path) -> None:
+def test_a_gate_stops_a_new_image_and_later_waves_keep_the_old(scenario: Scenario, tmp_path: Path) -> None:
     """Handlers are replaced in waves as well; the user's gate is asked after each wave and its soak."""
     seen, gate = tmp_path / "seen", tmp_path / "gate.yml"
     gate.write_text(GATE.format(seen=json.dumps(str(seen))), "utf-8")
@@ -203,7 +203,7 @@ def fail_vms(scenario: Scenario, node: str, *names: str) -> None:
 
 
 @pytest.mark.thorough  # a unit test kills at every write
-def test_the_gate_of_a_killed_wave_is_asked_again_however_much_was_wrong_before(scenario: Scenario) -> None:
+def test_the_gate_of_a_killed_wave_is_asked_again(scenario: Scenario) -> None:
     again = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-again"}
     scenario.cluster.kubectl("create", "namespace", TENANT)
     scenario.cluster.kubectl("create", "quota", "no-pods", "--hard=pods=0", "-n", TENANT)
@@ -233,7 +233,7 @@ def test_the_gate_of_a_killed_wave_is_asked_again_however_much_was_wrong_before(
     assert "openWaves" not in scenario.get("configmap", "virtpools-history")["data"]
 
 
-def test_an_account_that_may_not_follow_pods_hands_over_all_the_same(scenario: Scenario) -> None:
+def test_an_account_that_may_not_watch_pods_hands_over_nodes(scenario: Scenario) -> None:
     """It has the ClusterRole of an older release."""
     role = scenario.get("clusterrole", "virtpools-writer")
     pods = next(rule for rule in role["rules"] if rule["resources"] == ["pods"])

@@ -95,7 +95,7 @@ class UpgradeScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> UpgradeScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 4}),
         Nodes(prefix="node-", count=1),
     )
@@ -119,7 +119,7 @@ def test_the_check_before_the_upgrade_says_what_it_needs(scenario: UpgradeScenar
     assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
 
 
-def test_an_upgrade_is_as_the_check_said_and_a_run_in_its_middle_is_refused(scenario: UpgradeScenario) -> None:
+def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: UpgradeScenario) -> None:
     """VMs and the pool's handler live through the upgrade; site replaces the handler after it."""
     launchers = scenario.launchers()
     assert {name: image for name, (_uid, image) in launchers.items()} == {

@@ -32,7 +32,7 @@ BETA_ONLY = ("v1.35.",)
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 VMS = "team-a"
-FLEET = Fleet.of(
+FLEET = Fleet.from_groups(
     Nodes(prefix="gpu-", count=3, labels={"accelerator": "gpu"}, capacity={DEVICE: "4"}),
     Nodes(prefix="edge-", count=2, labels={"accelerator": "edge"}),
     Nodes(prefix="plain-", count=2),

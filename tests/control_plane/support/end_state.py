@@ -45,7 +45,7 @@ class EndState:
     """The newest pool list of the history, with its options."""
 
     @classmethod
-    def of(cls, cluster: LocalCluster) -> EndState:
+    def read(cls, cluster: LocalCluster) -> EndState:
         """Read the state of a cluster."""
         (kubevirt,) = _get(cluster, "kubevirts")["items"]
         leases = _get(cluster, "leases", "--field-selector=metadata.name=virtpools")["items"]

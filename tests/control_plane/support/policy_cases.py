@@ -47,7 +47,7 @@ class Trial:
     derive: Callable[[Table], Objects] = derived
 
     @classmethod
-    def of(cls, arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
+    def for_pools(cls, arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
         """Return the trial of a pool list whose pools are all active."""
         return cls(arena, pools, {pool["name"]: pool.get("virtLauncherImage") for pool in pools}, canaries or {})
 

@@ -36,7 +36,7 @@ def other_cluster(start_cluster: Callable[..., LocalCluster]) -> LocalCluster:
         taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}],
         capacity={"nvidia.com/GA100_A100_PCIE_40GB": 4},
     )
-    return start_cluster(Fleet.of(gpu, Nodes(name="arm", arch="arm64")), kubevirt="")
+    return start_cluster(Fleet.from_groups(gpu, Nodes(name="arm", arch="arm64")), kubevirt="")
 
 
 def _nodes(cluster: LocalCluster) -> dict[str, Node]:
@@ -92,7 +92,7 @@ def test_starting_a_running_cluster_does_nothing(plain_cluster: LocalCluster) ->
     assert said == []
 
 
-def test_starting_a_running_cluster_with_other_options_is_refused(plain_cluster: LocalCluster) -> None:
+def test_a_running_cluster_refuses_a_start_with_other_options(plain_cluster: LocalCluster) -> None:
     with pytest.raises(ClusterError, match="stop it first"):
         LocalCluster.start(plain_cluster.name, Fleet.plain(4), kubevirt="")
 
@@ -207,7 +207,7 @@ def test_a_service_account_has_its_roles_and_no_more(plain_cluster: LocalCluster
 
 
 def test_nodes_can_join_later(other_cluster: LocalCluster) -> None:
-    other_cluster.add_nodes(Fleet.of(Nodes(prefix="late-", count=2)))
+    other_cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=2)))
     assert {"late-00", "late-01"} <= set(_nodes(other_cluster))
     assert (
         other_cluster.admin.resources.get(api_version="v1", kind="Node").get(name="late-01").metadata.name == "late-01"

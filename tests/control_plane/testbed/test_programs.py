@@ -53,13 +53,13 @@ ALL = [(title, version) for title, versions in programs.VERSIONS.items() for ver
 DERIVED_ONES = [each for each in ALL if each != ("Kubernetes", programs.KUBERNETES)]
 
 
-def test_derived_module_has_published_libraries_and_the_local_modules_that_are_required() -> None:
+def test_derived_module_has_its_libraries_and_local_modules() -> None:
     module = Module("KubeVirt", "kubevirt.io/kubevirt", "v1.9.0", (), staging="v1.9.0")
     local = ["kubevirt.io/virt-template", "kubevirt.io/virt-template-api", "kubevirt.io/virt-template-engine"]
     assert modules.derive(KUBEVIRT, module, local) == DERIVED
 
 
-def test_derived_module_can_have_other_versions_of_single_libraries() -> None:
+def test_derived_module_can_have_other_versions_of_libraries() -> None:
     go_mod = "".join(f"replace k8s.io/{name} => ./staging/src/k8s.io/{name}\n" for name in ("kms", "api"))
     module = Module("Kubernetes", "k8s.io/kubernetes", "v1.35.2", (), "v0.35.2", {"k8s.io/kms": "v0.35.1"})
     derived = modules.derive(go_mod, module, [])
@@ -80,7 +80,7 @@ def test_every_version_has_its_own_checksums(title: str, version: str) -> None:
     assert module.ours or (path, of, kind[:3]) == (module.path, version, "h1:")
 
 
-def test_a_module_that_our_own_builds_has_our_libraries_and_the_checksums_that_they_lack(tmp_path: Path) -> None:
+def test_a_module_built_by_ours_has_our_libraries_and_checksums(tmp_path: Path) -> None:
     module = programs._module("Node", programs.KUBERNETES)
     assert modules.prepare("no Go is needed", module, tmp_path / "module") == paths.TESTBED
     ours, theirs = ((folder / "go.mod").read_bytes() for folder in (paths.TESTBED, tmp_path / "module"))

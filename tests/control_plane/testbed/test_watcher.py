@@ -29,7 +29,7 @@ def pooled(start_cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster
 
 
-def test_a_label_flipped_in_one_step_gives_a_node_two_handlers_and_the_witness_sees_it(pooled: LocalCluster) -> None:
+def test_a_label_flipped_in_one_step_shows_as_two_handlers(pooled: LocalCluster) -> None:
     with Watcher(pooled) as watcher:
         pooled.kubectl("label", "node", "node-01", f"{OWNER}=pool")
         pooled.wait(lambda: watcher.handlers["node-01"] == ["virt-handler-pool"], 30, "the other handler")
@@ -55,7 +55,7 @@ def test_the_witness_measures_how_long_a_node_had_no_handler(start_cluster: Call
     assert watcher.without_ready_handler == []
 
 
-def test_the_witness_misses_nothing_while_the_api_server_restarts(
+def test_the_witness_misses_nothing_during_an_api_server_restart(
     pooled: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handlers come and go before it is back; no list of the present shows that."""

@@ -126,7 +126,7 @@ class ExplainScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> ExplainScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}, capacity={A100: 4}),
         Nodes(prefix="fast-", count=1, labels={"accelerator": "fast"}),
         Nodes(prefix="node-", count=2),
@@ -161,7 +161,7 @@ def test_a_halted_vm_gets_what_its_explanation_says(scenario: ExplainScenario) -
     assert "not possible, KubeVirt says" in again["notes"]["live migration"]
 
 
-def test_the_revision_counts_and_not_what_became_of_the_instancetype(scenario: ExplainScenario) -> None:
+def test_the_revision_applies_and_not_the_changed_instancetype(scenario: ExplainScenario) -> None:
     scenario.apply(instancetype("nvidia.com/other"))
     pinned = scenario.explain(vm=f"{VMS}/train")
     assert [(each["when"], each["pool"]) for each in pinned["cases"]] == [("now", "a100"), ("next start", "a100")]
@@ -172,7 +172,7 @@ def test_the_revision_counts_and_not_what_became_of_the_instancetype(scenario: E
     scenario.apply(instancetype(A100))
 
 
-def test_what_the_pod_will_ask_for_is_predicted_for_every_kind_of_vm(scenario: ExplainScenario) -> None:
+def test_the_pods_requests_are_predicted_for_every_kind_of_vm(scenario: ExplainScenario) -> None:
     expected = {}
     for name, spec in KINDS.items():
         made = vm(f"kind-{name}", template({"kind": name}, **spec), runStrategy="Always")
@@ -208,9 +208,7 @@ def test_a_changed_template_is_explained_for_the_next_start(scenario: ExplainSce
     assert [each["image"] for each in result["cases"]] == [scenario.stock] * 3
 
 
-def test_a_manifest_is_explained_before_it_is_there_and_with_other_pools(
-    scenario: ExplainScenario, tmp_path: Path
-) -> None:
+def test_a_manifest_is_explained_before_it_exists_and_for_a_list(scenario: ExplainScenario, tmp_path: Path) -> None:
     manifest = tmp_path / "vm.json"
     manifest.write_text(json.dumps(vm("later", template({"class": "fast"}, **KINDS["gpu"]))))
     found = scenario.explain(manifest=str(manifest))

@@ -101,7 +101,7 @@ class VerifyScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> VerifyScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=4, labels={"accelerator": "a100"}, capacity={A100_DEVICE: 4}),
         Nodes(prefix="l40s-", count=4, labels={"accelerator": "l40s"}, capacity={L40S_DEVICE: 4}),
         Nodes(prefix="node-", count=3),

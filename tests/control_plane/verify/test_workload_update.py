@@ -112,7 +112,7 @@ class WorkloadUpdateScenario(Scenario):
 
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> WorkloadUpdateScenario:
-    fleet = Fleet.of(
+    fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=3, labels={"accelerator": "a100"}, capacity={DEVICE: 2}),
         Nodes(prefix="node-", count=2),
     )
@@ -124,7 +124,7 @@ def scenario(start_cluster: Any) -> WorkloadUpdateScenario:
     return scenario
 
 
-def test_pool_vms_that_kubevirt_updates_never_rest_and_the_setting_is_refused(scenario: WorkloadUpdateScenario) -> None:
+def test_a_setting_by_which_vms_would_never_rest_is_refused(scenario: WorkloadUpdateScenario) -> None:
     assert scenario.images("guest-a") == {image(1)}
     marker = scenario.cluster.audit_marker()
     scenario.update_by("LiveMigrate")

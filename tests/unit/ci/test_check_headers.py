@@ -50,3 +50,16 @@ def test_every_file_that_is_not_empty_needs_a_header(gate, tmp_path, text, lacks
 def test_the_note_comes_right_after_the_header(gate, tmp_path, text, lacks):
     (tmp_path / "file.py").write_text(text, "utf-8")
     assert gate.lacks_private_note(tmp_path / "file.py") is lacks
+
+
+@pytest.mark.parametrize(
+    ("file", "private"),
+    [
+        ("plugins/module_utils/core/pools/forms.py", False),
+        ("plugins/module_utils/core/__init__.py", False),
+        ("plugins/module_utils/_module.py", True),
+        ("plugins/module_utils/_client/transport.py", True),
+    ],
+)
+def test_no_module_util_has_a_private_name(gate, file, private):
+    assert gate.has_private_name(file) is private

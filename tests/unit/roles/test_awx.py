@@ -14,6 +14,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS, WORKFLOW
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx_objects
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import APPROVALS, JOBS, LINKS, TEMPLATES
 from ansible_collections.virtpools.kubevirt.tests.unit.support import awx_rules
 
 yaml = pytest.importorskip("yaml")
@@ -23,19 +25,7 @@ VARIABLES = ROOT / "roles/awx/vars/main"
 OPTIONS = {option.variable: option for option in option_table.TABLE if option.roles}
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads Ansible's mark for text that it must not evaluate."""
-
-
-def _unsafe(loader, node):
-    """Only text: ansible-core before 2.19 would lose what is inside of a mapping."""
-    return loader.construct_scalar(node)
-
-
-_Loader.add_constructor("!unsafe", _unsafe)
-
 SURVEYS = yaml.safe_load((VARIABLES / "surveys.yml").read_text("utf-8"))["__awx_surveys"]
-ROLE = yaml.load((VARIABLES / "main.yml").read_text("utf-8"), _Loader)
 QUESTIONS = {
     f"{survey}-{question['variable']}": (survey, question)
     for survey, found in SURVEYS.items()
@@ -112,7 +102,7 @@ def test_limits_admit_what_may_be_answered(survey, question):
 
 
 @pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
-def test_a_filled_in_answer_is_the_default_and_one_that_awx_takes(survey, question):
+def test_a_filled_in_answer_is_the_default_and_valid_for_awx(survey, question):
     if question.get("default", "") == "":
         return
     option = OPTIONS[question["variable"]]
@@ -170,11 +160,11 @@ def _roles_of(tasks):
                 yield arguments["name"].removeprefix("virtpools.kubevirt.")
 
 
-def test_every_playbook_about_clusters_has_a_template_and_a_survey():
+def test_every_playbook_for_clusters_has_a_template_and_a_survey():
     playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
     assert {*PLAYBOOKS} == playbooks
     assert {*SURVEYS} == {*playbooks, WORKFLOW}
-    assert {template["name"] for template in ROLE["__awx_templates"]} == playbooks
+    assert {template.playbook for template in TEMPLATES} == playbooks
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
@@ -195,32 +185,28 @@ def test_who_reads_only_has_the_credential_that_reads():
     for access in ("reader", "writer"):
         (row,) = re.findall(rf"^\| `virtpools-{access}` \| (.*?) \|", page, re.MULTILINE)
         assert {*re.findall(r"`(\w+)`", row)} == {
-            template["name"] for template in ROLE["__awx_templates"] if template["access"] == access
+            template.playbook for template in TEMPLATES if template.access == access
         }
 
 
 # Workflow -----------------------------------------------------------------------------------------------------------
 
 
-def test_nodes_of_the_workflow_are_there():
-    nodes = {*ROLE["__awx_jobs"], *(approval["node"] for approval in ROLE["__awx_approvals"])}
-    linked = {each for link in ROLE["__awx_links"] for each in [*link.get("success", []), *link.get("failure", [])]}
-    assert {link["node"] for link in ROLE["__awx_links"]} < nodes
+def test_nodes_of_the_workflow_exist():
+    nodes = {*JOBS, *(approval["node"] for approval in APPROVALS)}
+    linked = {each for link in LINKS for each in [*link["success"], *link["failure"]]}
+    assert {link["node"] for link in LINKS} < nodes
     assert nodes - linked == {"plan"}  # where it begins
-    assert {*ROLE["__awx_jobs"]} <= {template["name"] for template in ROLE["__awx_templates"]}
+    assert {*JOBS} <= {template.playbook for template in TEMPLATES}
 
 
 def test_nothing_is_changed_without_an_approval():
-    before = {
-        each: link["node"]
-        for link in ROLE["__awx_links"]
-        for each in [*link.get("success", []), *link.get("failure", [])]
-    }
-    writers = {template["name"] for template in ROLE["__awx_templates"] if template["access"] == "writer"}
-    approvals = {approval["node"] for approval in ROLE["__awx_approvals"]}
-    assert {before[job] for job in ROLE["__awx_jobs"] if job in writers} <= approvals
-    (rollout,) = (template for template in ROLE["__awx_templates"] if template["name"] == "rollout")
-    assert rollout["variables"]["virtpools_require_approval"] is True
+    before = {each: link["node"] for link in LINKS for each in [*link["success"], *link["failure"]]}
+    writers = {template.playbook for template in TEMPLATES if template.access == "writer"}
+    approvals = {approval["node"] for approval in APPROVALS}
+    assert {before[job] for job in JOBS if job in writers} <= approvals
+    (rollout,) = (template for template in TEMPLATES if template.playbook == "rollout")
+    assert rollout.variables["virtpools_require_approval"] is True
 
 
 # Schedules and notifications ----------------------------------------------------------------------------------------
@@ -231,34 +217,39 @@ def test_awx_takes_the_schedule():
     assert awx_rules.rule_error("DTSTART:20260101T030000 RRULE:FREQ=DAILY;INTERVAL=1") != ""
 
 
-MESSAGES = ("message", "waiting", "decided", "email_body", "webhook_body", "webhook_waiting")
+TEXTS = {
+    "message": awx_objects.MESSAGE,
+    "approval_needed": awx_objects.APPROVAL_NEEDED,
+    "approval_decided": awx_objects.APPROVAL_DECIDED,
+    "email_body": awx_objects.EMAIL_BODY,
+    "webhook_body": awx_objects.WEBHOOK_BODY,
+    "webhook_approval": awx_objects.WEBHOOK_APPROVAL,
+}
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_awx_takes_the_messages(name):
-    text = ROLE[f"__awx_{name}"]
-    parts = {"body": text} if "body" in name or name.startswith("webhook") else {"message": text, "body": text}
-    messages = dict.fromkeys(("started", "success", "error"), parts)
-    assert awx_rules.messages_error({**messages, "workflow_approval": {"running": parts}}) == ""
-    assert awx_rules.messages_error({**messages, "workflow_approval": {"running": {"body": "{{ job.nothing }}"}}}) != ""
+@pytest.mark.parametrize("messages", [awx_objects.WEBHOOK_MESSAGES, awx_objects.EMAIL_MESSAGES])
+def test_awx_takes_the_messages(messages):
+    assert awx_rules.messages_error(messages) == ""
+    wrong = {"workflow_approval": {"running": {"body": "{{ job.nothing }}"}}}
+    assert awx_rules.messages_error({**messages, **wrong}) != ""
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize(
     "without", [(), ("artifacts", "limit", "summary_fields", "host_status_counts")], ids=["job", "workflow"]
 )
 def test_a_message_can_be_sent(name, without):
     job = {key: value for key, value in awx_rules.JOB.items() if key not in without}
-    told = awx_rules.rendered(ROLE[f"__awx_{name}"], job)
+    told = awx_rules.rendered(TEXTS[name], job)
     assert "{{" not in told
     if name.startswith("webhook"):
         assert isinstance(json.loads(told), dict)
 
 
 def test_messages_say_what_happened():
-    email = awx_rules.rendered(ROLE["__awx_email_body"], awx_rules.JOB)
+    email = awx_rules.rendered(awx_objects.EMAIL_BODY, awx_rules.JOB)
     for part in ("virtpools verify", "failed", "https://awx.example", "alice", "virtpools_problems"):
         assert part in email
-    webhook = json.loads(awx_rules.rendered(ROLE["__awx_webhook_body"], awx_rules.JOB))
+    webhook = json.loads(awx_rules.rendered(awx_objects.WEBHOOK_BODY, awx_rules.JOB))
     assert webhook["results"] == {"virtpools_problems": 3}
     assert (webhook["job"], webhook["status"]) == (42, "failed")

@@ -238,6 +238,6 @@ class TestUnderHco:
         assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
 
 
-def test_a_failed_wave_after_a_move_to_collection_pools_just_stops(scenario, build):
+def test_a_failed_wave_after_a_move_between_modes_only_stops(scenario, build):
     scenario.site("operator")
     assert "other mode" in scenario.run("pool_history", pools=scenario.pools())["no_before"]

@@ -92,7 +92,7 @@ class TestBeforeThePlan:
             builders.message(made.findings, "node_without_primary")
         )
 
-    def test_a_removed_pools_handler_stays_where_neither_would_start_again(self):
+    def test_a_removed_pools_handler_stays_where_none_would_start(self):
         world = make_world([hw("n1", "gpu", "gpu", taints=[TAINT]), builders.node("stays")], [GPU])
         made = planned(world, [], Options(remove_pools="all"))
         assert (made.moves, made.retired, made.exclusion.changed) == ((), (), False)
@@ -105,7 +105,7 @@ class TestBeforeThePlan:
             "1 node would not get its handler back, because taint special=yes:NoSchedule is not tolerated: n1." in text
         )
 
-    def test_the_exclusion_is_not_refused_for_a_node_without_a_handler(self):
+    def test_the_exclusion_is_allowed_for_a_node_without_a_handler(self):
         nodes = [hw("n1", "gpu", taints=[TAINT]), builders.node("stays")]
         fresh = builders.fresh_snapshot(nodes, pods=builders.handlers_of(nodes[1:], [builders.primary(excluded=False)]))
         assert "exclusion_would_end_handlers" not in builders.codes(
@@ -128,7 +128,7 @@ class TestAfterThePlan:
         assert world.pods("n1") == before
         assert world.writes == []
 
-    def test_long_preparations_are_followed_by_another_check_of_kubevirt(self):
+    def test_kubevirt_is_checked_again_after_long_preparations(self):
         world = make_world([hw("n1", "gpu"), builders.node("stays")], [GPU])
         made = planned(world, [GPU])
         looked = []
@@ -175,7 +175,7 @@ class TestUnprovenHandover:
         (pod,) = world.pods("n1")
         assert pod["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] == daemonsets.template_of(made.desired["gpu"])
 
-    def test_the_handler_is_proven_as_it_is_where_none_would_start_again(self):
+    def test_the_handler_is_proven_as_it_is_where_none_would_start(self):
         world = make_world([hw("n1", "gpu", "gpu", former="primary"), builders.node("stays")], [GPU], behind={"n1"})
         spoil(world, "n1", "taint")
         before = world.pods("n1")
@@ -201,7 +201,7 @@ NODES = st.tuples(
     st.booleans(),
     st.sampled_from(["apply", "apply and prune", "remove gpu", "remove all"]),
 )
-def test_a_node_that_could_keep_its_handler_never_ends_without_one(fleet, tolerant, task):
+def test_a_node_that_can_keep_its_handler_never_loses_it(fleet, tolerant, task):
     gpu = TOLERANT if tolerant else GPU
     nodes, behind, spoiled = [], set(), {}
     for index, (kind, owner, former, outdated, moment, how) in enumerate(fleet):

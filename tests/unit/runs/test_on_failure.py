@@ -99,7 +99,7 @@ def test_all_goes_back_to_the_list_before(running):
     assert running.outcome() == before
 
 
-def test_a_wave_goes_back_to_the_list_before_and_the_others_keep_the_new(running):
+def test_a_wave_goes_back_to_the_list_before_and_others_stay_new(running):
     (before,) = running.world.pods("n1")
     running.fails([NEXT_GPU, RT], "rollback_wave")
     template = names.TEMPLATE_ANNOTATION

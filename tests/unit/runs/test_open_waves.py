@@ -65,7 +65,7 @@ def rollout(run, monkeypatch, tmp_path):
     return Rollout(Stage(run, monkeypatch), run, tmp_path)
 
 
-def test_a_closed_gate_is_asked_again_before_any_other_node_is_touched(rollout):
+def test_a_closed_gate_is_asked_again_before_any_other_node(rollout):
     assert rollout.fails(closed_at="n1") == "Closed."
     assert rollout.open_waves() == [("n1", ["n1"])]
     assert rollout.fails(closed_at="n1") == "Closed."
@@ -102,7 +102,7 @@ def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):
     assert "No change: everything is as the pools ask for." in rollout.plan()["text"]
 
 
-def test_the_last_gate_is_asked_again_though_nothing_else_is_left(rollout, run):
+def test_the_last_gate_is_asked_again_even_if_no_work_is_left(rollout, run):
     rollout.fails(closed_at="n2, n3")
     found = rollout.plan()
     assert (found["pending"], found["recorded"], found["changes"]) == (True, False, [])
@@ -194,7 +194,7 @@ def test_waves_that_differ_come_after_it(rollout):
     assert rollout.open_waves() == []
 
 
-def test_nodes_with_something_left_to_do_come_before_the_gate_of_waves_that_differ(rollout):
+def test_unfinished_nodes_come_before_the_gate_of_other_waves(rollout):
     rollout.fails(closed_at="n1")
     found = rollout.plan([NEXT_GPU, RT], waves=[{"nodes": ["n3"]}])
     assert [wave["name"] for wave in found["waves"]] == ["n3", "rest", "n1, begun before"]

@@ -71,7 +71,7 @@ def edited(scenario):
     return scenario
 
 
-def test_questions_of_a_survey_that_nobody_answered_change_nothing(edited):
+def test_unanswered_questions_of_a_survey_change_nothing(edited):
     edited.rollback(**{option.variable: "" for option in option_table.TABLE if option.roles})
     assert edited.state() == edited.former
 

@@ -18,7 +18,7 @@ from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..writing import settle
 from . import canary, drain, handover, images
-from .handover import HandoverOutcome, Target
+from .node_handover import HandoverOutcome, Target
 
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""

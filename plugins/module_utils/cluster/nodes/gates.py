@@ -27,14 +27,14 @@ def find_problems(
     :param now: seconds since 1970.
     """
     wave = frozenset(nodes)
-    problems = [*gates.of_cluster(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
+    problems = [*gates.cluster_problems(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
     # Pods come first, so that we do not miss a VM that starts meanwhile.
     all_nodes = functools.cache(lambda: live.nodes(cluster))
-    problems += gates.of_pending(live.pending_launcher_pods(cluster), wave, all_nodes)
-    problems += [problem for vmi in live.vmis_on(cluster, wave) if (problem := gates.of_vmi(vmi))]
+    problems += gates.pending_problems(live.pending_launcher_pods(cluster), wave, all_nodes)
+    problems += [problem for vmi in live.vmis_on(cluster, wave) if (problem := gates.vmi_problem(vmi))]
     if live.count_without_handler(cluster, namespace):
-        unmanaged = gates.without_handler(live.take_snapshot(cluster, namespace, name)) - wave
-        problems += [problem for vmi in live.vmis_on(cluster, unmanaged) if (problem := gates.orphan(vmi))]
+        unmanaged = gates.nodes_without_handler(live.take_snapshot(cluster, namespace, name)) - wave
+        problems += [problem for vmi in live.vmis_on(cluster, unmanaged) if (problem := gates.orphan_problem(vmi))]
     return problems
 
 

@@ -15,16 +15,17 @@ import uuid
 from dataclasses import dataclass
 
 from ...core.base import kinds, names
-from ...core.base.findings import printable
+from ...core.base.findings import counted, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active
 from ...core.observed.nodes import Node
-from ...core.planning.relocation import AnyRelocation, Need, Relocation, with_vmi
+from ...core.planning.relocation import AnyRelocation, Relocation, RelocationRule, with_vmi
 from ...core.vms.launcher_pods import LauncherPod
 from ..api.client import Cluster, ClusterError, DeleteOptions, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
+from . import side_by_side
 
 MigrationResult = t.Literal["done", "gone", "restart", "failed", "not_started"]
 
@@ -81,7 +82,7 @@ _Steps = t.Generator[None, None, MigrationOutcome[AnyRelocation]]
 
 def find(
     cluster: Cluster,
-    need: Need[AnyRelocation],
+    rule: RelocationRule[AnyRelocation],
     namespaces: t.Collection[str] = (),
     nodes: t.Collection[str] | None = None,
 ) -> list[AnyRelocation]:
@@ -90,7 +91,7 @@ def find(
     for pod in live.launcher_pods(cluster, nodes):
         if namespaces and pod.namespace not in namespaces:
             continue
-        relocation = need.update(pod)
+        relocation = rule.relocation_for(pod)
         if relocation is not None:
             needed[relocation.namespace, relocation.vmi] = relocation
     vmis = _vmis(cluster, needed)
@@ -113,49 +114,46 @@ def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple
 
 
 def carry_out(
-    cluster: Cluster, need: Need[AnyRelocation], wanted: t.Iterable[AnyRelocation], limits: Limits, clock: Clock
+    cluster: Cluster,
+    rule: RelocationRule[AnyRelocation],
+    wanted: t.Iterable[AnyRelocation],
+    limits: Limits,
+    clock: Clock,
 ) -> t.Iterator[MigrationOutcome[AnyRelocation]]:
     """Migrate these VMs. Outcomes come as soon as they are known, at the end those of VMs that were not started.
 
     When the run is interrupted, its migrations go on, and the next run finds them.
     """
     waiting = collections.deque(wanted)
-    running: dict[AnyRelocation, _Steps[AnyRelocation]] = {}
+    running: dict[AnyRelocation, side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]] = {}
     failures = 0
-    migrations = _Migrations(cluster, need, limits.timeout, clock)
+    migrations = _Migrations(cluster, rule, limits.timeout, clock)
     for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
         while waiting and len(running) < limits.batch and failures < limits.max_failures:
             relocation = waiting.popleft()
-            running[relocation] = migrations.migrate(relocation)
-        for relocation, steps in list(running.items()):
-            outcome = _advance(relocation, steps)
-            if outcome is not None:
-                del running[relocation]
-                failures += outcome.result == "failed"
-                yield outcome
+            running[relocation] = _job(relocation, migrations.migrate(relocation))
+        for _relocation, job in side_by_side.one_round(running, list(running), lambda _relocation: None):
+            if job.outcome is not None:
+                failures += job.outcome.result == "failed"
+                yield job.outcome
         if not running and (not waiting or failures >= limits.max_failures):
             break
     for relocation in waiting:
-        yield MigrationOutcome(relocation, "not_started", f"{failures} update(s) failed before")
+        yield MigrationOutcome(relocation, "not_started", f"{counted(failures, 'update')} failed before")
 
 
-def _advance(relocation: AnyRelocation, steps: _Steps[AnyRelocation]) -> MigrationOutcome[AnyRelocation] | None:
-    """One round of one VM. An error of one VM must not stop the others."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        return t.cast("MigrationOutcome[AnyRelocation]", end.value)
-    except (LeaseLost, Unreachable):
-        raise
-    except ClusterError as error:
-        return MigrationOutcome(relocation, "failed", str(error))
-    return None
+def _job(
+    relocation: AnyRelocation, steps: _Steps[AnyRelocation]
+) -> side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]:
+    return side_by_side.Job(
+        steps, lambda error: MigrationOutcome(relocation, "failed", str(error)), passes_on=(LeaseLost, Unreachable)
+    )
 
 
 @dataclass(frozen=True)
 class _Migrations(t.Generic[AnyRelocation]):
     cluster: Cluster
-    need: Need[AnyRelocation]
+    rule: RelocationRule[AnyRelocation]
     timeout: float
     clock: Clock
 
@@ -212,7 +210,7 @@ class _Migrations(t.Generic[AnyRelocation]):
         pod = self._current_pod(relocation, vmi)
         if pod is None:
             return MigrationOutcome(relocation, "restart", "it has no running launcher pod any more")
-        fresh = self.need.update(pod)
+        fresh = self.rule.relocation_for(pod)
         if fresh is None:
             return MigrationOutcome(relocation, "done", "it was updated since")
         now = with_vmi(fresh, vmi)
@@ -225,7 +223,7 @@ class _Migrations(t.Generic[AnyRelocation]):
         if pod is None:
             return "it has no running launcher pod"
         node = self.cluster.get(kinds.NODE, pod.node)
-        return self.need.problem(relocation, pod, Node.from_object(node) if node else None)
+        return self.rule.problem(relocation, pod, Node.from_object(node) if node else None)
 
     def _vmi(self, relocation: Relocation) -> Object | None:
         return self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, relocation.vmi, relocation.namespace)
@@ -279,11 +277,11 @@ class _Migrations(t.Generic[AnyRelocation]):
         target = next((pod for pod in self._pods(relocation) if pod.migration == migration["metadata"]["uid"]), None)
         reason = _blocked(migration)
         if reason is None and target is not None and target.unschedulable:
-            reason = f"the scheduler reports {target.unschedulable}"
+            reason = f"the scheduler reports: {target.unschedulable}"
         if reason is None and target is None:
             others = len(live.migrations(self.cluster)) - 1
             reason = (
-                f"it has no target pod while {others} other migration(s) run (KubeVirt's limits: spec.configuration.migrations)"
+                f"it has no target pod while {counted(others, 'other migration runs', 'other migrations run')} (KubeVirt's limits: spec.configuration.migrations)"
                 if others > 0
                 else "it has no target pod, see its events"
             )

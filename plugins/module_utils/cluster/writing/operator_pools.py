@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
-from ...core.base.findings import listed
+from ...core.base.findings import counted, listed
 from ...core.base.objects import Change, Object
 from ...core.kubevirt import health
 from ...core.kubevirt.hco import Edit
@@ -20,12 +20,9 @@ from ...core.operator_mode import edits, rollout
 from ...core.operator_mode.edits import WantedParts
 from ...core.operator_mode.plan import ObjectChange, OperatorPlan, Step
 from ..api.client import Cluster, ClusterError, DeleteOptions
-from ..api.waiting import Clock, Persistence
+from ..api.waiting import Clock
 from ..reading import live
 from . import settle, writes
-
-_DEGRADED_PATIENCE_SECONDS = 45.0
-"""As in ``settle``: virt-operator updates the condition only once per sync."""
 
 _SETTLE_SECONDS = 120.0
 """How long the end of a run waits for KubeVirt's own conditions."""
@@ -143,7 +140,7 @@ class Windows:
         """For people, one line for each kind."""
         kinds_of = (("no handler", self.bare), ("two handlers", self.doubled))
         return [
-            f"{len(nodes)} node(s) had {what} for a while, at most {max(nodes.values()):.0f} s: {listed(nodes)}"
+            f"{counted(len(nodes), 'node')} had {what} for a while, at most {max(nodes.values()):.0f} s: {listed(nodes)}"
             for what, nodes in kinds_of
             if nodes
         ]
@@ -157,17 +154,14 @@ def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock
     :returns: what is missing after ``timeout`` seconds; None for nothing.
     :raises ClusterError: when KubeVirt stays Degraded.
     """
-    degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+    degraded = settle.DegradedWatch(clock)
     nodes = _Nodes(cluster, clock)
 
     def pending() -> str | None:
         kubevirt = _kubevirt(cluster, plan)
         state = health.Health.from_kubevirt(kubevirt)
-        if degraded.lasts(state.degraded is not None):
-            raise ClusterError(
-                f"KubeVirt {plan.snapshot.kubevirt_name} stays degraded: {state.degraded}. Read virt-operator's log, "
-                f"repair the cause and run again. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
-            )
+        note = " ".join([".", *(f"{line}." for line in windows.lines())])
+        degraded.refuse(state, f"KubeVirt {plan.snapshot.kubevirt_name}", note)
         found = _state(cluster, kubevirt, nodes.read())
         if found.primary is None:
             return f"there is no DaemonSet {names.HANDLER}."

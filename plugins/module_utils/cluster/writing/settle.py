@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ...core.base import kinds, names
-from ...core.base.findings import listed
+from ...core.base.findings import counted, listed
 from ...core.base.objects import Object
 from ...core.kubevirt import exclusion, health
 from ...core.kubevirt.hco import Edit
@@ -25,7 +25,27 @@ _STALL_SECONDS = 180.0
 """A rollout that stands still for so long is stuck: a handler needs about a minute to end and get Ready."""
 
 _DEGRADED_PATIENCE_SECONDS = 45.0
-"""KubeVirt may stay Degraded for so long: virt-operator updates the condition once per sync, which takes up to 15 s."""
+"""How long KubeVirt may be Degraded: virt-operator updates the condition once per sync, which takes up to 15 s."""
+
+
+class DegradedWatch:
+    """Ends a wait when KubeVirt stays Degraded."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+
+    def refuse(self, state: health.Health, where: str, note: str) -> None:
+        """
+        :param state: KubeVirt's health now.
+        :param where: how messages name the KubeVirt object.
+        :param note: what the error ends with.
+        :raises ClusterError: when KubeVirt has been Degraded for too long.
+        """
+        if self._degraded.lasts(state.degraded is not None):
+            problem = (
+                f"{where} stays degraded: {state.degraded}. Read virt-operator's log, repair the cause and run again"
+            )
+            raise ClusterError(f"{problem}{note}")
 
 
 def await_primary(
@@ -101,9 +121,9 @@ def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
     dead = sorted(set(_dead_handlers(cluster, namespace).values()))
     if dead:
         raise ClusterError(
-            f"KubeVirt's rollout of virt-handler makes no progress, and {len(dead)} node(s) with a handler are not Ready "
-            f"({listed(dead)}), which can hold it up for ever; bring them back, or delete the Node objects of machines that "
-            "are gone, then run again. No node was handed over."
+            f"KubeVirt's rollout of virt-handler makes no progress, and {counted(len(dead), 'node with a handler is', 'nodes with a handler are')} "
+            f"not Ready ({listed(dead)}), which can hold it up forever; bring them back, or delete the Node objects of machines "
+            "that no longer exist, then run again. No node was handed over."
         )
 
 
@@ -114,7 +134,7 @@ class _HealthWatch:
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
-        self._degraded = Persistence(clock, _DEGRADED_PATIENCE_SECONDS)
+        self._degraded = DegradedWatch(clock)
         self.dead_handlers = 0
 
     def problem(self) -> str | None:
@@ -125,11 +145,7 @@ class _HealthWatch:
         kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
         state = health.Health.from_kubevirt(kubevirt)
         where = f"KubeVirt {self._namespace}/{self._name}"
-        if self._degraded.lasts(state.degraded is not None):
-            raise ClusterError(
-                f"{where} stays degraded: {state.degraded}. Look at what virt-operator says, repair it and run again; no "
-                "node was touched meanwhile."
-            )
+        self._degraded.refuse(state, where, "; no node was touched.")
         if state.upgrading:
             raise ClusterError(
                 f"{where} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait until that is done, then "
@@ -224,7 +240,7 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
 
     if clock.wait(pending, timeout) is not None:
         raise ClusterError(
-            f"The DaemonSet controller has not taken up DaemonSet {namespace}/{name} within {timeout:.0f} s; check that "
+            f"The DaemonSet controller has not noticed DaemonSet {namespace}/{name} within {timeout:.0f} s; check that "
             "kube-controller-manager works, then run again."
         )
 
@@ -253,6 +269,6 @@ def _pods_left(cluster: Cluster, namespace: str, daemonset: str) -> str:
     ]
     there = {node["metadata"]["name"] for node in live.nodes_named(cluster, {pod.node for pod in pods})}
     return listed(
-        f"{pod.name} (on node {pod.node}{'' if pod.node in there else ', which is gone: Kubernetes will delete it'})"
+        f"{pod.name} (on node {pod.node}{'' if pod.node in there else ', which no longer exists: Kubernetes will delete it'})"
         for pod in pods
     )

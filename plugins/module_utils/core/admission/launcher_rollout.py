@@ -279,7 +279,7 @@ def without(snapshot: Snapshot, pools: t.Collection[str], batches: int, outdated
     """The launcher policy over a run of so many batches that gives these pools no more VMs and changes nothing else."""
     admission = snapshot.admission or Admission()
     in_effect = launcher_backends.recorded_table(admission)
-    table = (in_effect or Table(())).without(pools)
+    table = (in_effect or Table(())).without_pools(pools)
     return LauncherPolicyRollout(
         snapshot=snapshot,
         choice=launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table),

@@ -141,7 +141,7 @@ def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
 
 
 def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
-    winner = matching.winner(table, PodAttributes.of_pod(pod, site.namespace_labels))
+    winner = matching.winner(table, PodAttributes.from_pod(pod, site.namespace_labels))
     expected = copy.deepcopy(pod)
     del expected["metadata"]["labels"][names.PROBE_LABEL]
     expected["metadata"]["annotations"] = {

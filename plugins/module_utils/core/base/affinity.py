@@ -60,6 +60,6 @@ def _term_matches(term: KubeObject | None, labels: t.Mapping[str, str], fields: 
     field_expressions = (term or {}).get("matchFields") or ()
     if not expressions and not field_expressions:
         return False
-    return all(Requirement.of_object(e).matches(labels) for e in expressions) and all(
-        Requirement.of_object(e).matches(fields) for e in field_expressions
+    return all(Requirement.from_object(e).matches(labels) for e in expressions) and all(
+        Requirement.from_object(e).matches(fields) for e in field_expressions
     )

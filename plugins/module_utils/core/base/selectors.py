@@ -44,7 +44,7 @@ class Requirement:
         object.__setattr__(self, "values", tuple(sorted(set(self.values))))
 
     @classmethod
-    def of_object(cls, obj: KubeObject) -> Requirement:
+    def from_object(cls, obj: KubeObject) -> Requirement:
         """A requirement as the API serves it."""
         return cls(obj["key"], obj["operator"], tuple(obj.get("values") or ()))
 
@@ -107,7 +107,7 @@ class Term:
         object.__setattr__(self, "requirements", tuple(sorted(set(self.requirements))))
 
     @classmethod
-    def of_labels(cls, labels: t.Mapping[str, str]) -> Term:
+    def from_labels(cls, labels: t.Mapping[str, str]) -> Term:
         """The term of a ``nodeSelector`` or ``matchLabels``: every label must have its value."""
         return cls(tuple(Requirement(key, "In", (value,)) for key, value in labels.items()))
 

@@ -231,7 +231,7 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
     metadata, spec = template.get("metadata") or {}, template["spec"]
     hosts = tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
     on_nodes = Requirement(names.HOSTNAME_LABEL, "In", hosts)
-    terms = PodPlacement.of_spec(spec).requiring(on_nodes).terms or ()
+    terms = PodPlacement.from_spec(spec).requiring(on_nodes).terms or ()
     architecture = spec.get("architecture") or nodes[0].labels.get(ARCHITECTURE_LABEL)
     return {
         **template,

@@ -44,7 +44,7 @@ class GateProblem:
         return f"{self.code} {self.subject}"
 
 
-def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.Iterator[GateProblem]:
+def cluster_problems(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.Iterator[GateProblem]:
     """What is wrong with KubeVirt and with these nodes.
 
     :param snapshot: with these nodes at least.
@@ -57,12 +57,12 @@ def of_cluster(snapshot: Snapshot, nodes: t.Collection[str], now: float) -> t.It
     for name in nodes:
         node = snapshot.nodes.get(name)
         if node is None:
-            yield GateProblem("node_gone", name, f"Node {name} is gone.")
+            yield GateProblem("node_gone", name, f"Node {name} no longer exists.")
         elif problem := node_checks.first_problem(node_checks.GATE, facts, node):
             yield GateProblem(problem.check.code, name, problem.sentence)
 
 
-def of_vmi(vmi: KubeObject) -> GateProblem | None:
+def vmi_problem(vmi: KubeObject) -> GateProblem | None:
     """What is wrong with a VM instance on a node of the wave."""
     status = vmi.get("status") or {}
     title, subject = _named(vmi)
@@ -74,7 +74,7 @@ def of_vmi(vmi: KubeObject) -> GateProblem | None:
     return None
 
 
-def orphan(vmi: KubeObject) -> GateProblem | None:
+def orphan_problem(vmi: KubeObject) -> GateProblem | None:
     """The problem with a VM instance that runs on a node without a Ready handler, where nothing manages it."""
     status = vmi.get("status") or {}
     if status.get("phase") != "Running":
@@ -90,12 +90,12 @@ def _named(vmi: KubeObject) -> tuple[str, str]:
     return f"VM instance {where}", f"{where} {metadata.get('uid', '')}"
 
 
-def without_handler(snapshot: Snapshot) -> frozenset[str]:
+def nodes_without_handler(snapshot: Snapshot) -> frozenset[str]:
     """The nodes on which no handler is Ready, whether or not one should run there."""
     return frozenset(name for name in snapshot.nodes if not any(pod.ready for pod in snapshot.handlers.get(name, ())))
 
 
-def of_pending(
+def pending_problems(
     pods: t.Iterable[LauncherPod], wave: t.Collection[str], nodes: t.Callable[[], t.Collection[Node]]
 ) -> t.Iterator[GateProblem]:
     """What is wrong with launcher pods that do not run yet, on nodes of the wave or on no node at all.
@@ -120,7 +120,7 @@ def of_pending(
                     "vmi_kept_off",
                     subject,
                     f"{vmi} finds no node because it must go to one with {attributes}, while {listed(fitting)} "
-                    f"would take it; the scheduler says: {pod.unschedulable.rstrip('.')}.",
+                    f"would take it; the scheduler reports: {pod.unschedulable.rstrip('.')}.",
                 )
 
 

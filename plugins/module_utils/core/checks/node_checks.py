@@ -10,12 +10,11 @@ States, gates and verifications check nodes with the tuples at the end of this f
 from __future__ import annotations
 
 import functools
-import re
 import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names
-from ..base.findings import Finding, Severity, listed
+from ..base.findings import Finding, Severity, counted, listed
 from ..base.objects import KubeObject
 from ..kubevirt import handler_fit
 from ..observed.handlers import HandlerPod
@@ -32,11 +31,13 @@ KubeVirt lets no VM onto the node any more."""
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks look at. ``now``: seconds since 1970; only gates need it, and only verifications need ``plan``."""
+    """What the checks look at."""
 
     snapshot: Snapshot
     now: float = 0.0
+    """Seconds since 1970; only gates need it."""
     plan: Plan | None = None
+    """Only verifications need it."""
 
     @functools.cached_property
     def daemonsets(self) -> dict[str, KubeObject]:
@@ -70,30 +71,27 @@ class Facts:
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """A problem that nodes can have.
-
-    ``words`` completes "Node n1 ..." and "3 node(s) ...": of ``has|have`` the one node has the first, several the second.
-    ``find``: whether a node has the problem; a text is a detail of it, which messages add in brackets.
-    """
+    """A problem that nodes can have."""
 
     code: str
-    words: str
+    problem: str
+    """Completes "Node n1 has ..." and "3 nodes have ..."."""
     find: t.Callable[[Facts, Node], bool | str]
+    """Whether a node has the problem; a text is a detail of it, which messages add in brackets."""
     remedy: str = ""
     severity: Severity = "error"
 
-    def of(self, facts: Facts, node: Node) -> NodeProblem | None:
+    def check(self, facts: Facts, node: Node) -> NodeProblem | None:
+        """The problem of this node; None when it does not have it."""
         detail = self.find(facts, node)
         return NodeProblem(self, node.name, detail if isinstance(detail, str) else "") if detail else None
 
     def finding(self, problems: t.Collection[NodeProblem]) -> Finding:
         """The finding on all nodes that have this problem."""
+        nodes = counted(len(problems), "node has", "nodes have")
         remedy = f"; {self.remedy}" if self.remedy else ""
-        words = f"{len(problems)} node(s) {self.words_for(several=True)}: {listed(map(str, problems))}{remedy}."
-        return Finding(self.severity, self.code, words)
-
-    def words_for(self, *, several: bool) -> str:
-        return re.sub(r"(\w+)\|(\w+)", lambda either: either[2 if several else 1], self.words)
+        message = f"{nodes} {self.problem}: {listed(map(str, problems))}{remedy}."
+        return Finding(self.severity, self.code, message)
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class NodeProblem:
     @property
     def sentence(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"Node {self.node} {self.check.words_for(several=False)}{detail}."
+        return f"Node {self.node} has {self.check.problem}{detail}."
 
     def __str__(self) -> str:
         return f"{self.node} ({self.detail})" if self.detail else self.node
@@ -116,14 +114,14 @@ class NodeProblem:
 def findings(checks: t.Iterable[NodeCheck], facts: Facts) -> t.Iterator[Finding]:
     """A finding for each problem that any node has."""
     for check in checks:
-        problems = [problem for node in facts.snapshot.nodes.values() if (problem := check.of(facts, node))]
+        problems = [problem for node in facts.snapshot.nodes.values() if (problem := check.check(facts, node))]
         if problems:
             yield check.finding(problems)
 
 
 def first_problem(checks: t.Iterable[NodeCheck], facts: Facts, node: Node) -> NodeProblem | None:
     """The first of these problems that a node has."""
-    return next((problem for check in checks if (problem := check.of(facts, node))), None)
+    return next((problem for check in checks if (problem := check.check(facts, node))), None)
 
 
 # How they are found -------------------------------------------------------------------------------------------------
@@ -177,22 +175,22 @@ def _wrong_owner(facts: Facts, node: Node) -> bool | str:
 STATE = (
     NodeCheck(
         "two_handlers",
-        "has|have two handler pods, and pause, console and VNC fail there",
+        "two handler pods, and pause, console and VNC fail there",
         lambda facts, node: len(facts.handlers(node)) > 1,
     ),
-    NodeCheck("wrong_handler", "runs|run the handler of another owner than its|their own", _wrong_handler),
-    NodeCheck("handler_not_ready", "has|have a handler that is not Ready", _handler_not_ready),
+    NodeCheck("wrong_handler", "the handler of another owner", _wrong_handler),
+    NodeCheck("handler_not_ready", "a handler that is not Ready", _handler_not_ready),
     NodeCheck(
         "in_transit",
-        "is|are in transit, without an owner",
+        "no owner, because a handover was not finished",
         lambda _facts, node: node.owner == names.IN_TRANSIT,
         "run site again to finish",
     ),
-    NodeCheck("owner_unknown", "has|have an owner that is not a pool", _owner_unknown),
-    NodeCheck("no_handler", "has|have no handler pod", _no_handler),
+    NodeCheck("owner_unknown", "an owner that is not a pool", _owner_unknown),
+    NodeCheck("no_handler", "no handler pod", _no_handler),
     NodeCheck(
         "handler_lost",
-        "lost its|their handler, which will not be recreated",
+        "lost the handler, which will not be recreated",
         _handler_lost,
         "if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
         "warning",
@@ -202,7 +200,7 @@ STATE = (
 
 HANDOVER_UNFINISHED = NodeCheck(
     "handover_unfinished",
-    "has|have a new handler that was never proven",
+    "a new handler that was never proven",
     lambda _facts, node: bool(node.former_owner) and node.owner != names.IN_TRANSIT,
     "run site again to finish",
     "warning",
@@ -210,31 +208,29 @@ HANDOVER_UNFINISHED = NodeCheck(
 
 GATE = (
     *STATE,
-    NodeCheck("node_not_ready", "is|are not Ready", lambda _facts, node: not node.ready),
+    NodeCheck("node_not_ready", "the status NotReady", lambda _facts, node: not node.ready),
     NodeCheck(
         "no_heartbeat",
-        f"has|have a handler that has never reported (annotation {names.HEARTBEAT_ANNOTATION})",
+        f"a handler that has never reported (annotation {names.HEARTBEAT_ANNOTATION})",
         lambda facts, node: bool(facts.handlers(node)) and node.heartbeat is None,
     ),
-    NodeCheck("heartbeat_unreadable", "has|have an invalid heartbeat", _heartbeat_unreadable),
+    NodeCheck("heartbeat_unreadable", "an invalid heartbeat", _heartbeat_unreadable),
     NodeCheck(
         "heartbeat_old",
-        f"has|have a handler that has sent no heartbeat for more than {_SILENT_SECONDS:.0f} seconds",
+        f"a handler that has sent no heartbeat for more than {_SILENT_SECONDS:.0f} seconds",
         _heartbeat_old,
     ),
     NodeCheck(
         "not_schedulable",
-        f"takes|take no VMs (label {names.SCHEDULABLE_LABEL} is not true)",
+        f"no label {names.SCHEDULABLE_LABEL}=true, so no VM starts there",
         lambda facts, node: bool(facts.handlers(node)) and not node.schedulable,
     ),
 )
 
-WRONG_OWNER = NodeCheck(
-    "wrong_owner", "belongs|belong to another owner than the pools specify", _wrong_owner, "run site"
-)
+WRONG_OWNER = NodeCheck("wrong_owner", "another owner than the pools specify", _wrong_owner, "run site")
 HANDLER_OUTDATED = NodeCheck(
     "handler_outdated",
-    "runs|run a handler created from an earlier template of its DaemonSet",
+    "a handler created from an earlier template of its DaemonSet",
     lambda facts, node: facts.actions.get(node.name) == "replace",
     "run site",
 )
@@ -245,7 +241,7 @@ VERIFICATION = (
     HANDLER_OUTDATED,
     NodeCheck(
         "node_held_back",
-        "keeps|keep the current owner, since a handover is not possible now",
+        "kept the current owner, since a handover is not possible now",
         lambda facts, node: facts.wanted(node) != node.owner,
         severity="warning",
     ),

@@ -120,7 +120,7 @@ class CollectionProposal:
             "waves": scope.to_list(),
             "stop": scope.stop or "",
             "progress": [each.to_dict() for each in scope.progress(now)],
-            "steps": {part.name: list(part.steps) for part in plan.parts if part.steps},
+            "steps": plan.steps(),
             "leftovers": list(plan.leftovers),
             "retire": [change.pool for change in plan.retired],
             "exclusion": plan.exclusion.changed,

@@ -119,7 +119,7 @@ def _recorded(scope: Scope) -> t.Iterator[Object]:
     def record(name: str, expr: str, **labels: str) -> Object:
         return {"record": name, "expr": _dedent(expr), **({"labels": labels} if labels else {})}
 
-    def of_daemonsets(status: str) -> str:
+    def per_daemonset(status: str) -> str:
         return f"""
             max by (namespace, daemonset, pool) (
               kube_daemonset_status_{status}{{{scope.where}}}
@@ -128,8 +128,8 @@ def _recorded(scope: Scope) -> t.Iterator[Object]:
             """
 
     yield record(POOLS, _pools(scope.pools), namespace=scope.namespace)
-    yield record(DESIRED, of_daemonsets("desired_number_scheduled"))
-    yield record(READY, of_daemonsets("number_ready"))
+    yield record(DESIRED, per_daemonset("desired_number_scheduled"))
+    yield record(READY, per_daemonset("number_ready"))
     yield record(
         HANDLERS,
         f"""

@@ -20,6 +20,7 @@ from ..kubevirt import feature_gates
 from ..kubevirt.daemonsets import LAUNCHER_CONTAINERS
 from ..pools.criteria import Fields
 from ..pools.dialects import DIALECTS, CustomResources, Dialect, KubeVirtField
+from ..pools.forms import leaf_names
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,6 @@ class Build:
     """That of its dialect, by which users know it."""
     pool_label: str
     """On a pool's DaemonSet and handler pods, and as annotation on the launcher pods that the pool took."""
-    written: Fields
-    """Where it has each field of a pool. What is not in here, the build cannot say."""
     image_containers: frozenset[str]
     """The containers of a pool's handler pod that get the pool's images. The others keep KubeVirt's own."""
     replaces_image_everywhere: bool
@@ -87,9 +86,14 @@ class Build:
         """Where its pools are, for messages."""
         return f"{self.kind} objects" if self.field is None else f"spec.{self.field} of the KubeVirt object"
 
-    def says(self, attribute: str) -> bool:
-        """Whether it has a field for this one of a pool."""
-        return attribute in _attributes(self.written)
+    @property
+    def fields(self) -> Fields:
+        """Where its form has each field of a pool that it supports."""
+        return self.dialect.form.written_fields
+
+    def supports(self, attribute: str) -> bool:
+        """Whether its form has this field of a pool."""
+        return attribute in leaf_names(self.fields)
 
     def images(self, handler: str | None, launcher: str | None) -> dict[str, str]:
         """The images that a pool's handler pod gets instead of KubeVirt's own, by container."""
@@ -105,28 +109,9 @@ class Build:
         return self.name
 
 
-def _attributes(fields: Fields) -> t.Iterator[str]:
-    for below in fields.values():
-        if isinstance(below, str):
-            yield below
-        else:
-            yield from _attributes(below)
-
-
-_NODES_AND_IMAGES: Fields = {
-    "nodeSelector": "node_selector",
-    "virtHandlerImage": "virt_handler_image",
-    "virtLauncherImage": "virt_launcher_image",
-}
-_WITH_SELECTOR: Fields = {
-    **_NODES_AND_IMAGES,
-    "selector": {"deviceNames": "device_names", "vmLabels": {"matchLabels": "match_labels"}},
-}
-
 _LIST = Build(
     name="virtHandlerPools",
     pool_label=names.OPERATOR_POOL_LABELS[0],
-    written={"name": "name", **_WITH_SELECTOR},
     image_containers=frozenset((names.HANDLER, *LAUNCHER_CONTAINERS)),
     replaces_image_everywhere=False,
     inherits_placement=True,
@@ -150,7 +135,6 @@ BUILDS: t.Mapping[str, Build] = {
         Build(
             name="additionalVirtHandlers",
             pool_label=names.OPERATOR_POOL_LABELS[0],
-            written={"name": "name", **_NODES_AND_IMAGES},
             image_containers=frozenset((names.HANDLER, *LAUNCHER_CONTAINERS)),
             replaces_image_everywhere=True,
             inherits_placement=False,
@@ -167,7 +151,6 @@ BUILDS: t.Mapping[str, Build] = {
         Build(
             name="WorkerPool",
             pool_label=names.OPERATOR_POOL_LABELS[1],
-            written={"metadata": {"name": "name"}, "spec": _WITH_SELECTOR},
             image_containers=frozenset((names.HANDLER,)),
             replaces_image_everywhere=False,
             inherits_placement=True,

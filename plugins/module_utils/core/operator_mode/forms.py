@@ -48,7 +48,7 @@ def _problems(build: Build, pool: Pool) -> t.Iterator[Finding]:
     for attribute in forms.FORM.attributes:
         value = pool.value(attribute)
         implied = attribute == "match_node_selector" and not build.dialect.form.selector
-        if not value or implied or build.says(attribute) or value == _NEUTRAL.get(attribute):
+        if not value or implied or build.supports(attribute) or value == _NEUTRAL.get(attribute):
             continue
         instead = _INSTEAD.get(attribute, "remove it")
         yield _cannot_say(
@@ -57,7 +57,7 @@ def _problems(build: Build, pool: Pool) -> t.Iterator[Finding]:
         )
     if build.dialect.form.selector and not any(pool.value(name) for name in SELECTOR_READERS):
         yield _cannot_say(
-            f"Pool {pool.name}: selector is missing, and is required in {build.place}; say in selector which VMs the pool takes."
+            f"Pool {pool.name}: selector is missing, and is required in {build.place}; specify in selector which VMs the pool takes."
         )
     if build.dialect.form.image_required and not (pool.virt_handler_image or pool.virt_launcher_image):
         yield _cannot_say(
@@ -71,7 +71,7 @@ def _cannot_say(message: str) -> Finding:
 
 def to_build(build: Build, pool: Pool) -> Object:
     """The pool as an entry of the build's list or, without kind and apiVersion, as one of its objects."""
-    return pool.written(build.written)
+    return pool.to_fields(build.fields)
 
 
 def from_build(build: Build, raw: t.Sequence[KubeObject]) -> tuple[Pool, ...]:

@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import affinity, names
-from ..base.findings import Finding, error, listed, warning
+from ..base.findings import Finding, counted, error, listed, warning
 from ..base.objects import KubeObject, Object, field
 from ..base.selectors import Term, example_labels
 from ..kubevirt import handler_fit
@@ -140,12 +140,12 @@ class Placement:
         return collections.Counter(owner for owners in self.owners.values() for owner in owners)
 
     @property
-    def without(self) -> tuple[str, ...]:
-        """The nodes that need a handler and get none."""
+    def bare(self) -> tuple[str, ...]:
+        """The nodes that need a handler and have none."""
         return tuple(node for node, owners in self.owners.items() if not owners and node in self.needed)
 
     @property
-    def with_several(self) -> tuple[str, ...]:
+    def crowded(self) -> tuple[str, ...]:
         return tuple(node for node, owners in self.owners.items() if len(owners) > 1)
 
 
@@ -155,12 +155,12 @@ def findings(snapshot: Snapshot, layout: Layout, pools: t.Sequence[Pool], placed
         yield from _patched(snapshot)
     yield from _without(snapshot, layout, pools, placed)
     by_owners: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-    for node in placed.with_several:
+    for node in placed.crowded:
         by_owners[placed.owners[node]].append(node)
     for owners, nodes in sorted(by_owners.items()):
         yield error(
             "operator_two_handlers",
-            f"{len(nodes)} node(s) would get a handler of each of {', '.join(owners)} ({listed(nodes)}): {_why_two(owners)}.",
+            f"{counted(len(nodes), 'node')} would get a handler of each of {', '.join(owners)} ({listed(nodes)}): {_why_two(owners)}.",
         )
     counts = placed.counts()
     for owner in (names.PRIMARY, *(pool.name for pool in pools)):
@@ -185,10 +185,12 @@ def _why_two(owners: t.Sequence[str]) -> str:
 
 def _without(snapshot: Snapshot, layout: Layout, pools: t.Sequence[Pool], placed: Placement) -> t.Iterator[Finding]:
     by_reason: dict[str, list[str]] = collections.defaultdict(list)
-    for name in placed.without:
+    for name in placed.bare:
         by_reason[_why_none(snapshot.nodes[name], layout, pools)].append(name)
     for reason, nodes in sorted(by_reason.items()):
-        yield error("operator_no_handler", f"{len(nodes)} node(s) would have no handler ({listed(nodes)}): {reason}.")
+        yield error(
+            "operator_no_handler", f"{counted(len(nodes), 'node')} would have no handler ({listed(nodes)}): {reason}."
+        )
 
 
 def _why_none(node: Node, layout: Layout, pools: t.Sequence[Pool]) -> str:
@@ -206,7 +208,7 @@ def _why_none(node: Node, layout: Layout, pools: t.Sequence[Pool]) -> str:
         pool, key = shared[0]
         return (
             f"this build keeps the primary off every node with {key}={pool.node_selector[key]}, and pool {pool.name} takes only "
-            f"nodes with {Term.of_labels(pool.node_selector)}; select the pool's nodes by one label that only they have"
+            f"nodes with {Term.from_labels(pool.node_selector)}; select the pool's nodes by one label that only they have"
         )
     return str(handler_fit.unfit(layout.templates[names.PRIMARY], node))
 

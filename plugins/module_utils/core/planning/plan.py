@@ -178,6 +178,14 @@ class Plan:
             lines += [*map(str, batch), *self.part_changes(number)]
         return (*lines, *self.last_changes())
 
+    def steps(self) -> dict[str, list[str]]:
+        """The names of the parts that the run writes, by step, in the order to write them."""
+        steps: dict[str, list[str]] = {}
+        for part in self.parts:
+            for step in part.steps:
+                steps.setdefault(str(step), []).append(part.name)
+        return steps
+
     def part_changes(self, step: Step) -> tuple[str, ...]:
         """What the run writes of its parts at this step."""
         return tuple(line for part in self.parts for line in part.changes(step))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ..admission import launcher_backends, outdated_policy
 from ..admission.launcher_backends import Backend
 from ..base import names
-from ..base.findings import InputErrors, listed
+from ..base.findings import InputErrors, counted, listed
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, condition
 from ..kubevirt import preflight
@@ -57,10 +57,10 @@ class Relocation:
 AnyRelocation = t.TypeVar("AnyRelocation", bound=Relocation)
 
 
-class Need(t.Protocol[AnyRelocation]):
+class RelocationRule(t.Protocol[AnyRelocation]):
     """A reason to migrate VMs. It finds the VMs that it applies to, and checks them after their migration."""
 
-    def update(self, pod: LauncherPod) -> AnyRelocation | None:
+    def relocation_for(self, pod: LauncherPod) -> AnyRelocation | None:
         """What the VM of this pod needs, as far as the pod shows; None for nothing."""
 
     def problem(self, moved: AnyRelocation, pod: LauncherPod, node: Node | None) -> str | None:
@@ -115,7 +115,7 @@ class ImageDrift:
             raise InputErrors(problems)
         return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
 
-    def update(self, pod: LauncherPod) -> Update | None:
+    def relocation_for(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, as far as the pod shows; None when its images are right.
 
         Also None for a pod that has ended, and for one that virt-controller did not make.
@@ -142,7 +142,7 @@ class ImageDrift:
         )
 
     def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
-        needed = self.update(pod)
+        needed = self.relocation_for(pod)
         if needed is not None:
             return f"its pod {pod.name} has {', '.join(sorted(set(needed.images.values())))} again"
         if node is None or self.misplaced(pod, node):
@@ -167,14 +167,14 @@ def _policy_problems(
         pools = [pool.name for pool in staying if pool.selector and pool.virt_launcher_image]
         if pools:
             yield (
-                f"{len(pools)} pool(s) have launcher images ({listed(pools)}), but no launcher policy is in force: a VM that is "
+                f"{counted(len(pools), 'pool has', 'pools have')} launcher images ({listed(pools)}), but no launcher policy is in force: a VM that is "
                 "migrated now would get KubeVirt's own image; run site first."
             )
         return
     wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission)
     differences = [str(difference) for difference in launcher_backends.drift(wanted, admission)]
     if differences or not wanted:
-        unreadable = f"its annotation {names.MAPPING_ANNOTATION} does not say what it maps"
+        unreadable = f"its annotation {names.MAPPING_ANNOTATION} does not record what it maps"
         yield f"The launcher policy was changed by hand: {differences[0] if differences else unreadable}; run site first."
 
 
@@ -193,18 +193,18 @@ def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | N
     elif condition(vmi, "Paused").get("status") == "True":
         reason = "it is paused"
     elif migratable.get("status") != "True":
-        why = migratable.get("message") or migratable.get("reason") or "KubeVirt does not say why"
+        why = migratable.get("message") or migratable.get("reason") or "KubeVirt gives no reason"
         reason = f"it cannot be migrated ({why})"
     return replace(update, how="restart" if reason else "migrate", reason=reason)
 
 
 @dataclass(frozen=True)
 class Evacuation:
-    """The ``Need`` of nodes that are to be emptied. ``ready``: for each of them, whether it has a Ready virt-handler."""
+    """The rule of nodes that are to be emptied. ``ready``: for each of them, whether it has a Ready virt-handler."""
 
     ready: t.Mapping[str, bool]
 
-    def update(self, pod: LauncherPod) -> Relocation | None:
+    def relocation_for(self, pod: LauncherPod) -> Relocation | None:
         if pod.node not in self.ready or pod.ended or pod.terminating or pod.vmi_uid is None:
             return None
         able = self.ready[pod.node]
@@ -220,5 +220,5 @@ class Evacuation:
     def problem(self, moved: Relocation, pod: LauncherPod, node: Node | None) -> str | None:
         """None for a VM that came to another of these nodes: the next look finds it there and migrates it again."""
         if node is None or pod.node == moved.node:
-            return f"it is on node {pod.node}, which {'is gone' if node is None else 'it was to leave'}"
+            return f"it is on node {pod.node}, which {'no longer exists' if node is None else 'it was to leave'}"
         return None

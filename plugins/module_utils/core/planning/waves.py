@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ..base import names
-from ..base.findings import Finding, listed, warning
+from ..base.findings import Finding, counted, listed, warning
 from ..base.selectors import NODE_OPERATORS, Requirement, Term, label_key_problem, subdomain_problem
 from ..pools import inputs
 from ..pools.inputs import FieldPath, Problems
@@ -121,7 +121,7 @@ def _read(place: FieldPath, value: object) -> WaveSpec | None:
         place.error("has both count and percent; keep one of them")
     if place.problems.count != before:
         return None
-    labels = Term.of_labels(t.cast("dict[str, str]", read.pop("match", {})))
+    labels = Term.from_labels(t.cast("dict[str, str]", read.pop("match", {})))
     expressions = t.cast("tuple[Requirement, ...]", read.pop("matchExpressions", ()))
     return WaveSpec(labels=Term((*labels.requirements, *expressions)), **t.cast("dict[str, t.Any]", read))
 
@@ -253,7 +253,7 @@ def check(specs: t.Sequence[WaveSpec], members: t.Collection[Member]) -> t.Itera
         elif strangers:
             yield warning(
                 "wave_node_unknown",
-                f"{title} of virtpools_waves names {len(strangers)} node(s) that no pool has or will have: "
+                f"{title} of virtpools_waves names {counted(len(strangers), 'node')} that no pool has or will have: "
                 f"{listed(strangers)}.",
             )
 

@@ -53,7 +53,7 @@ class PodAttributes:
     devices: frozenset[str] = frozenset()
 
     @classmethod
-    def of_pod(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> PodAttributes:
+    def from_pod(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> PodAttributes:
         """The attributes of a launcher pod, given the labels of its namespace."""
         metadata, spec = pod["metadata"], pod["spec"]
         compute: KubeObject = next((c for c in spec.get("containers") or () if c.get("name") == names.COMPUTE), {})
@@ -133,7 +133,7 @@ class Namespaces:
 
     @property
     def _term(self) -> Term:
-        return Term.of_labels(self.match_labels)
+        return Term.from_labels(self.match_labels)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class VmSelector:
     @functools.cached_property
     def labels(self) -> Term:
         """What the VM's labels must be like to match; without requirements when they are no criterion."""
-        return Term((*Term.of_labels(self.match_labels).requirements, *self.match_expressions))
+        return Term((*Term.from_labels(self.match_labels).requirements, *self.match_expressions))
 
     @functools.cached_property
     def criteria(self) -> tuple[Criterion, ...]:
@@ -175,7 +175,7 @@ _ARCHITECTURE = re.compile(r"[a-z0-9]+", re.ASCII)
 def _architecture_problem(name: str) -> str | None:
     if name in _OTHER_NAMES:
         return f"Kubernetes calls {_OTHER_NAMES[name]}; write {_OTHER_NAMES[name]}"
-    return None if _ARCHITECTURE.fullmatch(name[:32]) else "is no architecture like amd64, arm64 or s390x"
+    return None if _ARCHITECTURE.fullmatch(name[:32]) else "is not an architecture like amd64, arm64 or s390x"
 
 
 _namespace_names = inputs.texts("names of namespaces", dns_label_problem)
@@ -212,7 +212,7 @@ class Criterion:
     """One way to select VMs: where it stands in our form, how it is read, and what it means for a pool's selection.
 
     Every criterion must show in the launcher pod, since admission policies see nothing else of a VM: ``met`` gets
-    what ``PodAttributes.of_pod`` reads, and ``condition`` reads the same from the pod in admission.
+    what ``PodAttributes.from_pod`` reads, and ``condition`` reads the same from the pod in admission.
     """
 
     path: str
@@ -297,10 +297,10 @@ CRITERIA: tuple[Criterion, ...] = (
         fields="match_node_selector",
         readers={"match_node_selector": inputs.boolean},
         met=lambda pool, pod: pool.node_selector.items() <= pod.node_selector.items(),
-        wanted=lambda pool: f"nodeSelector with {Term.of_labels(pool.node_selector)}",
-        present=lambda pool, pod: _labels_of(Term.of_labels(pool.node_selector), pod.node_selector),
-        condition=lambda pool: cel.meets_term(Term.of_labels(pool.node_selector), "variables.selected"),
-        needs=lambda pool: _traits("node", Term.of_labels(pool.node_selector)),
+        wanted=lambda pool: f"nodeSelector with {Term.from_labels(pool.node_selector)}",
+        present=lambda pool, pod: _labels_of(Term.from_labels(pool.node_selector), pod.node_selector),
+        condition=lambda pool: cel.meets_term(Term.from_labels(pool.node_selector), "variables.selected"),
+        needs=lambda pool: _traits("node", Term.from_labels(pool.node_selector)),
         examples=lambda pool: [Example(node_selector=pool.node_selector)],
     ),
     Criterion(

@@ -20,7 +20,7 @@ from ..base.kinds import Kind
 from ..base.objects import KubeObject, field, flat
 from . import inputs
 from .criteria import Fields
-from .forms import FORM, IGNORED, OTHERS, Form, listed
+from .forms import FORM, IGNORED, OTHERS, Form, entries_of
 from .inputs import FieldPath, Problems
 from .model import Pool, read_pools
 
@@ -45,7 +45,7 @@ class Variable:
         return ((name, document[name]) for document in variables for name in self.names if name in document)
 
     def entries(self, raw: object, problems: Problems) -> Entries:
-        return listed(problems, "pools", raw)
+        return entries_of(problems, "pools", raw)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class KubeVirtField:
         return ((f"spec.{self.name} of a KubeVirt object", raw) for raw in lists if raw is not None)
 
     def entries(self, raw: object, problems: Problems) -> Entries:
-        return listed(problems, f"spec.{self.name}", raw)
+        return entries_of(problems, f"spec.{self.name}", raw)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class CustomResources:
             yield str(self), objects
 
     def entries(self, raw: object, problems: Problems) -> Entries:
-        return listed(problems, self.kind.name, [*flat([raw])] if isinstance(raw, t.Mapping) else raw)
+        return entries_of(problems, self.kind.name, [*flat([raw])] if isinstance(raw, t.Mapping) else raw)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ class ConfigMapKey:
     def entries(self, raw: object, problems: Problems) -> Entries:
         config = inputs.mapping(FieldPath(problems, self.key), raw, (self.list_field,))
         return (
-            [] if config is None or problems.count else listed(problems, self.list_field, config.get(self.list_field))
+            []
+            if config is None or problems.count
+            else entries_of(problems, self.list_field, config.get(self.list_field))
         )
 
     def _parsed(self, text: object, load: LoadYaml | None) -> object:
@@ -127,9 +129,10 @@ def _is_of_kubevirt(document: KubeObject, kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Dialect:
-    """A way of writing pools. ``description``: one line for the documentation, in Ansible's markup."""
+    """A way of writing pools."""
 
     description: str
+    """One line for the documentation, in Ansible's markup."""
     source: Variable | KubeVirtField | CustomResources | ConfigMapKey
     form: Form
     by_name: bool = False
@@ -184,6 +187,7 @@ DIALECTS: t.Mapping[str, Dialect] = {
                 "status": IGNORED,
             },
             selector="spec.vmiSelector",
+            written={"metadata": {"name": "name"}, "spec": {**_NODES_AND_IMAGES, "selector": _SELECTOR}},
         ),
         by_name=True,  # the API server serves them so, and their controller takes the first that matches
     ),

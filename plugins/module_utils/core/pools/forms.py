@@ -35,16 +35,23 @@ OTHERS = "*"
 
 @dataclass(frozen=True)
 class Form:
-    """A way of writing a pool.
-
-    ``item``: what messages call a pool. ``selector``: the path of the fields that make the VmSelector, empty when the
-    form has none; then every pool takes the VMs whose ``nodeSelector`` has all of its own.
-    """
+    """A way of writing a pool."""
 
     item: str
+    """What messages call a pool."""
     fields: Fields
+    """Where each field of a pool stands. Of several places for one field, any is read."""
     selector: str = "selector"
+    """The path of the fields that make the VmSelector. Empty when the form has none: then every pool takes the VMs
+    whose ``nodeSelector`` has all of its own."""
     image_required: bool = True
+    written: Fields | None = None
+    """Where the fields of a pool are written, for a form that is read in more ways than it is written."""
+
+    @property
+    def written_fields(self) -> Fields:
+        """Where the fields of a pool are written."""
+        return self.fields if self.written is None else self.written
 
     def path(self, attribute: str) -> str:
         """Where a field of the model stands in this form (the first place when there are several)."""
@@ -94,10 +101,15 @@ def _leaves(fields: Fields, above: str = "") -> t.Iterator[tuple[str, str]]:
             yield from _leaves(below, path)
 
 
+def leaf_names(fields: Fields) -> frozenset[str]:
+    """The model's fields that stand anywhere in a form."""
+    return frozenset(leaf for _path, leaf in _leaves(fields))
+
+
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-def listed(problems: Problems, name: str, raw: object) -> list[tuple[str, object]]:
+def entries_of(problems: Problems, name: str, raw: object) -> list[tuple[str, object]]:
     """The entries of a list of pools, each with what messages call it until its name is known."""
     place = FieldPath(problems, name)
     if raw is None:
@@ -185,7 +197,7 @@ def _read_fields(fields: Fields, place: FieldPath, raw: object, reading: _Readin
 
 def _read_field(attribute: str, place: FieldPath, raw: object, reading: _Reading) -> None:
     if attribute in reading.given:
-        place.error(f"says the same as {reading.given[attribute]}; keep one of them")
+        place.error(f"repeats {reading.given[attribute]}; keep one of them")
         return
     reading.given[attribute] = place.path
     value = _READERS[attribute](place, raw)
@@ -207,7 +219,7 @@ def _check_required(form: Form, place: FieldPath, reading: _Reading) -> None:
 
 
 def _check_nodes(form: Form, place: FieldPath, reading: _Reading) -> None:
-    labels = Term.of_labels(reading.values.get("node_selector", {}))
+    labels = Term.from_labels(reading.values.get("node_selector", {}))
     expressions = Term(reading.values.get("node_expressions", ()))
     if expressions.requirements and example_labels(labels, expressions) is None:
         place.error(
@@ -227,7 +239,7 @@ def _check_selector(form: Form, place: FieldPath, reading: _Reading) -> None:
     if not reading.has(*SELECTOR_READERS):
         if reading.has("virt_launcher_image"):
             place.field(form.path("virt_launcher_image")).error(
-                f"is set but {form.selector} is missing: no VM would get it; say in {form.selector} which VMs do"
+                f"is set but {form.selector} is missing: no VM would get it; specify in {form.selector} which VMs do"
             )
         return
     criteria = [attribute for attribute in SELECTOR_READERS if attribute != "namespaces"]

@@ -48,7 +48,7 @@ class Pool:
     @property
     def nodes(self) -> Term:
         """What the labels of the pool's nodes must be like."""
-        return Term((*Term.of_labels(self.node_selector).requirements, *self.node_expressions))
+        return Term((*Term.from_labels(self.node_selector).requirements, *self.node_expressions))
 
     @property
     def criteria(self) -> tuple[Criterion, ...]:
@@ -67,13 +67,13 @@ class Pool:
 
     def to_object(self) -> dict[str, t.Any]:
         """The pool in our form: plain, canonical, and read back as the same pool by ``restore_pool``."""
-        written = self.written(forms.FORM.fields)
+        written = self.to_fields(forms.FORM.fields)
         if isinstance(self.activation, int):
             written["activation"] = f"{self.activation}%"
         return written
 
-    def written(self, fields: Fields) -> dict[str, t.Any]:
-        """The pool in another form, as far as that has fields for it."""
+    def to_fields(self, fields: Fields) -> dict[str, t.Any]:
+        """The pool in these fields; what has no field there is left out."""
         return forms.write(fields, self.value)
 
     def value(self, attribute: str) -> object:

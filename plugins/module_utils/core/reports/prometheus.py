@@ -30,7 +30,7 @@ def render(report: ReportDict, *, timestamp: float, labels: t.Mapping[str, str] 
     findings = collections.Counter((finding["severity"], finding["code"]) for finding in report["findings"])
     nodes = collections.Counter(node["problem"] for node in report["nodes"] if node["problem"])
 
-    def of_daemonsets(key: str) -> list[Sample]:
+    def per_daemonset(key: str) -> list[Sample]:
         return [({"pool": daemonset["pool"]}, daemonset[key]) for daemonset in report["daemonsets"]]
 
     metrics: list[tuple[str, str, list[Sample]]] = [
@@ -49,8 +49,8 @@ def render(report: ReportDict, *, timestamp: float, labels: t.Mapping[str, str] 
         ("unjudged_vms", "VMs that have no launcher pod yet.", [({}, counts["unjudged"])]),
         ("pool_nodes", "Nodes by owner.", [({"pool": pool["name"]}, pool["nodes"]) for pool in pools]),
         ("pool_active", "1 when the pool takes VMs.", [({"pool": p["name"]}, int(p["active"])) for p in pools]),
-        ("handlers_desired", "Handler pods that the DaemonSet should have.", of_daemonsets("desired")),
-        ("handlers_ready", "Handler pods that are Ready.", of_daemonsets("ready")),
+        ("handlers_desired", "Handler pods that the DaemonSet should have.", per_daemonset("desired")),
+        ("handlers_ready", "Handler pods that are Ready.", per_daemonset("ready")),
         (
             "daemonset_problems",
             "Number of problems of the DaemonSet.",

@@ -85,12 +85,12 @@ class LauncherPod:
             created=metadata.get("creationTimestamp") or "",
             node=spec.get("nodeName") or "",
             migration=(metadata.get("labels") or {}).get(names.MIGRATION_LABEL),
-            attributes=PodAttributes.of_pod(pod, namespace_labels),
+            attributes=PodAttributes.from_pod(pod, namespace_labels),
             launcher_images=FrozenMap(dict(_launcher_images(spec))),
             stock=variables.get(names.STOCK_IMAGE_ENV),
             pool_env=variables.get(names.POOL_ENV),
             policy_annotation=annotations.get(names.POLICY_ANNOTATION),
-            placement=PodPlacement.of_spec(spec),
+            placement=PodPlacement.from_spec(spec),
             unschedulable=_unschedulable(pod),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
         )
@@ -161,7 +161,7 @@ class PodPlacement:
     tolerations: tuple[KubeObject, ...]
 
     @classmethod
-    def of_spec(cls, spec: KubeObject) -> PodPlacement:
+    def from_spec(cls, spec: KubeObject) -> PodPlacement:
         """The placement in a pod's spec; a VMI's spec has the same fields."""
         terms = affinity.required_terms(spec.get("affinity"))
         return cls(
@@ -226,7 +226,7 @@ class PodPlacement:
         """The one requirement on the owner label that every required term has; None when they differ or have none."""
         distinct = {
             tuple(
-                Requirement.of_object(expression)
+                Requirement.from_object(expression)
                 for expression in term.get("matchExpressions") or ()
                 if expression["key"] == names.OWNER_LABEL
             )

@@ -71,7 +71,7 @@ class Table:
             canaries=FrozenMap({rule.name: canaries[rule.name] for rule in rules if rule.name in canaries}),
         )
 
-    def without(self, pools: t.Collection[str]) -> Table:
+    def without_pools(self, pools: t.Collection[str]) -> Table:
         """The table without the rules of these pools; they still keep other VMs off."""
         rules = tuple(rule for rule in self.rules if rule.name not in pools)
         canaries = {name: image for name, image in self.canaries.items() if name not in pools}

@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass, field, replace
 
 from ..base import names
-from ..base.findings import Finding, in_order, note, warning
+from ..base.findings import Finding, counted, in_order, note, warning
 from ..observed.nodes import Node
 from ..pools.model import Pool
 from . import matching
@@ -33,7 +33,7 @@ class NodeFit:
         for node in self._nodes:
             self._by_hostname.setdefault(node.labels.get(names.HOSTNAME_LABEL), []).append(node)
 
-    def of_vm(self, pod: LauncherPod) -> t.Iterator[Node]:
+    def nodes_for_vm(self, pod: LauncherPod) -> t.Iterator[Node]:
         """The nodes that fit what the VM itself asks for, whatever the mapping says."""
         return self._fitting(pod.placement.without_owner())
 
@@ -85,8 +85,8 @@ def _rescheduled_findings(vms_by_pool: t.Mapping[str, _VmNames]) -> t.Iterator[F
     for pool, vms in vms_by_pool.items():
         yield note(
             "rescheduled_on_restart",
-            f"{vms.count} VM(s) run on nodes of pool {pool} without belonging to it ({vms}): they go on running, and start "
-            "on other nodes next time.",
+            f"{counted(vms.count, 'VM runs', 'VMs run')} on nodes of pool {pool} without belonging to it ({vms}); "
+            f"after a restart, such VMs run on other nodes.",
         )
 
 
@@ -95,15 +95,15 @@ def _unschedulable_findings(groups: t.Mapping[tuple[str, tuple[str, ...]], _VmNa
         if pool:
             yield warning(
                 "unschedulable_on_restart",
-                f"{vms.count} VM(s) belong to pool {pool}, but their own nodeSelector, node affinity and tolerations let "
-                f"them onto none of its nodes, only onto those of {', '.join(owners)} ({vms}): once stopped they find no "
-                "node. Change that in the VMs, or the pool's selector.",
+                f"{counted(vms.count, 'VM belongs', 'VMs belong')} to pool {pool}, but their own nodeSelector, node affinity and tolerations allow "
+                f"none of its nodes, only those of {', '.join(owners)} ({vms}): once stopped, they cannot start again. "
+                "Change that in the VMs, or the pool's selector.",
             )
         else:
             yield warning(
                 "unschedulable_on_restart",
-                f"{vms.count} VM(s) belong to no pool, but their own nodeSelector, node affinity and tolerations let them "
-                f"only onto nodes of {', '.join(owners)} ({vms}): once stopped they find no node. Change that in the VMs, "
+                f"{counted(vms.count, 'VM belongs', 'VMs belong')} to no pool, but their own nodeSelector, node affinity and tolerations allow "
+                f"only nodes of {', '.join(owners)} ({vms}): once stopped, they cannot start again. Change that in the VMs, "
                 "let the pool's selector match them, or set unmatched: allow for the pool.",
             )
 
@@ -120,7 +120,7 @@ class _Unschedulable:
         key = pod.placement.key, winner.name if winner is not None else None
         if key not in self._known:
             mapped = any(True for _node in self._node_fit.mapped(pod, winner))
-            owners = () if mapped else sorted({node.owner for node in self._node_fit.of_vm(pod)})
+            owners = () if mapped else sorted({node.owner for node in self._node_fit.nodes_for_vm(pod)})
             self._known[key] = tuple(owners)
         return self._known[key]
 

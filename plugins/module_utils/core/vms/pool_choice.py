@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import listed
+from ..base.findings import counted, listed
 from ..base.selectors import Requirement, Term
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
@@ -63,7 +63,7 @@ class Nodes:
 
     def __str__(self) -> str:
         if self.fit:
-            return f"{len(self.fit)} node(s) fit: {listed(self.fit)}"
+            return f"{counted(len(self.fit), 'node fits', 'nodes fit')}: {listed(self.fit)}"
         if not self.unfit:
             return "no node is known"
         return "no node fits: " + "; ".join(f"{len(nodes)} because {reason}" for reason, nodes in self.unfit)
@@ -138,7 +138,7 @@ class Rules:
         if not self.table.needed or not self.places:
             return ()
         if self.by_node_labels:
-            return () if winner is None else Term.of_labels(winner.node_selector).requirements
+            return () if winner is None else Term.from_labels(winner.node_selector).requirements
         return (self.table.requirement(winner),)
 
 

@@ -104,7 +104,7 @@ def predict(
         },
     }
     return Prediction(
-        attributes=PodAttributes.of_pod(pod, namespace_labels),
+        attributes=PodAttributes.from_pod(pod, namespace_labels),
         placement=_placement(spec, node_selector),
         findings=in_order(findings),
     )
@@ -144,7 +144,7 @@ def _node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
 
 def _placement(spec: KubeObject, node_selector: t.Mapping[str, str]) -> PodPlacement:
     cpu = spec["domain"]["cpu"]
-    placement = PodPlacement.of_spec({**spec, "nodeSelector": node_selector})
+    placement = PodPlacement.from_spec({**spec, "nodeSelector": node_selector})
     if cpu["model"] == "host-model":
         placement = placement.requiring(_NOT_OBSOLETE)
     for feature in cpu.get("features") or ():

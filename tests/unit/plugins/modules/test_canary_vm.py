@@ -92,7 +92,7 @@ def test_one_that_somebody_deletes_has_not_passed(world, tried):
     assert "it was deleted by another client" in tried()["msg"]
 
 
-def test_only_pools_with_nodes_in_the_wave_and_only_those_asked_for(world, tried):
+def test_starts_only_for_the_given_pools_with_nodes_in_the_wave(world, tried):
     assert tried(nodes=["rest"])["text"] == []
     assert tried(of_pools=["rt"])["text"] == []
     assert machines(world) == []
@@ -185,7 +185,7 @@ def test_one_that_the_server_refuses_is_refused_before_the_run(world, run):
     assert world.writes == []
 
 
-def test_the_right_to_start_vms_is_asked_for_with_canary_vms_only(world, run):
+def test_only_canary_vms_need_the_right_to_start_vms(world, run):
     to_do(world)
     world.denied.add(("create", "virtualmachines"))
     assert not plan(run, for_run=True).get("failed")

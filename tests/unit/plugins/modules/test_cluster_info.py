@@ -17,7 +17,7 @@ def test_names_the_cluster_by_its_address_and_uid(run, world):
     assert found["text"] == f"Cluster {found['server']}, UID {uid}"
 
 
-def test_without_the_right_to_read_the_namespace_the_address_has_to_do(run, world):
+def test_without_access_to_the_namespace_the_address_is_used(run, world):
     world.denied = {("get", "namespaces")}
     found = run("cluster_info")
     assert (found["uid"], found["identity"]) == ("", found["server"])
@@ -31,7 +31,7 @@ def test_needs_no_kubevirt(run, world):
     assert run("cluster_info")["uid"]
 
 
-def test_python_looks_for_cycles_less_often_only_while_a_module_runs(run, world):
+def test_the_garbage_collector_is_rarer_only_while_a_module_runs(run, world):
     usual = gc.get_threshold()
     during = []
     world.before = lambda request: during.append(gc.get_threshold())

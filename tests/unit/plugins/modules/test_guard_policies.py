@@ -56,7 +56,7 @@ def test_one_that_does_nothing_is_taken_away_again(run, excluded):
     assert live(excluded) == [None] * len(LINES)
 
 
-def test_one_beside_somebody_who_refuses_everything_is_taken_away_again(run, excluded, acting):
+def test_one_is_withdrawn_if_another_policy_refuses_everything(run, excluded, acting):
     acting.others_refuse = True
     message = run.failure("run_part", part="guard", **WANTED)
     assert "deleted again: a node without an owner is refused (" in message

@@ -51,13 +51,13 @@ class TestPresent:
         assert "this collection did not make it" in run.failure("pool_daemonsets", pools=[RAW])
         assert world.writes == []
 
-    def test_a_kubevirt_that_a_batch_makes_unavailable_refuses_only_outside_of_a_run(self, run, world):
+    def test_an_unavailable_kubevirt_is_refused_only_outside_a_run(self, run, world):
         lease = run("run_lease")
         world.put(builders.kubevirt(conditions={"Available": "False"}))
         assert "is not available" in run.failure("pool_daemonsets", pools=[RAW])
         assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
 
-    def test_a_kubevirt_that_is_degraded_for_a_moment_refuses_only_outside_of_a_run(self, run, world):
+    def test_a_short_degradation_is_refused_only_outside_a_run(self, run, world):
         """As virt-operator is when the API server restarts."""
         lease = run("run_lease")
         world.put(builders.kubevirt(conditions={"Degraded": "True"}))
@@ -65,7 +65,7 @@ class TestPresent:
         world.at[world.now + 5] = lambda: world.put(builders.kubevirt())
         assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
 
-    def test_a_kubevirt_that_stays_degraded_refuses_inside_of_a_run_as_well(self, run, world):
+    def test_a_lasting_degradation_is_refused_within_a_run_too(self, run, world):
         lease = run("run_lease")
         world.put(builders.kubevirt(conditions={"Degraded": "True"}))
         assert "stays degraded" in run.failure("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])

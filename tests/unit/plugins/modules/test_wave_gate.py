@@ -73,11 +73,11 @@ def orphan(world, _node):
 
 
 TROUBLES = {
-    not_schedulable: "Node n1 takes no VMs (label kubevirt.io/schedulable is not true).",
+    not_schedulable: "Node n1 has no label kubevirt.io/schedulable=true, so no VM starts there.",
     silent: "Node n1 has a handler that has never reported",
     hanging: "Node n1 has a handler that has sent no heartbeat for more than 180 seconds (the last: 1970-01-01T00:13:39Z).",
     unreadable: "Node n1 has an invalid heartbeat (annotation kubevirt.io/heartbeat: 'soon').",
-    dead: "Node n1 is not Ready.",
+    dead: "Node n1 has the status NotReady.",
     failed_vmi: "VM instance tenant/vm on node n1 has failed.",
     stuck_vmi: "VM instance tenant/vm on node n1 stays Scheduling.",
     scheduled_vmi: "VM instance tenant/vm on node n1 stays Scheduled.",
@@ -91,7 +91,7 @@ TROUBLES = {
 def test_a_cluster_in_order_passes(run, world):
     world.put(vmi("runs", "Running", "n1"))
     before = run("wave_gate", nodes=["n1"])
-    assert (before["baseline"], before["text"]) == ([], ["Nothing is wrong."])
+    assert (before["baseline"], before["text"]) == ([], ["No problems."])
     after = run("wave_gate", nodes=["n1"], baseline=before["baseline"])
     assert (after["changed"], after["problems"]) == (False, [])
     assert world.writes == []
@@ -102,7 +102,7 @@ def test_what_is_new_closes_it(run, world, disturb):
     before = run("wave_gate", nodes=["n1"])["baseline"]
     disturb(world, "n1")
     text = run.failure("wave_gate", nodes=["n1"], baseline=before, timeout=0)
-    assert "1 thing(s) are wrong that were not before the wave" in text
+    assert "1 problem that did not exist before the wave" in text
     assert TROUBLES[disturb] in text
 
 
@@ -166,7 +166,7 @@ def test_a_recent_heartbeat_is_fine(run, world):
 
 
 @pytest.mark.parametrize("before", [silent, hanging], ids=lambda before: before.__name__)
-def test_a_handler_that_has_just_started_has_time_for_its_first_heartbeat(run, world, before):
+def test_a_new_handler_has_time_for_its_first_heartbeat(run, world, before):
     before(world, "n1")
     world.behave["virt-handler", "n1"] = Behaviour(start=0, heartbeat=10)
     begin = world.now

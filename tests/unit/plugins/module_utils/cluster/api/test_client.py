@@ -133,7 +133,7 @@ class TestList:
         (found,) = cluster.list(NODE)
         assert (found["apiVersion"], found["kind"]) == ("v1", "Node")
 
-    def test_begins_anew_when_the_listing_expired_and_gives_each_object_once(self):
+    def test_restarts_an_expired_listing_and_yields_each_object_once(self):
         cluster, script = cluster_of(page("a", "b", token="t1"), EXPIRED, page("a", "b", token="t2"), page("c"))
         assert [item["metadata"]["name"] for item in cluster.list(NODE)] == ["a", "b", "c"]
         assert ("continue", "t1") not in script.requests[2].query

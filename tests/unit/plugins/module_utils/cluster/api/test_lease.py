@@ -174,7 +174,7 @@ class TestAcquire:
         assert 7 <= server.now < 10
         assert said == ["Waiting for the run run-1, which holds the Lease virtpools in namespace kubevirt."]
 
-    def test_takes_over_from_a_dead_run_after_its_duration_by_our_clock(self, server):
+    def test_takes_over_from_a_dead_run_after_its_duration(self, server):
         server.run("run-1").acquire(0)
         server.lease["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"  # another machine's clock must not count
         server.run("run-2").acquire(60)
@@ -204,7 +204,7 @@ class TestAcquire:
         assert server.now == 35 + 30
 
     @pytest.mark.parametrize("until", [1.5, 1000.0])
-    def test_reads_that_are_out_of_date_do_not_make_it_ask_without_a_pause(self, server, until):
+    def test_pauses_between_reads_that_are_out_of_date(self, server, until):
         server.run("run-1").acquire(0)
         second = server.run("run-2")
         read = second._read

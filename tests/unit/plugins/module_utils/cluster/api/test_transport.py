@@ -146,7 +146,7 @@ def test_credentials_of_an_earlier_connection_are_forgotten(server, tmp_path):
     assert [headers["Authorization"] for _, _, headers, _ in server.requests] == ["Bearer earlier", "Bearer later"]
 
 
-def test_a_newer_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tmp_path):
+def test_a_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tmp_path):
     def discovery(handler):
         handler.send_response(200)
         handler.end_headers()

@@ -92,7 +92,7 @@ class TestDone:
         assert carry_out(world) == {"n1": "done"}
         assert world.now - began > 20
 
-    def test_a_node_whose_owner_is_no_pool_goes_to_the_primary_when_its_new_handler_fails(self):
+    def test_a_failed_node_of_no_pool_goes_to_the_primary(self):
         """The node cannot go back to an owner that has no DaemonSet."""
         world = make_world(gpu_node("n1", "ghost"))
         world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
@@ -171,7 +171,7 @@ class TestPull:
         ],
         ids=["no secrets", "of the handler", "of launchers"],
     )
-    def test_is_tried_as_launcher_pods_would_where_there_are_pull_secrets(self, fields, tried):
+    def test_is_tried_as_by_launcher_pods_where_pull_secrets_exist(self, fields, tried):
         pool = builders.pool("gpu", virtLauncherImage=IMAGES[2], selector={"deviceNames": ["a.example/b"]}, **fields)
         world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
         world.after = lambda request: self.pull(world)
@@ -192,7 +192,7 @@ class TestPull:
         )
         assert "only those of its virtLauncherPullSecrets (none). n1: images were not pulled within 30 s." in text
 
-    def test_is_not_tried_with_handlers_that_are_to_run_kubevirts_launcher(self):
+    def test_is_not_tried_where_handlers_run_kubevirts_launcher(self):
         pool = builders.pool("gpu", **self.SECRET)
         world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
         assert carry_out(world, pools=(pool,)) == {"n1": "done"}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import (
-    Batch,
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
     HandoverOutcome,
     Target,
 )
@@ -88,7 +88,7 @@ def beat(world, name):
 
 
 class TestMove:
-    def test_is_proven_by_a_heartbeat_that_came_while_an_answer_was_lost(self, world):
+    def test_is_proven_by_a_heartbeat_during_a_lost_answer(self, world):
         def lose(request):
             if request.method == "PATCH" and request.body[-1].get("value") == "gpu":
                 world.after = lambda request: None
@@ -168,7 +168,7 @@ class TestMove:
         assert hand_over(world, ("n1", "gpu", "fpga"))["n1"].result == "done"
         assert world.handlers() == ["virt-handler-fpga"]
 
-    def test_to_where_no_handler_will_run_is_done_when_the_old_one_is_gone(self):
+    def test_to_no_handler_is_done_when_the_old_one_is_deleted(self):
         world = make_world(builders.node("n1", "gpu", taints=[{"key": "a", "effect": "NoSchedule"}]))
         targets = {**TARGETS, "primary": Target("primary", None)}
         assert hand_over(world, ("n1", "gpu", "primary"), targets=targets)["n1"].result == "done"
@@ -254,14 +254,14 @@ class TestFailure:
         assert outcome.result == "returned"
         assert "DaemonSet virt-handler-gpu had created no pod for the node after 60 s" in outcome.message
 
-    def test_a_broken_handler_that_does_not_end_leaves_the_node_stuck_in_transit(self, world):
+    def test_a_broken_handler_that_stays_keeps_a_node_in_transit(self, world):
         world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER, stop=NEVER)
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
         assert outcome.result == "stuck"
         assert "on the way back to primary, handler pod virt-handler-gpu-" in outcome.message
         assert (world.node().owner, world.node().former_owner) == (names.IN_TRANSIT, "primary")
 
-    def test_a_former_handler_that_does_not_come_up_again_leaves_an_unfinished_handover(self, world):
+    def test_a_former_handler_that_never_returns_is_unfinished(self, world):
         world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER)
         world.at[world.now + 20] = lambda: world.behave.update({("virt-handler", "n1"): Behaviour(start=NEVER)})
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
@@ -352,7 +352,7 @@ class TestOutage:
             assert str(SLOW) in outcome.message
             assert "The node's owner is in_transit now: run site, which finishes it." in outcome.message
 
-    def test_of_reads_that_lasts_ends_the_batch_with_the_names_of_its_nodes(self, world):
+    def test_of_reads_that_lasts_ends_the_batch_and_names_its_nodes(self, world):
         world.beat = self.during(world, 0.1, 1000)
         with pytest.raises(ClusterError) as caught:
             self.run(world, world.client())
@@ -374,7 +374,7 @@ class TestInterference:
         world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
         assert found["n1"].result == "stuck"
-        assert "somebody else changed its label virtpools.io/pool meanwhile: it is somebody now" in found["n1"].message
+        assert "another client has changed its label virtpools.io/pool: it is somebody now" in found["n1"].message
         assert world.node("n1").owner == "somebody"
         assert found["n2"].result == "done"
 
@@ -438,7 +438,7 @@ class TestFinish:
         assert (world.node().owner, world.node().former_owner) == ("gpu", None)
         assert owners_written(world, "n1") == []
 
-    def test_is_not_proven_by_a_heartbeat_from_before_the_handler_started(self):
+    def test_is_not_proven_by_a_heartbeat_older_than_the_handler(self):
         """The run before it has died, so nobody knows any more what the heartbeat was when the old handler ended."""
         world = self.unfinished(heartbeat=builders.heartbeat(builders.STARTED - 1))
         world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
@@ -563,7 +563,7 @@ FAULTS = st.sampled_from(["delete the node", "relabel it", "delete its pods"])
     st.lists(st.tuples(st.floats(0, 90), FAULTS, st.integers(0, 2)), max_size=2),
     st.floats(0, 3),
 )
-def test_whatever_happens_no_node_has_two_handlers_and_outcomes_tell_the_truth(nodes, faults, lag):
+def test_no_node_ever_has_two_handlers_and_outcomes_are_true(nodes, faults, lag):
     objects = [
         builders.node(f"n{i}", None if source == "primary" else source) for i, (source, _, _) in enumerate(nodes)
     ]

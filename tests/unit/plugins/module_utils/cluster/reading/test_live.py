@@ -69,7 +69,7 @@ class TestSnapshot:
         found = live.take_snapshot(fleet().client(), nodes=[])
         assert (dict(found.nodes), dict(found.handlers), found.complete) == ({}, {}, False)
 
-    def test_of_some_nodes_knows_of_dead_ones_elsewhere_when_kubevirt_waits_for_them(self):
+    def test_of_some_nodes_has_dead_ones_that_kubevirt_waits_for(self):
         server = fleet(of_kubevirt=builders.excluding_kubevirt(conditions={"Available": "False"}))
         server.put(builders.node("dead", ready=False))
         server.put(builders.handler_pod("dead", ready=False))
@@ -170,7 +170,7 @@ def test_operator_fields_without_the_crd():
     assert live.operator_pool_fields(ApiServer().client()) == []
 
 
-def test_nodes_without_a_handler_are_counted_whatever_the_number_and_the_length_of_the_pools_names():
+def test_nodes_without_a_handler_are_counted_for_any_pool_names():
     pools = [builders.pool(f"{number:03}-{'x' * 40}") for number in range(200)]
     server = ApiServer(
         *(builders.pool_daemonset(pool, desired=0) for pool in pools),

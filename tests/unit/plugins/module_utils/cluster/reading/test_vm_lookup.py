@@ -67,7 +67,7 @@ BOTH = pytest.mark.parametrize("kind", ["cluster", "dump"])
 
 @BOTH
 class TestFind:
-    def test_a_running_vm_comes_with_its_instance_pods_namespace_and_networks(self, kind):
+    def test_a_running_vm_has_instance_pods_namespace_and_networks(self, kind):
         networked = vm(networks=[{"name": "fast", "multus": {"networkName": "vf"}}])
         other = pod(name="other")
         found = vm_lookup.find_vm(source(kind, networked, vms.vmi(), pod(), other, NAMESPACE, NETWORK), "plain/vm")
@@ -143,14 +143,14 @@ class TestManifest:
     def find(self, *objects, behind=()):
         return vm_lookup.find_in_manifest(objects, "The manifest m.yaml", source("dump", NAMESPACE, *behind))
 
-    def test_has_a_vm_with_its_instancetype_beside_it_or_in_the_cluster(self):
+    def test_has_the_instancetype_beside_the_vm_or_in_the_cluster(self):
         for objects, behind in (([INSTANCETYPE], []), ([], [INSTANCETYPE])):
             found = self.find(vm(instancetype="large"), *objects, behind=behind)
             assert gpus(found) == [{"name": "g", "deviceName": "of/instancetype"}]
             assert not found.in_cluster
             assert found.namespace_labels == {"tier": "gold"}
 
-    def test_goes_before_what_is_in_the_cluster_and_needs_no_namespace(self):
+    def test_overrides_the_cluster_and_needs_no_namespace(self):
         own = {
             "kind": "VirtualMachineInstancetype",
             "metadata": {"name": "own"},

@@ -39,13 +39,13 @@ class TestPrimary:
     def test_that_is_as_asked_is_not_waited_for(self, world):
         assert self.settle(world) == 0
 
-    def test_is_waited_for_until_it_carries_the_exclusion_and_is_rolled_out(self, world):
+    def test_is_awaited_until_the_exclusion_is_rolled_out(self, world):
         world.put(builders.primary(excluded=False))
         later(world, 20, builders.primary(ready=1), not_ready_yet())
         later(world, 50, builders.primary(), builders.excluding_kubevirt())
         assert 50 <= self.settle(world) < 56
 
-    def test_is_waited_for_until_it_has_the_terms_that_hco_renders_with_the_exclusion(self, world):
+    def test_is_awaited_until_it_has_the_terms_that_hco_renders(self, world):
         zone = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
         edit = exclusion.with_exclusion(*builders.under_hco(builders.kubevirt(), zone))
         later(world, 20, builders.primary(terms=[zone]))
@@ -88,7 +88,7 @@ class TestPrimary:
         world.put(builders.handler_pod("dead", ready=False))
         assert self.settle(world) == 0
 
-    def test_a_rollout_that_dead_nodes_hold_up_is_given_up_with_their_names(self, world):
+    def test_a_rollout_held_up_by_dead_nodes_fails_with_their_names(self, world):
         """KubeVirt says that it has settled; its canary rollout allows one unavailable handler at a time."""
         world.put(builders.primary(desired=3, ready=1))
         world.put(builders.node("dead", ready=False))
@@ -172,7 +172,7 @@ class TestMigrations:
 
 
 class TestDaemonSet:
-    def test_is_observed_when_the_controller_has_seen_its_present_form(self, world):
+    def test_is_observed_once_the_controller_saw_this_generation(self, world):
         live = builders.pool_daemonset(builders.pool("gpu"), generation=3)
         live["status"]["observedGeneration"] = 2
         world.put(live)

@@ -77,7 +77,7 @@ class TestOwner:
             writes.write_owner(server.client(), seen, "primary", "gpu", "primary")
         assert server.find(kinds.NODE, "n1")["metadata"]["labels"][names.OWNER_LABEL] == "fpga"
 
-    def test_that_somebody_else_changes_at_that_very_moment_is_not_overwritten(self):
+    def test_changed_by_others_at_that_moment_is_not_overwritten(self):
         server = ApiServer(builders.node())
 
         def meddle(request):
@@ -88,7 +88,7 @@ class TestOwner:
         with pytest.raises(ClusterError, match="it is fpga now"):
             writes.write_owner(server.client(), builders.node(), "primary", "gpu", "primary")
 
-    def test_is_written_although_the_handler_writes_its_heartbeat_at_that_moment(self):
+    def test_is_written_despite_a_heartbeat_at_that_moment(self):
         server = ApiServer(builders.node())
 
         def beat(request):
@@ -102,7 +102,7 @@ class TestOwner:
         server = self.write(builders.node(), "gpu", "primary")
         assert [request.method for request in server.requests] == ["PATCH"]
 
-    def test_is_tried_again_when_the_first_annotation_comes_at_that_moment(self):
+    def test_is_retried_when_the_first_annotation_comes_meanwhile(self):
         server = ApiServer(builders.node(heartbeat=None))
 
         def first_annotation(request):
@@ -173,7 +173,7 @@ class TestDaemonSet:
         assert stored["metadata"]["name"] == "virt-handler-gpu"
         assert (server.writes, server.objects) == ([], {})
 
-    def test_is_deleted_with_its_pods_and_only_if_it_is_still_the_same(self):
+    def test_is_deleted_with_its_pods_only_if_it_is_unchanged(self):
         live = builders.pool_daemonset(GPU)
         server = ApiServer(live)
         change = DaemonSetChange("gpu", "delete", builders.NAMESPACE, live=live)

@@ -35,7 +35,7 @@ def images(pools, batches, *, retired=(), recorded=(), done=(), wanted=4):
     ("when", "active_after"),
     [("first_node", 1), ("1%", 1), ("25%", 1), ("26%", 2), ("75%", 3), ("76%", 4), ("all_moved", 4)],
 )
-def test_a_pool_takes_vms_once_enough_of_its_nodes_are_handed_over(when, active_after):
+def test_a_pool_takes_vms_once_enough_nodes_are_handed_over(when, active_after):
     batches = [to("gpu", f"n{number}") for number in range(4)]
     assert images([pool(when=when)], batches) == [{"gpu": NEW} if number >= active_after else {} for number in range(5)]
 
@@ -44,7 +44,7 @@ def test_nodes_that_were_handed_over_before_count():
     assert images([pool(when="50%")], [to("gpu", "n2")], done={"gpu": ["n1"]}) == [{}, {"gpu": NEW}]
 
 
-def test_an_active_pool_stays_active_whatever_happens_to_its_nodes():
+def test_an_active_pool_stays_active_whatever_its_nodes_do():
     assert images([pool(when="all_moved")], [], recorded={"gpu": NEW}) == [{"gpu": NEW}]
 
 
@@ -52,13 +52,13 @@ def test_a_pool_that_can_have_no_node_now_is_not_active():
     assert images([pool(when="all_moved")], [], wanted=0) == [{}]
 
 
-def test_a_new_image_takes_effect_after_the_last_node_that_gets_its_handler():
+def test_a_new_image_takes_effect_after_the_last_new_handler():
     batches = [to("gpu", "n1", source="gpu"), to("gpu", "n2", source="gpu"), to("other", "n9")]
     found = images([pool()], batches, recorded={"gpu": OLD}, done={"gpu": ["n1", "n2"]})
     assert found == [{"gpu": OLD}, {"gpu": OLD}, {"gpu": NEW}, {"gpu": NEW}]
 
 
-def test_a_pool_that_goes_takes_no_vm_and_keeps_others_off_until_its_last_node_left():
+def test_a_removed_pool_keeps_vms_off_until_its_last_node_left():
     batches = [to("primary", "n1", source="gpu"), to("primary", "n2", source="gpu")]
     stages = activation.stages([], [pool()], {"gpu": NEW}, HandoverState({"gpu": {"n1", "n2"}}, {}), batches)
     assert [(table.images, table.keep_off) for table in stages] == [({}, ("gpu",)), ({}, ("gpu",)), ({}, ())]
@@ -96,5 +96,5 @@ class TestCanaries:
     def test_get_the_first_image_of_a_pool_that_had_none(self):
         assert canaries(self.REPLACED, recorded={"gpu": None}) == [{}, {"gpu": NEW}, {}]
 
-    def test_have_nothing_of_their_own_in_a_pool_that_takes_no_vm_yet(self):
+    def test_have_no_image_of_their_own_in_a_pool_not_yet_active(self):
         assert canaries(self.REPLACED, recorded={}, done=()) == [{}, {}, {}]

@@ -111,7 +111,7 @@ def test_a_table_too_long_for_an_annotation_is_left_out(monkeypatch):
     assert made["metadata"]["annotations"].keys() == {names.POLICY_ANNOTATION}
 
 
-def test_the_dialect_reads_the_rules_but_for_the_nodes_that_a_rule_does_not_own():
+def test_the_dialect_reads_the_rules_but_not_foreign_nodes():
     given = [pool("gpu"), pool("rt", selector={"deviceNames": ["vendor.example/rt"]})]
     made = aie_config.derive(Table.for_pools(given), config_map())
     with pytest.raises(InputErrors) as caught:
@@ -157,7 +157,7 @@ def test_what_a_rule_cannot_say_is_refused_even_beside_devices(selector, field):
     assert f"not by {field};" in message
 
 
-def test_a_pool_without_a_launcher_image_needs_a_rule_without_an_image():
+def test_a_pool_without_a_launcher_needs_a_rule_without_an_image():
     found = list(aie_config.check(Table.for_pools([pool(image=False)])))
     assert "give virtLauncherImage," in builders.message(found, "aie_cannot_express")
 

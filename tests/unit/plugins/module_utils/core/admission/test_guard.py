@@ -82,7 +82,7 @@ class TestPlan:
         assert len(plan.make_plan(found, (), Options(remove_pools="all")).part("guard").changes(0)) == len(LINES)
 
     @pytest.mark.parametrize("objects", [[], live()])
-    def test_is_in_force_as_soon_as_it_is_written_and_as_long_as_it_is_there(self, objects):
+    def test_is_in_force_from_its_creation_to_its_deletion(self, objects):
         assert made(objects).part("guard").in_force
         assert made(objects, Options()).part("guard").in_force == bool(objects)
 
@@ -144,7 +144,7 @@ class TestProbes:
         assert owners[1:3] == ["all", "all"]
 
 
-def test_heartbeats_are_told_apart_before_anything_is_asked_of_the_authorizer():
+def test_heartbeats_are_recognized_before_asking_the_authorizer():
     conditions = [obj["spec"].get("matchConditions") for obj in live(GPU)]
     (concerned,) = conditions[0]
     assert concerned["expression"].index("oldObject") < concerned["expression"].index("authorizer")

@@ -76,7 +76,7 @@ def test_auto_takes_the_api_servers_own_policies_first():
     )
 
 
-def test_auto_takes_kyverno_where_there_is_nothing_else_and_says_what_it_does_not_see():
+def test_auto_takes_kyverno_last_and_reports_its_limits():
     choice = choose("auto", admission(config_map(), kyverno=True), TABLE)
     assert choice.backend == "kyverno"
     assert "Kyverno is there" in choice.reason
@@ -161,7 +161,7 @@ def test_none_is_taken_at_its_word_with_what_it_means():
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1, V1ALPHA1])
-def test_admission_policies_are_written_in_the_version_that_is_served(version):
+def test_admission_policies_are_written_in_the_served_version(version):
     made = launcher_backends.desired("admission_policy", TABLE, builders.NAMESPACE, admission(policy=version))
     assert made == launcher_policy.derive(TABLE, builders.NAMESPACE, version)
     assert [kind.api_version for kind, _obj in made] == [version.api_version] * 2
@@ -184,7 +184,7 @@ def test_each_back_end_has_its_objects():
         assert launcher_backends.desired(backend, NOTHING, builders.NAMESPACE, server) == []
 
 
-def test_candidates_have_a_name_of_their_own_and_the_webhook_has_none():
+def test_candidates_have_their_own_names_except_for_the_webhook():
     server = admission(config_map(), policy=V1, kyverno=True)
     made = {
         backend: [obj["metadata"]["name"] for _kind, obj in objects]
@@ -213,7 +213,7 @@ def test_of_two_back_ends_the_api_servers_counts():
     assert launcher_backends.recorded_table(live) == OTHER
 
 
-def test_what_is_not_ours_or_says_nothing_readable_records_nothing():
+def test_foreign_or_unreadable_objects_record_nothing():
     policy, binding = written("admission_policy", TABLE, admission(policy=V1))
     foreign = copy.deepcopy(policy)
     del foreign["metadata"]["labels"]

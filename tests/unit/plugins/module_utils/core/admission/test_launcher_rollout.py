@@ -44,7 +44,7 @@ def live(made, stage=-1):
     return dataclasses.replace(SERVED, objects={(kind.name, obj["metadata"]["name"]): obj for kind, obj in objects})
 
 
-def test_vms_are_kept_off_before_the_first_node_moves_and_mapped_with_it():
+def test_vms_are_kept_off_before_the_first_node_and_then_mapped():
     made = planned([node("n1"), node("n2")])
     assert made.part("launcher_policy").steps == (0, 1)
     assert [table.images for table in made.launcher_rollout.stages] == [
@@ -88,7 +88,7 @@ def test_an_approved_plan_holds_half_way():
     assert half.digest == first.digest
 
 
-def test_another_launcher_image_is_another_plan_and_takes_effect_with_the_last_node():
+def test_another_launcher_image_takes_effect_with_the_last_node():
     first = planned([node("n1")])
     changed = planned([node("n1", "gpu")], pools=(NEWER,), existing=(GPU,), admission=live(first))
     assert changed.digest != first.digest
@@ -110,7 +110,7 @@ def test_a_pool_that_goes_is_unmapped_before_its_nodes_leave():
     assert made.launcher_rollout.stages[1].keep_off == ("rt",)
 
 
-def test_a_pool_that_is_gone_from_the_list_and_kept_keeps_its_vms():
+def test_a_kept_pool_that_left_the_list_keeps_its_vms():
     nodes = [node("n1", "gpu"), node("r1", "rt", "rt")]
     first = planned(nodes, (RT, GPU))
     made = planned(nodes, (RT,), existing=(GPU, RT), admission=live(first))
@@ -143,7 +143,7 @@ def test_a_policy_of_that_name_that_is_not_ours_is_an_error():
     assert "launcher_policy_foreign" in builders.codes(planned([node("n1")], admission=admission).findings, "error")
 
 
-def test_a_server_that_cannot_change_launcher_pods_is_an_error_only_where_pools_need_it():
+def test_a_server_without_a_back_end_is_an_error_only_if_needed():
     assert "launcher_backend_missing" in builders.codes(planned([node("n1")], admission=Admission()).errors)
     assert planned([node("n1")], pools=(builders.pool("gpu"),), admission=Admission()).errors == ()
 
@@ -156,7 +156,7 @@ def test_vms_that_kubevirt_would_update_for_ever(outdated, codes):
     assert builders.codes(made.errors) == codes
 
 
-def test_the_correction_comes_with_the_first_pool_image_and_goes_with_the_option():
+def test_the_correction_lasts_while_images_and_option_need_it():
     made = planned([node("n1")], outdated="correct")
     assert made.launcher_rollout.correction(0) == []
     assert [obj["metadata"]["name"] for _kind, obj in made.launcher_rollout.correction(1)] == 2 * [

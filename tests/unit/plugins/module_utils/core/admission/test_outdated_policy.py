@@ -47,7 +47,7 @@ class TestCheck:
             (["LiveMigrate", "Evict"], ("has LiveMigrate and Evict in", "would migrate and restart these")),
         ],
     )
-    def test_methods_that_would_never_end_are_refused_with_three_ways_out(self, methods, words):
+    def test_methods_that_never_end_are_refused_with_three_ways_out(self, methods, words):
         (finding,) = check(updating(*methods))
         assert (finding.severity, finding.code) == ("error", "workload_updates_never_end")
         ways = (
@@ -164,7 +164,7 @@ class TestAfterUpgrade:
     def found(self, *methods, admission=None):
         return list(outdated_policy.after_upgrade(updating(*methods, admission=admission or TestExamine().live())))
 
-    def test_the_policy_will_be_stale_while_kubevirt_updates_by_itself(self):
+    def test_the_policy_is_stale_while_kubevirt_updates_vms_itself(self):
         (finding,) = self.found("LiveMigrate", "Evict")
         assert (finding.severity, finding.code) == ("warning", "upgrade_outdated_policy_stale")
         assert f"image {STOCK}; once KubeVirt is upgraded, it would migrate and restart pool VMs" in finding.message

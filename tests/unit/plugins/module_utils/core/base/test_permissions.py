@@ -56,7 +56,7 @@ def needed(role):
 
 
 @pytest.mark.parametrize("role", ["reader", "writer"])
-def test_the_shipped_cluster_role_grants_exactly_what_modules_ask_for(role):
+def test_the_cluster_role_grants_exactly_what_modules_ask_for(role):
     rights = granted(role)
     assert sorted(rights) == needed(role)
     assert len(set(rights)) == len(rights)
@@ -80,7 +80,7 @@ def test_only_a_run_that_migrates_vms_needs_the_right_to():
     assert create in permissions.for_run(hco=False, migrates=True)
 
 
-def test_only_a_run_with_the_guard_needs_the_right_to_assign_owners():
+def test_only_a_run_with_the_guard_needs_to_assign_owners():
     assert permissions.ASSIGN_OWNERS not in permissions.for_run(hco=True, parts=permissions.ASSIGN_NEW_NODES)
     assert permissions.ASSIGN_OWNERS in permissions.for_run(hco=False, parts=permissions.GUARD)
 

@@ -79,7 +79,7 @@ class TestRequirement:
 
     def test_there_and_back(self) -> None:
         for obj in ({"key": "k", "operator": "Exists"}, {"key": "k", "operator": "Gt", "values": ["5"]}):
-            assert Requirement.of_object(obj).to_object() == obj
+            assert Requirement.from_object(obj).to_object() == obj
 
 
 class TestTerm:
@@ -93,7 +93,7 @@ class TestTerm:
         assert Term().matches({})
 
     def test_of_labels(self) -> None:
-        assert Term.of_labels({"b": "2", "a": "1"}).to_object() == {
+        assert Term.from_labels({"b": "2", "a": "1"}).to_object() == {
             "matchExpressions": [
                 {"key": "a", "operator": "In", "values": ["1"]},
                 {"key": "b", "operator": "In", "values": ["2"]},
@@ -171,7 +171,7 @@ class TestTermIndex:
             assert index.matching(each) == [str(number) for number, term in enumerate(found) if term.matches(each)]
 
     def test_asks_only_terms_that_could_match(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        index = TermIndex({f"{number}": Term.of_labels({"hw": f"{number}"}) for number in range(100)})
+        index = TermIndex({f"{number}": Term.from_labels({"hw": f"{number}"}) for number in range(100)})
         asked = []
         matches = Term.matches
         monkeypatch.setattr(Term, "matches", lambda term, labels: asked.append(term) or matches(term, labels))
@@ -261,9 +261,9 @@ class TestExampleLabels:
         assert example_labels(Term((*six, Requirement("a", "NotIn", spellings[:-1])))) == {"a": spellings[-1]}
 
     def test_terms_are_taken_together(self) -> None:
-        one, other = Term.of_labels({"a": "1", "b": "2"}), Term.of_labels({"a": "1", "c": "3"})
+        one, other = Term.from_labels({"a": "1", "b": "2"}), Term.from_labels({"a": "1", "c": "3"})
         assert example_labels(one, other) == {"a": "1", "b": "2", "c": "3"}
-        assert example_labels(one, Term.of_labels({"b": "3"})) is None
+        assert example_labels(one, Term.from_labels({"b": "3"})) is None
 
 
 # Syntax -------------------------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def test_a_device_comes_beside_those_of_the_user():
     assert devices["rng"] == {}
 
 
-def test_it_gets_something_else_where_an_earlier_pool_would_take_it():
+def test_it_gets_another_image_where_an_earlier_pool_takes_it():
     labels = {"vmLabels": {"matchLabels": {"w": "g"}}}
     first = vms.gpu("first", selector=labels)
     made = template(first, vms.gpu(selector={**labels, "deviceNames": [vms.DEVICE]}))
@@ -279,7 +279,7 @@ def test_final_problems(vmi, pod, said):
     assert said in problem.message
 
 
-def test_a_node_of_the_pool_that_is_not_in_the_wave_does_not_count():
+def test_nodes_of_the_pool_outside_of_the_wave_are_ignored():
     made = drafted(vms.gpu(), nodes=NODES[1:])
     problem = canary.result(made, VM, instance(), launcher(), JUDGE)
     assert problem.message == "it runs on node gpu-0, which is not one of the pool's nodes in this wave"

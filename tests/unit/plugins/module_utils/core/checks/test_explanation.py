@@ -53,7 +53,7 @@ def whens(found):
 
 
 class TestRunning:
-    def test_has_its_pod_judged_and_the_next_start_and_a_migration_explained(self):
+    def test_has_its_pod_judged_and_its_next_start_explained(self):
         found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi=vmi()), in_effect())
         assert found.state == "Running on node gpu-0"
         assert whens(found) == [("now", "gpu"), ("next start", "gpu"), ("live migration", "gpu")]
@@ -72,7 +72,7 @@ class TestRunning:
         assert found.notes == {"live migration": "not possible; KubeVirt reports: VMI uses a PCI host device"}
         assert whens(found) == [("now", "gpu"), ("next start", "gpu")]
 
-    def test_whose_template_changed_since_gets_something_else_at_its_next_start(self):
+    def test_with_a_changed_template_starts_next_with_another_image(self):
         found = explanation.explain_vm(subject(vms.launcher(), vm=vm(gpu=False), vmi=vmi()), in_effect())
         assert whens(found) == [("now", "gpu"), ("next start", "primary"), ("live migration", "gpu")]
         assert found.cases[1].explained.image == vms.STOCK
@@ -91,7 +91,7 @@ class TestRunning:
         assert f"  when it was created, no pool matched it (launcher policy {vms.digest()})" in found.lines()
         assert found.pods[0].judgement.verdict == "correct"
 
-    def test_of_two_pods_in_a_migration_the_one_with_the_guest_counts(self):
+    def test_in_a_migration_is_judged_by_the_pod_with_the_guest(self):
         source = vms.launcher(image=vms.STOCK, created=vms.EARLIER)
         target = vms.launcher(on="gpu-1", labels={"kubevirt.io/migrationJobUID": "m"})
         for pods in ([source, target], [target, source]):
@@ -177,7 +177,7 @@ class TestMapping:
         assert [answer.state for answer in found.cases[0].explained.answers] == ["not active"]
         assert found.cases[0].explained.requirement is None
 
-    def test_of_a_pool_list_is_the_one_after_the_run_with_the_nodes_as_they_are_then(self):
+    def test_of_a_pool_list_is_the_one_after_the_run(self):
         pool = vms.gpu()
         bare = [node for node in nodes() if node["metadata"]["labels"].pop("virtpools.io/pool", None) or True]
         found = plan.make_plan(builders.snapshot_of(bare, admission=vms.admission()), [pool], Options(overlap="error"))
@@ -187,14 +187,14 @@ class TestMapping:
         assert seen.cases[0].explained.nodes.fit == ("gpu-0", "gpu-1")
         assert seen.findings == ()
 
-    def test_of_a_pool_list_that_is_refused_says_so_and_keeps_pools_that_are_not_listed(self):
+    def test_of_a_refused_pool_list_reports_it_and_keeps_other_pools(self):
         listed = vms.gpu("other", virtHandlerImage="registry.example/virt-handler:v0.1.0")
         made = plan.make_plan(vms.plan_of(of_nodes=nodes()).snapshot, [listed], Options())
         found = explanation.explain_vm(subject(vm=vm()), ExplainContext.after(made, [listed]))
         assert "version_skew" in builders.codes(found.findings, "error")
         assert {answer.pool for answer in found.cases[0].explained.answers} == {"other", "gpu"}
 
-    def test_with_a_back_end_that_leaves_launcher_pods_alone_takes_no_vm(self):
+    def test_with_a_back_end_that_changes_no_pods_takes_no_vm(self):
         made = plan.make_plan(vms.plan_of(of_nodes=nodes()).snapshot, [vms.gpu()], Options(launcher_backend="none"))
         assert whens(explanation.explain_vm(subject(vm=vm()), ExplainContext.after(made, [vms.gpu()]))) == [
             ("next start", "primary")

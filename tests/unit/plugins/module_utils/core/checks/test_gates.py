@@ -27,7 +27,7 @@ class TestBaseline:
     def test_of_few_names_them(self):
         assert baseline_of([GateProblem("not_schedulable", "gpu-1", "")]) == ["not_schedulable gpu-1"]
 
-    def test_of_a_hundred_thousand_fits_into_the_history_with_its_wave(self):
+    def test_of_a_hundred_thousand_vms_fits_into_the_history(self):
         nodes = tuple(f"worker-{n:04}.region.example.com" for n in range(3000))
         wave = OpenWave("all", nodes, tuple(baseline_of(problems(100_000))))
         data = History(waves=(OpenWave("before", nodes), wave)).to_data()

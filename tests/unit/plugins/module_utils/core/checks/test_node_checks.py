@@ -23,15 +23,12 @@ def test_a_code_stands_for_one_check(checks):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
-def test_every_check_has_words_for_one_node_and_for_several(check):
-    one, several = check.words_for(several=False), check.words_for(several=True)
-    assert one != several
-    assert "|" not in one + several
+def test_every_check_has_a_sentence_for_one_node_and_for_several(check):
     problem = node_checks.NodeProblem(check, "n1", "detail")
-    assert problem.sentence == f"Node n1 {one} (detail)."
+    assert problem.sentence == f"Node n1 has {check.problem} (detail)."
     finding = check.finding([problem, node_checks.NodeProblem(check, "n2", "")])
     assert (finding.code, finding.severity) == (check.code, check.severity)
-    assert finding.message.startswith(f"2 node(s) {several}: n1 (detail), n2")
+    assert finding.message.startswith(f"2 nodes have {check.problem}: n1 (detail), n2")
 
 
 def test_every_verdict_but_correct_has_its_finding():
@@ -58,7 +55,7 @@ def problem(node, pods, now=0.0):
         (None, "no_heartbeat"),
     ],
 )
-def test_a_heartbeat_that_cannot_be_read_is_not_taken_for_a_fresh_one(heartbeat, code):
+def test_an_unreadable_heartbeat_is_not_taken_for_a_fresh_one(heartbeat, code):
     now = datetime(2026, 11, 22, 16, 15, 28, tzinfo=timezone.utc).timestamp()
     node = builders.node("n1", heartbeat=heartbeat)
     assert problem(node, [builders.handler_pod("n1")], now=now) == code

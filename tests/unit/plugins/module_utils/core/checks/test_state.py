@@ -65,17 +65,17 @@ def test_before_virt_handler_exists():
 class TestHandlers:
     def test_missing(self):
         text = builders.message(examined([hw("n1", "gpu")], pods=[]).findings, "no_handler")
-        assert text == "1 node(s) have no handler pod: n1."
+        assert text == "1 node has no handler pod: n1."
 
     def test_missing_on_a_pools_node_that_was_tainted_since(self):
         text = builders.message(examined([hw("n1", "gpu", taints=[TAINT])], pods=[]).findings, "no_handler")
-        assert text == "1 node(s) have no handler pod: n1 (taint a=:NoSchedule is not tolerated)."
+        assert text == "1 node has no handler pod: n1 (taint a=:NoSchedule is not tolerated)."
 
     def test_lost_on_a_node_of_the_primary_that_was_tainted_since(self):
         (found,) = examined([builders.node("n1", taints=[TAINT])], pods=[]).findings
         assert (found.severity, found.code) == ("warning", "handler_lost")
         assert (
-            "1 node(s) lost their handler, which will not be recreated: n1 (taint a=:NoSchedule is not tolerated)"
+            "1 node has lost the handler, which will not be recreated: n1 (taint a=:NoSchedule is not tolerated)"
             in found.message
         )
 
@@ -141,7 +141,7 @@ class TestDrift:
 
     def test_of_a_node_that_lost_its_labels(self):
         text = builders.message(examined([builders.node("n1", "gpu")]).findings, "node_drift")
-        assert "1 node(s) belong to pool gpu but no longer have the labels it selects (n1)" in text
+        assert "1 node belongs to pool gpu without the labels that it selects (n1)" in text
 
 
 def test_a_primary_that_lost_the_exclusion_is_an_error():
@@ -149,7 +149,7 @@ def test_a_primary_that_lost_the_exclusion_is_an_error():
     assert "exclusion_missing" in builders.codes(found.findings, "error")
 
 
-def test_an_exclusion_that_kubevirt_is_no_longer_told_of_is_outdated():
+def test_an_exclusion_missing_in_the_kubevirt_object_is_outdated():
     """The primary still has it: somebody has just taken it out."""
     found = examined([hw("n1", "gpu")], of_kubevirt=builders.kubevirt())
     assert builders.message(found.findings, "exclusion_outdated") == (

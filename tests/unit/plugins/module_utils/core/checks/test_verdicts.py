@@ -248,7 +248,7 @@ def test_any_ready_handler_is_enough():
     assert judged(launcher(), made=vms.plan_of(pods=pods)).verdict == "correct"
 
 
-def test_the_worst_fault_is_the_verdict_and_all_are_in_the_reason():
+def test_the_worst_fault_is_the_verdict_and_all_are_reasons():
     found = judged(launcher(on="rest", pool=None), made=vms.plan_of(pods=[]))
     assert found.verdict == "wrong_image"
     assert "bypassed the launcher policy" in found.reason

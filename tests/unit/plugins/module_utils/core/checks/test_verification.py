@@ -73,7 +73,7 @@ def test_a_node_without_a_handler_counts_if_a_pool_wants_it():
     assert {node["name"]: node["problem"] for node in found.nodes}["gpu-2"] == "wrong_owner"
 
 
-def test_a_vm_on_a_node_without_a_handler_is_a_problem_everywhere():
+def test_a_vm_on_a_node_without_a_handler_is_always_a_problem():
     pods, vmis = [launcher("vm", "master", "primary", device=False)], [vmi("vm", "master")]
     assert problems(pods, vmis, made=with_idle_node("master")) == {"no_ready_handler": 1}
 

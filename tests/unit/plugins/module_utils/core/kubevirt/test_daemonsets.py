@@ -46,7 +46,7 @@ class TestObject:
         assert found["metadata"]["namespace"] == builders.NAMESPACE
         assert (found["apiVersion"], found["kind"]) == ("apps/v1", "DaemonSet")
 
-    def test_is_neither_a_handler_for_virt_controller_nor_managed_by_virt_operator(self):
+    def test_is_not_taken_for_one_of_kubevirts_by_its_components(self):
         labels = derived()["metadata"]["labels"]
         assert "kubevirt.io" not in labels
         assert labels["app.kubernetes.io/managed-by"] == "virtpools"
@@ -124,14 +124,14 @@ class TestTemplate:
     def test_runs_where_the_pool_owns_the_node(self):
         assert pod_spec(derived())["nodeSelector"] == {"kubernetes.io/os": "linux", "virtpools.io/pool": "gpu"}
 
-    def test_has_the_handler_image_and_otherwise_the_primarys_container(self):
+    def test_has_the_handler_image_and_else_the_primarys_container(self):
         before = container(builders.primary())
         assert container(derived(virtHandlerImage=builders.GPU_IMAGE)) == {**before, "image": builders.GPU_IMAGE}
 
     def test_has_the_stock_images_where_the_pool_names_none(self):
         assert container(derived(), "virt-launcher")["image"] == builders.LAUNCHER_IMAGE
 
-    def test_every_container_of_the_launcher_has_the_pools_launcher_image(self):
+    def test_all_launcher_containers_have_the_pools_launcher_image(self):
         primary = builders.primary()
         holder = {**container(primary, "virt-launcher"), "name": "virt-launcher-image-holder"}
         pod_spec(primary)["containers"].append(holder)
@@ -143,7 +143,7 @@ class TestTemplate:
         assert container(found)["image"] == f"{builders.HANDLER_IMAGE}-gpu"
 
     @pytest.mark.parametrize("secret", [True, False])
-    def test_kubevirts_launcher_image_is_held_as_well_where_it_needs_a_secret(self, secret):
+    def test_holds_kubevirts_launcher_image_too_if_it_needs_a_secret(self, secret):
         """Pods that attach hotplugged disks run it, without a secret."""
         primary = builders.primary()
         holder = {**container(primary, "virt-launcher"), "name": "virt-launcher-image-holder"}
@@ -164,7 +164,7 @@ class TestTemplate:
         del pod_spec(primary)["initContainers"]
         assert "initContainers" not in pod_spec(derived(primary))
 
-    def test_tolerates_what_the_primary_and_the_pool_tolerate_each_once(self):
+    def test_has_the_tolerations_of_primary_and_pool_each_once(self):
         critical = {"key": "CriticalAddonsOnly", "operator": "Exists"}
         assert pod_spec(derived(tolerations=[TAINT, critical]))["tolerations"] == [critical, TAINT]
 
@@ -174,7 +174,7 @@ class TestTemplate:
         found = derived(primary, imagePullSecrets=[{"name": "gpu"}, {"name": "stock"}])
         assert pod_spec(found)["imagePullSecrets"] == [{"name": "stock"}, {"name": "gpu"}]
 
-    def test_resources_of_the_pool_replace_those_of_the_handler_alone(self):
+    def test_resources_of_the_pool_replace_only_the_handlers(self):
         found = derived(resources={"requests": {"cpu": "1"}})
         assert container(found)["resources"] == {"requests": {"cpu": "1"}}
         assert container(found, "virt-launcher")["resources"] == {}
@@ -264,7 +264,7 @@ class TestDrift:
         ],
         ids=["by admission", "by both", "by somebody", "of another container", "nobody says"],
     )
-    def test_an_image_counts_unless_admission_rewrote_what_we_asked_for(self, managers, drifted):
+    def test_an_image_is_drift_unless_admission_rewrote_it(self, managers, drifted):
         live = self.live()
         container(live)["image"] = "mirror.example/virt-handler:v1.9.0-gpu"
         owned = {

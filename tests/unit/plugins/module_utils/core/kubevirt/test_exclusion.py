@@ -259,7 +259,7 @@ class TestUnderHco:
     def test_terms_that_match_no_node_need_nothing(self):
         assert excluded([our_operation(term(OURS))], {"affinity": affinity({})}) == []
 
-    def test_others_operation_on_workloads_stays_and_is_followed_by_ours(self):
+    def test_others_operation_on_workloads_stays_before_ours(self):
         theirs = placement_operation({"affinity": affinity(term(ZONE))})
         deeper = {"op": "add", "path": "/spec/workloads/nodePlacement/nodeSelector", "value": {"a": "1"}}
         ours = our_operation(term(ZONE, OURS), nodeSelector={"a": "1"})
@@ -267,7 +267,7 @@ class TestUnderHco:
         assert excluded([theirs, deeper, ours]) == [theirs, deeper, ours]
         assert included([theirs, deeper, ours]) == [theirs, deeper]
 
-    def test_others_operation_that_removes_the_placement_has_no_effect_in_hco(self):
+    def test_others_removal_of_the_placement_has_no_effect_in_hco(self):
         remove = {"op": "remove", "path": "/spec/workloads"}
         assert excluded([remove], {"affinity": affinity(term(ZONE))}) == [remove, our_operation(term(ZONE, OURS))]
 
@@ -277,7 +277,7 @@ class TestUnderHco:
         with pytest.raises(InputErrors, match="correct or remove it first"):
             edit(kubevirt(), hyperconverged([operation]))
 
-    def test_our_requirement_inside_others_settings_cannot_be_dropped(self):
+    def test_our_requirement_in_others_settings_cannot_be_dropped(self):
         with pytest.raises(InputErrors, match="remove it there"):
             included([{"op": "add", "path": PATCHES, "value": [PATCH]}])
         with pytest.raises(InputErrors, match=r"spec\.deployment\.nodePlacements\.workload"):
@@ -490,7 +490,7 @@ class TestConflicts:
         expected = [("error", "placement_uses_owner_label")] if found else []
         assert self.codes(placement=placement) == expected
 
-    def test_under_hco_the_requirement_does_not_belong_in_its_placement(self):
+    def test_under_hco_the_requirement_is_refused_in_its_placement(self):
         placement = {"affinity": affinity(term(OURS, ZONE))}
         (found,) = conflicts(kubevirt(placement=placement), hyperconverged(placement=placement))
         assert "HyperConverged kv/kubevirt-hyperconverged: spec.deployment.nodePlacements.workload" in found.message

@@ -130,7 +130,7 @@ class TestKubeVirt:
         assert lists_of(set_gates(kubevirt(["A", "B"], version=version), None, [], ["A", "C"]).after) == (["B"], None)
 
     @pytest.mark.parametrize(("off", "expected"), [(None, None), (["X"], ["X", "A"])])
-    def test_of_a_development_build_only_a_list_that_is_there_is_used(self, off, expected):
+    def test_of_a_development_build_uses_only_an_existing_list(self, off, expected):
         item = kubevirt(["B", "A"], off, version="devel")
         assert lists_of(set_gates(item, None, [], ["A"]).after) == (["B"], expected)
 
@@ -181,7 +181,7 @@ class TestUnderHco:
         assert "disables the feature gate ImageVolume" in disables
         assert "enables the feature gate Snapshot" in enables
 
-    def test_what_another_operation_replaced_is_appended_again_behind_it(self):
+    def test_appends_again_what_another_operation_replaced(self):
         theirs = {"op": "add", "path": f"{LISTS}/featureGates", "value": ["CPUManager"]}
         assert self.after(kubevirt(["CPUManager"]), enable("Sidecar"), theirs, on=["Sidecar"]) == [
             theirs,

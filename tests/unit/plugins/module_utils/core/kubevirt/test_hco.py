@@ -128,7 +128,7 @@ class TestRender:
         assert render({"map": {"a": 1}}, {"op": "remove", "path": "/spec/map"}) == {"map": {"a": 1}}
         assert render({"map": {"a": 1, "b": 2}}, add("/spec/map", {"a": 3})) == {"map": {"a": 3, "b": 2}}
 
-    def test_an_item_of_a_list_keeps_the_fields_of_the_item_that_was_at_its_position(self):
+    def test_a_list_item_keeps_the_fields_of_the_one_at_its_position(self):
         base = {"list": [{"a": 1, "b": {"x": 1}}, {"a": 2}]}
         assert render(base, add("/spec/list", [{"b": {}}])) == {"list": [{"a": 1, "b": {"x": 1}}]}
         assert render(base, add("/spec/list", [3, {"a": 4}, {"c": 5}])) == {"list": [3, {"a": 4}, {"c": 5}]}

@@ -149,7 +149,7 @@ class TestHealth:
         assert health.problems() == ()
         assert health.version == "v1.9.0"
 
-    def test_a_second_kubevirt_leaves_the_other_conditions_as_they_were(self):
+    def test_a_second_kubevirt_leaves_other_conditions_unchanged(self):
         item = ignored()
         assert Health.from_kubevirt(item).problems() == (
             "its operator ignores it (There is an active KubeVirt deployment)",
@@ -180,7 +180,7 @@ class TestHealth:
         assert Health.from_kubevirt(kubevirt(targetKubeVirtVersion="v1.9.1")).upgrading == ("v1.9.0", "v1.9.1")
 
     @pytest.mark.parametrize("target", [{"targetDeploymentID": "d1"}, {"targetKubeVirtRegistry": "mirror"}])
-    def test_another_deployment_of_the_same_version_is_an_upgrade_too(self, target):
+    def test_another_deployment_of_the_same_version_is_an_upgrade(self, target):
         assert Health.from_kubevirt(kubevirt(**target)).upgrading is not None
 
     def test_a_first_install_is_no_upgrade(self):

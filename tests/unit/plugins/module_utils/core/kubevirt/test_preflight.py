@@ -62,7 +62,7 @@ class TestFitness:
 
 
 class TestExclusion:
-    def test_is_not_installed_while_a_dead_node_has_a_primary_handler(self):
+    def test_is_refused_while_a_dead_node_has_a_primary_handler(self):
         snapshot = builders.fresh_snapshot([builders.node(), builders.node("dead", ready=False)])
         assert "exclusion_blocked_by_unready_nodes" in codes(snapshot)
 

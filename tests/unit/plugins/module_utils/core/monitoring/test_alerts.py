@@ -84,7 +84,7 @@ class TestSettings:
             alerts.parse(True, "A", "b", "c")
         assert len(caught.value.messages) == 3
 
-    def test_the_default_page_is_where_galaxy_yml_says_that_the_documentation_is(self):
+    def test_the_default_page_is_in_the_documentation_of_galaxy_yml(self):
         galaxy = (ROOT / "galaxy.yml").read_text("utf-8")
         (documentation,) = re.findall(r"^documentation: (\S+)/README\.md$", galaxy, re.MULTILINE)
         assert f"{documentation}/docs/alerts.md" == alerts.RUNBOOK_URL
@@ -179,7 +179,7 @@ class TestPlan:
         assert found.last_changes() == ("DaemonSet kubevirt/virt-handler-rt: delete", f"{LINE}: update")
         assert watched(found.part("alerts").desired(after_removal=True)) == ["gpu"]
 
-    def test_first_alerts_in_a_run_that_deletes_a_pool_are_written_twice(self):
+    def test_first_alerts_of_a_run_that_deletes_a_pool_come_twice(self):
         found = made(has=(GPU, RT), options=replace(WATCHED, prune=True))
         assert (found.part("alerts").changes(0), found.part("alerts").changes("last")) == (
             (f"{LINE}: create",),
@@ -255,7 +255,7 @@ class TestRemoval:
     def removed(self, pools, *rules, **fields):
         return plan.make_plan(cluster(*rules, pools=(GPU, RT), **fields), (), Options(remove_pools=pools))
 
-    def test_of_one_pool_keeps_the_settings_and_comes_after_its_daemonset(self):
+    def test_of_one_pool_keeps_settings_and_follows_the_daemonset(self):
         settings = Settings("monitoring", {"release": "prom"}, "https://docs.example")
         found = self.removed(("rt",), rule("gpu", "rt", settings=settings))
         line = f"{kinds.PROMETHEUS_RULE} monitoring/{names.ALERTS}: update"

@@ -10,109 +10,8 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import migrations, snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
-
-
-class TestNode:
-    def test_without_the_label_belongs_to_the_primary(self):
-        assert Node.from_object(builders.node()).owner == names.PRIMARY
-
-    @pytest.mark.parametrize("owner", ["gpu", names.IN_TRANSIT])
-    def test_belongs_to_whom_its_label_names(self, owner):
-        assert Node.from_object(builders.node(owner=owner)).owner == owner
-
-    @pytest.mark.parametrize("value", ["", "primary"])
-    def test_with_a_label_that_names_no_pool_does_not_belong_to_the_primary(self, value):
-        """The exclusion keeps the primary off every node with the label, whatever its value."""
-        assert Node.from_object(builders.node(owner=value)).owner == f"'{value}'"
-
-    def test_tells_what_a_handover_needs(self):
-        found = Node.from_object(
-            builders.node(
-                former="gpu", heartbeat="t7", schedulable=False, taints=[{"key": "a", "effect": "NoSchedule"}]
-            )
-        )
-        assert (found.former_owner, found.heartbeat, found.schedulable) == ("gpu", "t7", False)
-        assert found.taints == ({"key": "a", "effect": "NoSchedule"},)
-
-    def test_ready_is_a_condition_that_is_true(self):
-        assert Node.from_object(builders.node()).ready
-        assert not Node.from_object(builders.node(ready=False)).ready
-        assert not Node.from_object({"metadata": {"name": "n"}}).ready
-
-    def test_as_bare_as_the_api_allows(self):
-        found = Node.from_object(
-            {"metadata": {"name": "n", "labels": None, "annotations": None}, "spec": {}, "status": {}}
-        )
-        assert (found.owner, found.former_owner, found.heartbeat) == (names.PRIMARY, None, None)
-        assert (found.images, found.taints, found.schedulable) == (frozenset(), (), False)
-
-    def test_knows_images_by_all_their_names(self):
-        obj = builders.node()
-        obj["status"]["images"] = [{"names": ["a:1", "a@sha256:0"]}, {"sizeBytes": 1}, {"names": None}]
-        assert Node.from_object(obj).images == {"a:1", "a@sha256:0"}
-
-
-class TestHandlerPod:
-    def test_belongs_to_the_daemonset_that_controls_it(self):
-        obj = builders.handler_pod("n1", "virt-handler-gpu", template="abc")
-        obj["metadata"]["ownerReferences"].insert(0, {"kind": "DaemonSet", "name": "another"})
-        found = HandlerPod.from_object(obj)
-        assert (found.node, found.daemonset, found.template) == ("n1", "virt-handler-gpu", "abc")
-
-    def test_of_nobody(self):
-        obj = builders.handler_pod("n1")
-        del obj["metadata"]["ownerReferences"]
-        assert HandlerPod.from_object(obj).daemonset is None
-
-    def test_is_ready_when_it_runs_and_says_so(self):
-        assert HandlerPod.from_object(builders.handler_pod("n1")).ready
-        assert not HandlerPod.from_object(builders.handler_pod("n1", ready=False)).ready
-        ended = builders.handler_pod("n1")
-        ended["status"]["phase"] = "Succeeded"
-        assert not HandlerPod.from_object(ended).ready
-
-    def test_is_terminating_from_when_it_is_deleted(self):
-        assert HandlerPod.from_object(builders.handler_pod("n1", terminating=True)).terminating
-
-    @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
-    def test_that_just_starts_has_no_problem(self, reason):
-        assert HandlerPod.from_object(builders.handler_pod("n1", ready=False, waiting=reason)).problem is None
-
-    @pytest.mark.parametrize("statuses", ["containerStatuses", "initContainerStatuses"])
-    def test_says_what_its_kubelet_says(self, statuses):
-        obj = builders.handler_pod("n1", ready=False)
-        waiting = {"reason": "ImagePullBackOff", "message": "no such tag"}
-        obj["status"] = {statuses: [{"name": "c", "state": {"waiting": waiting}}]}
-        assert HandlerPod.from_object(obj).problem == "container c: ImagePullBackOff (no such tag)"
-
-    @pytest.mark.parametrize(
-        ("heartbeat", "reported"),
-        [
-            (builders.heartbeat(builders.STARTED - 1), False),
-            (builders.heartbeat(builders.STARTED), True),
-            (f'"{builders.heartbeat(builders.STARTED + 1)}"', True),
-            ("1970-01-01T03:00:00", False),  # in which time zone?
-            (None, False),
-        ],
-    )
-    def test_has_reported_when_the_heartbeat_is_not_older_than_its_container(self, heartbeat, reported):
-        node = Node.from_object(builders.node(heartbeat=heartbeat))
-        assert HandlerPod.from_object(builders.handler_pod("n1")).has_reported(node) == reported
-
-    @pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"running": {}}, {}, None])
-    def test_whose_container_does_not_run_has_not_reported(self, state):
-        obj = builders.handler_pod("n1")
-        obj["status"]["containerStatuses"][0]["state"] = state
-        assert not HandlerPod.from_object(obj).has_reported(Node.from_object(builders.node()))
-
-    def test_that_failed_says_why(self):
-        obj = builders.handler_pod("n1")
-        obj["status"] = {"phase": "Failed", "reason": "Evicted"}
-        assert HandlerPod.from_object(obj).problem == "pod failed: Evicted"
 
 
 class TestBuild:
@@ -129,7 +28,7 @@ class TestBuild:
         assert list(found.daemonsets) == ["virt-handler-a", "virt-handler-b"]
         assert list(found.pools) == ["a"]
 
-    def test_handler_pods_are_those_of_kubevirts_namespace_that_have_a_node(self):
+    def test_handler_pods_have_a_node_and_kubevirts_namespace(self):
         unbound = builders.handler_pod("")
         elsewhere = builders.handler_pod("n1", name="elsewhere")
         elsewhere["metadata"]["namespace"] = "other"
@@ -200,43 +99,6 @@ class TestChoice:
             self.choose("kv3", None)
         with pytest.raises(InputErrors, match="No KubeVirt object was found; install"):
             self.choose(None, None, found=[])
-
-
-MIGRATION = {"metadata": {"namespace": "vms", "name": "m"}, "spec": {"vmiName": "vm"}}
-
-
-class TestMigrations:
-    def test_end_where_their_vmi_says(self):
-        vmi = {
-            "metadata": {"namespace": "vms", "name": "vm"},
-            "status": {"nodeName": "n1", "migrationState": {"sourceNode": "n1", "targetNode": "n2"}},
-        }
-        (found,) = migrations.active_migrations([MIGRATION], [vmi])
-        assert (found.namespace, found.name, found.vmi) == ("vms", "m", "vm")
-        assert found.nodes == {"n1", "n2"}
-
-    def test_of_a_vmi_in_another_namespace_end_nowhere_yet(self):
-        vmi = {"metadata": {"namespace": "other", "name": "vm"}, "status": {"nodeName": "n1"}}
-        (found,) = migrations.active_migrations([MIGRATION], [vmi])
-        assert found.nodes == frozenset()
-
-    def test_end_where_their_target_pod_is_before_anybody_else_says_so(self):
-        migration = {"metadata": {**MIGRATION["metadata"], "uid": "m-uid"}, "spec": MIGRATION["spec"]}
-        pods = [
-            {"metadata": {"labels": {names.MIGRATION_LABEL: uid}}, "spec": {"nodeName": node}}
-            for uid, node in (("m-uid", "n2"), ("other", "n3"))
-        ]
-        (found,) = migrations.active_migrations([migration], [], pods)
-        assert found.nodes == {"n2"}
-
-    def test_end_where_they_say_themselves(self):
-        migration = {**MIGRATION, "status": {"phase": "Running", "migrationState": {"targetNode": "n3"}}}
-        (found,) = migrations.active_migrations([migration], [])
-        assert found.nodes == {"n3"}
-
-    @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-    def test_that_have_ended_do_not_count(self, phase):
-        assert migrations.active_migrations([{**MIGRATION, "status": {"phase": phase}}], []) == ()
 
 
 class TestObjects:

@@ -50,11 +50,11 @@ class TestFindings:
         labels = [{"hw": "gpu", "disk": "ssd"}, {"disk": "ssd"}, {}]
         findings, placed = found(labels, pools=[{"hw": "gpu", "disk": "ssd"}], build=build)
         text = builders.message(findings, "operator_no_handler")
-        assert "1 node(s) would have no handler (n2): this build keeps the primary off every node with disk=ssd" in text
-        assert placed.without == ("n2",)
+        assert "1 node would have no handler (n2): this build keeps the primary off every node with disk=ssd" in text
+        assert placed.bare == ("n2",)
         assert builders.codes(findings, "warning") == ["operator_several_labels"]
 
-    def test_several_labels_are_only_a_warning_where_no_node_has_some_of_them(self, build):
+    def test_several_labels_are_a_warning_if_no_node_has_only_some(self, build):
         findings, _placed = found([{"hw": "gpu", "disk": "ssd"}, {}], pools=[{"hw": "gpu", "disk": "ssd"}], build=build)
         assert builders.codes(findings) == ["operator_several_labels"]
 
@@ -63,11 +63,11 @@ class TestFindings:
         findings, placed = found(
             [{"hw": "gpu", "disk": "ssd"}, {"hw": "gpu"}, {"disk": "ssd"}, {}], pools=pools, build=build
         )
-        assert "1 node(s) would get a handler of each of p1, p2 (n1)" in builders.message(
+        assert "1 node would get a handler of each of p1, p2 (n1)" in builders.message(
             findings, "operator_two_handlers"
         )
         assert builders.codes(findings, "warning") == ["operator_overlap_possible"]
-        assert placed.with_several == ("n1",)
+        assert placed.crowded == ("n1",)
 
     @pytest.mark.parametrize(("labels", "owner"), [([{}], "Pool p1"), ([{"hw": "gpu"}], "The primary virt-handler")])
     def test_an_owner_without_a_node(self, build, labels, owner):

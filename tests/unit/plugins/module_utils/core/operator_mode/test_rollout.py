@@ -46,7 +46,7 @@ def test_all_is_done():
     assert found.bare == found.doubled == ()
 
 
-def test_a_handler_with_the_images_of_before_is_not_done_although_its_daemonset_says_so():
+def test_a_handler_with_old_images_is_not_done_despite_status():
     found = seen(pods=[pod("n1", "virt-handler-gpu"), pod("n2", "virt-handler")])
     assert found.problem == "1 node(s) do not have their one Ready handler yet: n1."
 

@@ -47,7 +47,7 @@ class TestTakedown:
         after = OperatorMode(B).takedown(operator(TERM)).after
         assert after.primary["spec"]["template"]["spec"]["affinity"] == builders.affinity(TERM)
 
-    def test_the_second_part_has_the_digest_of_a_plan_on_a_cluster_without_pools(self):
+    def test_the_second_part_has_the_digest_of_a_first_plan(self):
         after = OperatorMode(B).takedown(operator()).after
         clean = builders.build_snapshot(
             fake_operator_mode.kubevirt(gates=[B.gate]),

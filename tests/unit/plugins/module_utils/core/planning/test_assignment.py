@@ -266,7 +266,7 @@ class TestNodeGroups:
         )
         assert "let the group label its nodes virtpools.io/pool=gpu" in found.message
 
-    def test_do_not_matter_without_a_pool_or_when_new_nodes_are_assigned(self):
+    def test_are_ignored_without_a_pool_or_if_new_nodes_are_assigned(self):
         assert not self.findings(builders.node("n1", labels={self.KARPENTER: "a"}))
         pooled = builders.node("n1", "gpu", labels={"hw": "gpu", self.KARPENTER: "a"})
         assert not self.findings(pooled, assign_new_nodes=True)

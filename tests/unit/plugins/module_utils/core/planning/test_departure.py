@@ -11,7 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.coll
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
-def test_what_the_first_part_says_of_kubevirt_is_not_said_of_the_second():
+def test_findings_on_kubevirt_in_the_first_part_are_not_repeated():
     snapshot = builders.snapshot_of([builders.node("n1", owner="gpu")], [builders.pool()])
     found = CollectionMode().takedown(snapshot)
     passing = findings.error("kubevirt_not_available", "It is not available.")

@@ -31,7 +31,7 @@ A, B, C = entry("a"), entry("b"), entry("a", "b")
 
 
 class TestEntries:
-    def test_the_same_list_has_the_same_digest_whenever_it_is_applied(self):
+    def test_the_same_list_always_has_the_same_digest(self):
         assert entry("a", applied="2027-01-01T00:00:00Z").digest == A.digest
         assert len({found.digest for found in (A, B, C, entry("b", "a"), entry("a", overlap="first_wins"))}) == 5
 
@@ -41,7 +41,7 @@ class TestEntries:
     def test_options_that_say_how_to_get_there_do_not_count(self, option):
         assert entry("a", **option).digest == A.digest
 
-    def test_pools_that_were_kept_belong_to_it_after_those_of_the_list(self):
+    def test_kept_pools_come_after_those_of_the_list(self):
         edited = builders.pool("a", activation="all_moved")
         found = entry(edited, recorded=[builders.pool("z"), builders.pool("a"), builders.pool("b")])
         assert found.pools == (edited, builders.pool("z"), builders.pool("b"))
@@ -57,7 +57,7 @@ class TestStored:
         assert read_back(known) == known
         assert [found.run_options["alerts"] for found in read_back(known).entries] == [None, settings]
 
-    def test_of_a_release_without_alerts_is_read_and_keeps_its_digest(self):
+    def test_one_without_alerts_is_read_and_keeps_its_digest(self):
         options = {"overlap": "error", "launcher_backend": "auto", "outdated": "refuse"}
         assert A.to_object()["options"] == {**options, "assign_new_nodes": False, "guard": False}
         assert A.digest == "6ccbbcc57899", "as release 0.1.0 has it"
@@ -68,7 +68,7 @@ class TestStored:
             known = known.completed(entry(f"p{number}"))
         assert [found.pools[0].name for found in read_back(known).entries] == [f"p{n}" for n in range(2, 12)]
 
-    def test_too_large_lists_push_the_oldest_out_but_never_the_newest(self):
+    def test_large_lists_push_out_the_oldest_but_never_the_newest(self):
         def large(name, size):
             return entry(
                 builders.pool(
@@ -128,7 +128,7 @@ class TestIsCurrent:
 class TestFallback:
     """Where a run of a list goes back to when a wave fails."""
 
-    def test_is_the_newest_list_wherever_an_interrupted_run_left_the_cluster(self):
+    def test_is_the_newest_list_after_an_interrupted_run(self):
         assert [History((A, B)).fallback(C, pools) for pools in (B.pools, C.pools, ())] == [B.digest] * 3
 
     def test_a_first_run_goes_back_to_no_pools(self):

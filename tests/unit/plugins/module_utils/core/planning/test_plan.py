@@ -54,7 +54,7 @@ class TestAnyFleet:
 
     @fleets.SETTINGS
     @given(fleets.fleets())
-    def test_the_nodes_after_the_run_have_new_owners_and_their_labels(self, fleet):
+    def test_nodes_after_the_run_have_new_owners_and_labels(self, fleet):
         found = self.plan_of(fleet)
         expected = [Node.from_object(node) for node in builders.after_moves(fleet.nodes, found.moves)]
         coming = found.nodes_after()
@@ -134,7 +134,7 @@ class TestAnyFleet:
 
     @fleets.SETTINGS
     @given(fleets.fleets(), st.one_of(st.integers(1, 3), st.sampled_from(["1%", "40%", "100%"])))
-    def test_batches_hold_every_move_once_and_never_too_many_of_a_pool(self, fleet, max_unavailable):
+    def test_batches_have_every_move_once_and_not_too_many_of_a_pool(self, fleet, max_unavailable):
         found = self.plan_of(fleet, max_unavailable=max_unavailable)
         batched = [move for batch in found.batches for move in batch]
         assert sorted(map(str, batched)) == sorted(map(str, found.moves))
@@ -180,7 +180,7 @@ class TestFirstRun:
         later = made([hw("gpu")])
         assert str(self.found().digest) == str(later.digest)
 
-    def test_is_refused_while_a_dead_node_would_hold_up_the_exclusion(self):
+    def test_is_refused_while_a_dead_node_holds_up_the_exclusion(self):
         nodes = [hw("gpu"), builders.node("stays"), builders.node("dead", ready=False)]
         dead = builders.kubevirt(conditions={"Available": "False"})
         snapshot = builders.snapshot_of(nodes, of_kubevirt=dead, of_primary=builders.primary(excluded=False, ready=2))
@@ -246,11 +246,11 @@ class TestUnfinished:
         found = made([hw("gpu", owner=names.IN_TRANSIT, former=names.PRIMARY)])
         assert lines(found) == ["Node n1: primary -> gpu"]
 
-    def test_a_node_in_transit_without_a_former_owner_came_from_the_primary(self):
+    def test_a_node_in_transit_without_former_owner_was_the_primarys(self):
         found = made([hw("gpu", owner=names.IN_TRANSIT)])
         assert (found.moves[0].source, found.moves[0].target) == (names.PRIMARY, "gpu")
 
-    def test_a_node_in_transit_whose_pool_is_gone_from_the_list_goes_back(self):
+    def test_a_node_in_transit_whose_pool_left_the_list_goes_back(self):
         found = made([builders.node("n1", names.IN_TRANSIT, names.PRIMARY)])
         assert lines(found) == ["Node n1: primary -> primary"]
 
@@ -299,7 +299,7 @@ class TestReplace:
     def test_not_the_primarys(self):
         assert lines(made([], pods=[builders.handler_pod("stays")])) == []
 
-    def test_a_new_image_replaces_every_handler_of_the_pool_after_the_moves(self):
+    def test_a_new_image_replaces_all_handlers_after_the_moves(self):
         changed = builders.pool("gpu", virtHandlerImage=f"{builders.GPU_IMAGE}2")
         found = made([hw("gpu", "n1", owner="gpu"), hw("gpu", "n2")], [changed], existing=[GPU])
         assert [change.action for change in found.daemonsets] == ["update"]
@@ -469,7 +469,7 @@ class TestDigest:
             made([]).digest.mismatch(text)
 
 
-def test_a_replacement_that_no_run_has_proven_is_finished_unless_its_template_is_old_again():
+def test_an_unproven_replacement_with_a_new_template_is_finished():
     nodes = [hw("gpu", "n1", "gpu", "gpu"), hw("gpu", "n2", "gpu", "gpu")]
     pods = builders.handlers_of(nodes, [builders.pool_daemonset(GPU)])
     pods[1]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
@@ -521,7 +521,7 @@ class TestRestoredNodes:
         there = self.back(nodes, ["n2"], [GPU], pods=self.pods_of(nodes, self.NEXT))
         assert lines(there) == ["Node n2: replace the handler of gpu"]
 
-    def test_the_daemonset_of_a_pool_without_restored_nodes_stays_new(self):
+    def test_the_daemonset_stays_new_without_restored_nodes(self):
         nodes = [hw("gpu", "n1", "gpu"), hw("fpga", "n2", "fpga")]
         found = self.back(nodes, ["n2"], [GPU], pools=[self.NEXT, FPGA])
         assert (lines(found), found.daemonsets) == (["Node n2: fpga -> primary"], ())

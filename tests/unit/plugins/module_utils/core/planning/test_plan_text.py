@@ -47,7 +47,7 @@ class TestPlan:
             f"Plan digest: {found.digest}",
         ]
 
-    def test_says_what_will_change_launcher_pods_and_why_when_it_is_about_to(self):
+    def test_shows_what_will_change_launcher_pods_and_why(self):
         served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
         pools = [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/A100"]})]
         nodes = [hw("n1", "gpu"), builders.node("stays")]

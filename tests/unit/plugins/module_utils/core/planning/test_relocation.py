@@ -39,7 +39,7 @@ def mapping(*, of=(POOL,), nodes=NODES, **options):
 
 def update(*args, of=None, **fields):
     vmi, pod = vm(*args, **fields)
-    found = (of or mapping()).update(LauncherPod.from_object(pod))
+    found = (of or mapping()).relocation_for(LauncherPod.from_object(pod))
     return found and relocation.with_vmi(found, vmi)
 
 
@@ -59,7 +59,7 @@ class TestOutdated:
     def test_one_place_is_enough(self):
         _vmi, pod = vm(image=GPU, **FOR_GPU)
         pod["spec"]["initContainers"][0]["image"] = STOCK
-        assert dict(mapping().update(LauncherPod.from_object(pod)).images) == {
+        assert dict(mapping().relocation_for(LauncherPod.from_object(pod)).images) == {
             "init container guest-console-log": STOCK
         }
 
@@ -89,13 +89,13 @@ class TestOutdated:
     def test_pods_without_a_guest_do_not_count(self, change):
         _vmi, pod = vm(image=STOCK, **FOR_GPU)
         change(pod)
-        assert mapping().update(LauncherPod.from_object(pod)) is None
+        assert mapping().relocation_for(LauncherPod.from_object(pod)) is None
 
-    def test_a_back_end_that_changes_compute_only_is_judged_by_compute(self):
+    def test_a_back_end_for_compute_only_is_judged_by_compute(self):
         _vmi, pod = vm(image=STOCK, **FOR_GPU)
         pod["spec"]["containers"][0]["image"] = GPU
-        assert mapping().update(LauncherPod.from_object(pod)) is not None
-        assert mapping(compute_only=True).update(LauncherPod.from_object(pod)) is None
+        assert mapping().relocation_for(LauncherPod.from_object(pod)) is not None
+        assert mapping(compute_only=True).relocation_for(LauncherPod.from_object(pod)) is None
 
 
 class TestHow:
@@ -115,12 +115,12 @@ class TestHow:
     def test_a_paused_vm_needs_a_restart(self):
         vmi, pod = vm(image=STOCK, **FOR_GPU)
         vmi["status"]["conditions"].append({"type": "Paused", "status": "True"})
-        assert relocation.with_vmi(mapping().update(LauncherPod.from_object(pod)), vmi).reason == "it is paused"
+        assert relocation.with_vmi(mapping().relocation_for(LauncherPod.from_object(pod)), vmi).reason == "it is paused"
 
     def test_kubevirt_has_not_said_yet(self):
         vmi, pod = vm(image=STOCK, **FOR_GPU)
         vmi["status"]["conditions"] = []
-        assert relocation.with_vmi(mapping().update(LauncherPod.from_object(pod)), vmi).how == "restart"
+        assert relocation.with_vmi(mapping().relocation_for(LauncherPod.from_object(pod)), vmi).how == "restart"
 
     @pytest.mark.parametrize("ready", [True, False])
     def test_only_to_nodes_that_are_ready(self, ready):
@@ -144,7 +144,7 @@ class TestHow:
     )
     def test_a_vm_that_is_gone_needs_nothing(self, change):
         vmi, pod = vm(image=STOCK, **FOR_GPU)
-        found = mapping().update(LauncherPod.from_object(pod))
+        found = mapping().relocation_for(LauncherPod.from_object(pod))
         change(vmi)
         assert relocation.with_vmi(found, vmi) is None
         assert relocation.with_vmi(found, None) is None
@@ -178,7 +178,7 @@ class TestInEffect:
 
     def test_pools_without_policy_are_refused(self):
         message = self.refusal(self.state(snapshot.Admission(policy_kind=POLICY)))
-        assert message.startswith("1 pool(s) have launcher images (gpu), but no launcher policy is in force")
+        assert message.startswith("1 pool has launcher images (gpu), but no launcher policy is in force")
 
     def test_pools_without_policy_may_be_removed(self):
         state = self.state(snapshot.Admission(policy_kind=POLICY))

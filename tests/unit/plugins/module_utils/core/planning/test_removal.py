@@ -68,7 +68,7 @@ class TestParse:
 
 
 class TestAll:
-    def test_nodes_then_daemonsets_then_the_exclusion_then_the_history(self):
+    def test_nodes_come_before_daemonsets_exclusion_and_history(self):
         found = removing(
             [builders.node("n1", "gpu"), builders.node("n2", "rt")],
             admission=vms.admission(HISTORY),
@@ -110,7 +110,7 @@ class TestAll:
         assert (found.exclusion.changed, found.cleared) == (False, ())
         assert {"node_held_back", "pool_not_removed"} <= set(builders.codes(found.findings, "warning"))
 
-    def test_pool_vms_lose_their_mapping_first_and_other_vms_are_kept_off_to_the_end(self):
+    def test_pool_vms_lose_their_mapping_first_others_stay_off(self):
         pool = vms.gpu()
         found = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool)))
         assert found.part("launcher_policy").changes(0) == (
@@ -267,7 +267,7 @@ class TestAnyFleet:
 
     @fleets.SETTINGS
     @given(fleets.fleets(), st.data())
-    def test_others_keep_what_they_have_and_a_second_removal_changes_nothing(self, fleet, data):
+    def test_others_keep_theirs_and_a_second_removal_changes_nothing(self, fleet, data):
         present = [*(pool.name for pool in fleet.pools), *fleet.kept]
         some = st.lists(st.sampled_from(present), min_size=1, unique=True).map(tuple)
         removed = data.draw(st.one_of(st.just("all"), some))

@@ -74,7 +74,7 @@ def test_labels_in_natural_order():
     assert list(grouped([{"per": "rack"}], members)) == ["rack=r1", "rack=r9", "rack=r10"]
 
 
-def test_nodes_that_go_back_to_the_primary_do_not_change_the_share_of_others():
+def test_nodes_back_to_the_primary_do_not_change_others_shares():
     leaving = Member("a0", {"platform": "a"}, "gpu", leaving=True)
     with_it, without = grouped([{"percent": "50%"}], [leaving, *FLEET]), grouped([{"percent": "50%"}])
     assert with_it["50%"] == without["50%"]
@@ -97,7 +97,7 @@ SPECS = st.lists(
 
 
 @given(SPECS, st.randoms(use_true_random=False))
-def test_every_node_is_in_one_wave_whatever_the_order_they_are_read_in(raw, random):
+def test_every_node_is_in_one_wave_in_any_order_of_reading(raw, random):
     shuffled = random.sample(FLEET, len(FLEET))
     found = waves.group(waves.parse(raw), shuffled)
     assert found == waves.group(waves.parse(raw), FLEET)

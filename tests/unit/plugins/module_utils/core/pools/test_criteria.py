@@ -47,12 +47,12 @@ def test_every_criterion_can_be_told_from_a_launcher_pod(path):
     """Its probes show it, and a launcher pod that shows nothing does not meet it."""
     pool, criterion = only(path)
     found = {probe.name: probe.pod for probe in probes.probes(Table.for_pools([pool]), SITE)}
-    assert criterion.met(pool.selection, PodAttributes.of_pod(found[f"for {path} of pool gpu"], {}))
-    assert not criterion.met(pool.selection, PodAttributes.of_pod(found["for no pool"], {}))
+    assert criterion.met(pool.selection, PodAttributes.from_pod(found[f"for {path} of pool gpu"], {}))
+    assert not criterion.met(pool.selection, PodAttributes.from_pod(found["for no pool"], {}))
 
 
 @EVERY
-def test_every_example_meets_its_criterion_and_a_vm_like_it_is_predicted_to_do_so(path):
+def test_every_example_meets_its_criterion_as_predicted(path):
     pool, criterion = only(path)
     for example in criterion.examples(pool.selection):
         device = {"hostDevices": [{"name": "d", "deviceName": example.device}]} if example.device else {}

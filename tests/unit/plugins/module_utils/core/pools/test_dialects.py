@@ -90,7 +90,7 @@ def test_lists_of_pools(dialect: str) -> None:
     assert [p.name for p in read_dialect(dialect, [IN_KUBEVIRT, {**IN_KUBEVIRT, "name": "a"}])] == ["gpu", "a"]
 
 
-def test_additional_virt_handlers_take_the_vms_that_select_their_nodes() -> None:
+def test_additional_virt_handlers_take_vms_that_select_nodes() -> None:
     (pool,) = read_dialect("additionalVirtHandlers", [without(IN_KUBEVIRT, "selector")])
     assert pool.selector == VmSelector(match_node_selector=True)
     assert pool.virt_launcher_image == LAUNCHER

@@ -147,7 +147,7 @@ def test_namespaces() -> None:
         ({"unmatched": "allow"}, "allow"),
     ],
 )
-def test_unmatched_vms_are_kept_off_unless_only_the_handler_differs(changes: dict[str, t.Any], expected: str) -> None:
+def test_unmatched_vms_stay_off_unless_only_the_handler_differs(changes: dict[str, t.Any], expected: str) -> None:
     assert parse(**changes).unmatched == expected
 
 

@@ -115,7 +115,7 @@ class TestExpand:
 
 
 class TestFind:
-    def test_takes_the_revision_in_the_spec_first_then_the_noted_one_then_the_object(self):
+    def test_takes_the_revision_of_the_spec_before_the_noted_one(self):
         noted = {"instancetypeRef": {"controllerRevisionRef": {"name": "noted"}}}
         get = store(revision("pinned"), revision("noted"), LIVE)
         pinned = vm({**NAMED, "revisionName": "pinned"}, status=noted)
@@ -123,7 +123,7 @@ class TestFind:
         assert devices(expansion.expand(vm(NAMED, status=noted), get)) == {"from/noted"}
         assert devices(expansion.expand(vm(NAMED), get)) == {"nvidia.com/A100"}
 
-    def test_passes_over_a_noted_revision_of_another_object_or_one_that_is_gone(self):
+    def test_skips_a_noted_revision_of_another_or_a_deleted_object(self):
         noted = {"instancetypeRef": {"controllerRevisionRef": {"name": "noted"}}}
         for known in (revision("noted", of="former"), revision("unrelated")):
             assert devices(expansion.expand(vm(NAMED, status=noted), store(known, LIVE))) == {"nvidia.com/A100"}

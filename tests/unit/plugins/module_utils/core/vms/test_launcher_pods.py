@@ -169,12 +169,12 @@ class TestLauncherPod:
 
 
 class TestPlacement:
-    def test_with_a_pool_is_the_former_one_on_the_pools_nodes_and_nothing_else(self):
+    def test_with_a_pool_is_the_former_one_on_the_pools_nodes_only(self):
         """For random pods and nodes: a node fits when it fits both, however the terms are written."""
         rng = random.Random(11)
         table = mapping.Table(rules=(), keep_off=("a", "b-2"), allow=("gpu",))
         for number in range(300):
-            before = PodPlacement.of_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
+            before = PodPlacement.from_spec(launcher_cases.random_pod(rng, f"p{number}")["spec"])
             pool = builders.pool(rng.choice(launcher_cases.POOL_NAMES))
             requirement = table.requirement(rng.choice((None, pool)))
             after = before.with_pool(requirement)

@@ -46,7 +46,7 @@ class TestRules:
         )
         assert Table.for_pools([other]) == Table.for_pools([GPU])
 
-    def test_hold_no_field_of_a_pool_but_those_that_launcher_pods_depend_on(self):
+    def test_hold_only_the_fields_that_launcher_pods_depend_on(self):
         """The table stands in an annotation that many may read: a new field of Pool must not get there by itself."""
         pool = builders.pool(
             "gpu",
@@ -76,7 +76,7 @@ class TestUnmatched:
     def test_keeps_off_every_owned_node_when_all_pools_say_so(self):
         assert Table.for_pools([GPU, RT]).requirement(None) == Requirement(names.OWNER_LABEL, "DoesNotExist")
 
-    def test_keeps_off_those_pools_and_nodes_in_transit_when_another_lets_everybody_in(self):
+    def test_keeps_off_pools_and_transit_although_another_allows_all(self):
         wanted = Requirement(names.OWNER_LABEL, "NotIn", ("gpu", names.IN_TRANSIT))
         assert Table.for_pools([GPU, OPEN]).requirement(None) == wanted
 

@@ -80,7 +80,7 @@ def test_what_a_pod_asks_for():
         },
     }
     wanted = PodAttributes("team", {"env": "x"}, {"class": "rt"}, {"zone": "a"}, frozenset({"example.com/a"}))
-    assert PodAttributes.of_pod(pod, {"env": "x"}) == wanted
+    assert PodAttributes.from_pod(pod, {"env": "x"}) == wanted
 
 
 def test_criteria_say_what_was_wanted_and_found():
@@ -120,7 +120,7 @@ def test_no_rule_that_matches_is_left_unasked():
     matched = 0
     for number in range(400):
         pod = launcher_cases.random_pod(rng, f"p{number}")
-        vm = PodAttributes.of_pod(pod, launcher_cases.NAMESPACES[pod["metadata"]["namespace"]])
+        vm = PodAttributes.from_pod(pod, launcher_cases.NAMESPACES[pod["metadata"]["namespace"]])
         table = Table.for_pools(read_dialect(OWN, launcher_cases.random_pools(rng)))
         asked = [rule.name for rule in table.candidates(vm)]
         expected = [rule.name for rule in table.rules if matching.matches(rule, vm)]

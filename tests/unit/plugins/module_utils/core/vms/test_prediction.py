@@ -31,7 +31,7 @@ def test_is_the_launcher_pod_that_virt_controller_makes():
     found = prediction.predict(
         {"metadata": {"labels": {"workload": "gpu"}}, "spec": spec}, "plain", {"t": "1"}, name="vm"
     ).attributes
-    real = PodAttributes.of_pod(pod, {"t": "1"})
+    real = PodAttributes.from_pod(pod, {"t": "1"})
     assert (found.namespace, found.namespace_labels, found.node_selector, found.devices) == (
         real.namespace,
         real.namespace_labels,
@@ -75,7 +75,7 @@ class TestDevices:
         assert predicted(defaults=Defaults(hypervisor=None)).attributes.devices == {"devices.kubevirt.io/tun"}
         assert "devices.kubevirt.io/mshv" in predicted(defaults=Defaults(hypervisor="mshv")).attributes.devices
 
-    def test_that_a_resource_claim_brings_are_not_seen_and_that_is_said(self):
+    def test_of_a_resource_claim_are_reported_as_unknown(self):
         found = predicted(devices(gpus=[{"name": "g", "claimName": "claim-1", "requestName": "r"}]))
         assert found.attributes.devices == ALWAYS
         assert builders.codes(found.findings) == ["device_from_claim"]
@@ -112,7 +112,7 @@ class TestNodeSelector:
         found = predicted({"nodeSelector": {"zone": "a"}}).attributes.node_selector
         assert found == {"zone": "a", "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true"}
 
-    def test_has_those_of_the_configuration_which_the_vm_may_override(self):
+    def test_has_the_configurations_terms_unless_the_vm_has_its_own(self):
         defaults = Defaults(architecture="arm64", node_selector={"zone": "z", "tier": "vm"})
         found = predicted({"nodeSelector": {"zone": "a"}}, defaults=defaults).attributes.node_selector
         assert (found["zone"], found["tier"], found["kubernetes.io/arch"]) == ("a", "vm", "arm64")
@@ -140,7 +140,7 @@ class TestPlacement:
         made = builders.node(labels={"kubernetes.io/arch": "amd64", **labels})
         return Node.from_object(made)
 
-    def test_keeps_off_nodes_whose_host_model_is_obsolete_unless_a_cpu_model_is_given(self):
+    def test_avoids_obsolete_host_models_unless_a_cpu_model_is_given(self):
         obsolete = self.node(**{"node-labeller.kubevirt.io/obsolete-host-model": "true"})
         assert predicted().placement.unfit(obsolete) is not None
         assert predicted({"domain": {"cpu": {"model": "host-passthrough"}}}).placement.unfit(obsolete) is None

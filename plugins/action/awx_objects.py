@@ -1,0 +1,29 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action awx_objects: the objects that the role awx creates. Its documentation is plugins/modules/awx_objects.yml."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import Secrets, objects
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
+    """An action and not a module, because it reads the role's secret variables, and must not return or log them."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _VALID_ARGS = frozenset({"options"})
+
+    def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        secrets = {
+            name: self._templar.template(variables.get(f"virtpools_awx_{name}")) or {}
+            for name in ("reader", "writer", "webhook", "email")
+        }
+        return {**result, "changed": False, **objects(self._task.args["options"], Secrets(**secrets))}

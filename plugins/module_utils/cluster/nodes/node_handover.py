@@ -1,0 +1,339 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Hands one node over, or replaces its handler pod.
+
+A node never has two handlers: the old one must be *gone* before the node gets its new owner. A node is never without a
+handler for long: everything that can be checked or done before (node Ready, images pulled, migrations ended) is done
+before, and when the new handler does not become Ready in time, the node goes back to its former owner. A write that
+fails half-way is tried again: for a node without a handler, waiting is better than giving up.
+
+What happens on the node is one generator that reads from top to bottom. It yields wherever it must wait, and is sent
+the state of the node when there is something to see.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from dataclasses import dataclass, replace
+
+from ...core.base import kinds, names
+from ...core.base.objects import KubeObject, Object
+from ...core.kubevirt import handler_fit
+from ...core.observed.handlers import HandlerPod
+from ...core.observed.nodes import Node
+from ...core.planning.schedule import Move
+from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
+from ..api.lease import LeaseLost
+from ..api.waiting import Clock, Persistence
+from ..writing.writes import OwnerChanged, write_owner
+
+HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+
+_PROBLEM_PATIENCE_SECONDS = 15.0
+"""A container that waits with an error for so long will not start by itself soon enough."""
+
+
+@dataclass(frozen=True)
+class HandoverOutcome:
+    """What happened to one node.
+
+    ``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former owner has the
+    node again. ``stuck``: an error half-way, a person must look. ``failed``: a
+    handler pod was replaced but does not get Ready. ``gap``: seconds from the moment when the old handler was told to
+    end until the next one was Ready; None when no handler was told to end.
+    """
+
+    move: Move
+    result: HandoverResult
+    message: str = ""
+    gap: float | None = None
+
+    def __str__(self) -> str:
+        without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
+        return f"{self.move}{without}" if self.result == "done" else f"{self.move}: {self.result}: {self.message}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return {
+            **self.move.to_dict(),
+            "result": self.result,
+            "message": self.message,
+            "seconds_without_handler": None if self.gap is None else round(self.gap, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """The future owner of a node. Its ``daemonset`` makes the handler from ``pod``, the template with the digest ``template``;
+    None: no handler will run."""
+
+    owner: str
+    daemonset: str | None
+    template: str | None = None
+    pod: KubeObject | None = None
+
+    def refusal(self, node: Node) -> str | None:
+        """Why the DaemonSet would not start a handler on the node now; None when it would, or need not."""
+        return handler_fit.refusal(self.pod, node) if self.pod is not None and self.daemonset is not None else None
+
+
+@dataclass
+class NodeView:
+    """The state of a node in one round; the Node object is read only when it is needed."""
+
+    pods: tuple[HandlerPod, ...]
+    read_node: t.Callable[[], Object]
+
+    @functools.cached_property
+    def node_object(self) -> Object:
+        return self.read_node()
+
+    @functools.cached_property
+    def node(self) -> Node:
+        return Node.from_object(self.node_object)
+
+    def read(self) -> Object | None:
+        """The node, read now at the latest. One that does not exist is an error only for who looks at it.
+
+        :raises ClusterError: when it cannot be read, after which one may try again.
+        """
+        try:
+            return self.node_object
+        except NotFound:
+            return None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Where a node waits. ``soon``: look at it in the next round, even without an event. ``node``: the Node object will count
+    once a handler is Ready. ``problem``: the error because of which it tries again."""
+
+    soon: bool = False
+    node: bool = False
+    problem: ClusterError | None = None
+
+
+NodeSteps: t.TypeAlias = "t.Generator[Pause, NodeView, HandoverOutcome]"
+"""What happens on one node. It yields where it must wait."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the handovers of a batch share."""
+
+    cluster: Cluster
+    namespace: str
+    clock: Clock
+    timeout: float
+    """Seconds for an old handler to end, and again for a new one to become Ready."""
+
+
+class NodeHandover:
+    """What happens on one node."""
+
+    def __init__(self, context: Context, move: Move, to: Target, back: Target) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._move = move
+        self._to = to
+        self._back = back
+        self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by somebody else
+        self._live: Object = {}  # the node as it was when we read or wrote it last
+        self._ended_at: float | None = None
+        self._ready_at: float | None = None
+
+    def steps(self) -> NodeSteps:
+        view = yield Pause()
+        if self._move.action == "replace":
+            return (yield from self._replace(view))
+        if self._move.action == "finish":
+            return (yield from self._prove(view))
+        return (yield from self._hand_over(view))
+
+    def _hand_over(self, view: NodeView) -> NodeSteps:
+        # The node may have changed since the plan, while the batch waited for images and migrations.
+        self._look(view)
+        self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
+        refused = self._to.refusal(view.node)
+        if refused and view.pods:
+            return self._untouched(refused)
+        self._write(names.IN_TRANSIT, self._move.source)
+        self._ended_at = self._clock.now()
+        problem, view = yield from self._handlers_gone(view)
+        if problem is not None:
+            yield from self._persist(self._back.owner, None)
+            return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
+        yield from self._persist(self._to.owner, self._move.source)
+        problem, view = yield from self._handler_ready(self._to)
+        return (yield from self._finish(problem, view))
+
+    def _finish(self, problem: str | None, view: NodeView) -> NodeSteps:
+        """The end of a handover: remove the former owner when the new handler is Ready, else go back to that owner."""
+        if problem is not None and self._move.source == self._move.target:
+            return self._outcome("failed", f"its handler was replaced, but {problem}")
+        if problem is not None:
+            return (yield from self._go_back(problem, view))
+        yield from self._persist(self._to.owner, None)
+        return self._outcome("done")
+
+    def _go_back(self, problem: str, view: NodeView) -> NodeSteps:
+        """The new handler does not get Ready: hand the node back to its former owner."""
+        former = self._back.owner
+        refused = self._back.refusal(view.node)
+        if refused:
+            return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
+        yield from self._persist(names.IN_TRANSIT, former)
+        if self._ended_at is None:
+            self._ended_at = self._clock.now()
+        self._ready_at = None
+        stuck, view = yield from self._handlers_gone(view)
+        if stuck is not None:
+            return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
+        yield from self._persist(former, former)
+        stuck, view = yield from self._handler_ready(self._back)
+        if stuck is not None:
+            return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
+        yield from self._persist(former, None)
+        return self._outcome("returned", f"{problem}; it went back to {former}")
+
+    def _replace(self, view: NodeView) -> NodeSteps:
+        self._look(view)
+        old = self._outdated(view)
+        refused = self._to.refusal(view.node)
+        if refused and old:
+            return self._untouched(refused)
+        if old:
+            # If this run dies, the next one finishes the replacement like a handover: it must see the handler Ready.
+            self._write(self._to.owner, self._to.owner)
+        problem, view = yield from self._renewed(view, old, self._to)
+        return (yield from self._finish(problem, view))
+
+    def _prove(self, view: NodeView) -> NodeSteps:
+        """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
+        self._look(view)
+        old, wanted = self._outdated(view), self._to
+        if old and wanted.refusal(view.node):
+            old, wanted = [], replace(wanted, template=None)
+        problem, view = yield from self._renewed(view, old, wanted)
+        return (yield from self._finish(problem, view))
+
+    def _outdated(self, view: NodeView) -> list[HandlerPod]:
+        return [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
+
+    def _renewed(
+        self, view: NodeView, old: t.Sequence[HandlerPod], wanted: Target
+    ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
+        """Delete old handlers, and wait until the wanted one is Ready."""
+        for pod in old:
+            if not pod.terminating:
+                only_it = DeleteOptions(uid=pod.uid)
+                self._context.cluster.delete(kinds.POD, pod.name, self._context.namespace, only_it, dry_run=False)
+        if old:
+            self._ended_at = self._clock.now()
+            problem, view = yield from self._handlers_gone(view, old)
+            if problem is not None:
+                return problem, view
+        return (yield from self._handler_ready(wanted))
+
+    # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
+
+    def _handlers_gone(
+        self, view: NodeView, old: t.Sequence[HandlerPod] | None = None
+    ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
+        """Wait until these handler pods are gone; without ``old``, until the node has no handler pod."""
+        give_up = self._clock.now() + self._context.timeout
+        while True:
+            view = yield Pause(soon=not view.pods)  # what is gone already causes no event
+            left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
+            if not left:
+                return None, view
+            if self._clock.now() >= give_up:
+                pods = ", ".join(pod.name for pod in left)
+                return (
+                    f"handler pod {pods} did not end within {self._context.timeout:.0f} s (does the node's kubelet work? "
+                    "does another DaemonSet run there?)"
+                ), view
+
+    def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
+        """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""
+        give_up = self._clock.now() + self._context.timeout
+        problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
+        broken = None
+        while True:
+            # Only pods are followed: once one is Ready, or has a problem that must not last, it is time that counts.
+            soon = wanted.daemonset is None or self._ready_at is not None or broken is not None
+            view = yield Pause(soon=soon, node=True)
+            waiting_for = self._not_ready(view, wanted)
+            if waiting_for is None:
+                return None, view
+            broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
+            if problem.lasts(broken is not None):
+                return f"the handler of {wanted.owner} does not start: {broken}", view
+            if self._clock.now() >= give_up:
+                return f"{waiting_for} after {self._context.timeout:.0f} s", view
+
+    def _not_ready(self, view: NodeView, wanted: Target) -> str | None:
+        if wanted.daemonset is None:
+            return None
+        pods = _made_by(wanted, view.pods)
+        if not pods:
+            return f"DaemonSet {wanted.daemonset} had created no pod for the node"
+        if not pods[0].ready:
+            return f"handler pod {pods[0].name} was not Ready" + (f" ({pods[0].problem})" if pods[0].problem else "")
+        if self._ready_at is None:
+            self._ready_at = self._clock.now()
+        if not view.node.schedulable:
+            return f"handler pod {pods[0].name} was Ready, but the node was not {names.SCHEDULABLE_LABEL}=true"
+        if not pods[0].has_reported(view.node):
+            return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
+        return None
+
+    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
+        """Write half-way, where a node may have no handler: what fails is tried again.
+
+        :raises LeaseLost: at once.
+        :raises ClusterError: at once when somebody else changed the owner, else after the batch's timeout.
+        """
+        give_up = self._clock.now() + self._context.timeout
+        while True:
+            try:
+                self._write(owner, former)
+                return
+            except (LeaseLost, OwnerChanged, NotFound):
+                raise
+            except ClusterError as error:
+                problem = error
+                if self._clock.now() >= give_up:
+                    raise ClusterError(
+                        f"{error} The node's owner is {self._owner} now: run site, which finishes it."
+                    ) from error
+            yield Pause(soon=True, problem=problem)
+
+    def _write(self, owner: str, former: str | None) -> None:
+        """Give the node a new owner if it still has the owner that this handover gave it."""
+        self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former)
+        self._owner = owner
+
+    def _look(self, view: NodeView) -> None:
+        """Note the node as it is now, for the next write."""
+        self._live = view.node_object
+
+    def _untouched(self, refused: str) -> HandoverOutcome:
+        return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
+
+    def _outcome(self, result: HandoverResult, message: str = "") -> HandoverOutcome:
+        gap = None
+        if self._ended_at is not None:
+            gap = (self._ready_at or self._clock.now()) - self._ended_at
+        return HandoverOutcome(self._move, result, message, gap)
+
+
+def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
+    """The pods that the wanted DaemonSet made from its present template and that do not end."""
+    return [
+        pod
+        for pod in pods
+        if pod.daemonset == wanted.daemonset and not pod.terminating and wanted.template in (None, pod.template)
+    ]

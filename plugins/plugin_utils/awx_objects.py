@@ -1,0 +1,288 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this plugin util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The objects that the role awx creates in AWX: which there are, their names, and what refers to what.
+
+It never returns a secret. The role's tasks read credentials and settings of notifications from its variables.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+Access = t.Literal["reader", "writer"]
+Data = dict[str, t.Any]
+
+BEARER_TYPE = "OpenShift or Kubernetes API Bearer Token"
+"""A credential type of AWX itself."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A job template, which runs one playbook."""
+
+    playbook: str
+    access: Access
+    """The credential that it runs with."""
+    description: str
+    variables: t.Mapping[str, t.Any] = field(default_factory=dict)
+    notify_success: bool = False
+    """Whether notifications are also sent when a job succeeds."""
+
+
+TEMPLATES = (
+    # Its artifacts show what there is to approve.
+    Template("plan", "reader", "What would site do? Changes nothing.", notify_success=True),
+    Template("site", "writer", "Give the clusters these pools."),
+    Template(
+        "rollout",
+        "writer",
+        "The same in waves, with gates after each. Carries out only an approved plan.",
+        {"virtpools_require_approval": True},
+    ),
+    Template("rollback", "writer", "Go back to an earlier pool list."),
+    Template("remove", "writer", "Remove some or all pools."),
+    Template("verify", "reader", "Is every VM on the right image and node? Changes nothing."),
+    Template("explain", "reader", "Why does a VM get this image and these nodes? Changes nothing."),
+    Template("workload_update", "writer", "Live-migrate VMs whose launcher image is outdated."),
+    Template("upgrade_check", "reader", "Can KubeVirt be upgraded? Changes nothing."),
+)
+
+# The workflow: a plan is approved before it is carried out, and so is the way back.
+APPROVALS = (
+    {
+        "node": "approve",
+        "name": "Approve the plan",
+        "description": "The job plan shows what rollout will do. A run with another plan is refused.",
+    },
+    {
+        "node": "approve_rollback",
+        "name": "Go back to the previous list",
+        "description": "A job failed. Look at it first. Approve only if it changed something that should be undone.",
+    },
+)
+JOBS = ("plan", "rollout", "verify", "rollback")
+"""The nodes of the workflow that run a job template, by its playbook."""
+LINKS = (
+    {"node": "plan", "success": ["approve"], "failure": []},
+    {"node": "approve", "success": ["rollout"], "failure": []},
+    {"node": "rollout", "success": ["verify"], "failure": ["approve_rollback"]},
+    {"node": "verify", "success": [], "failure": ["approve_rollback"]},
+    {"node": "approve_rollback", "success": ["rollback"], "failure": []},
+)
+
+# A kubeconfig for several clusters. AWX writes it to a file while a job runs. Hosts of the inventory choose one of its
+# contexts with virtpools_context.
+KUBECONFIG_INPUTS = {
+    "fields": [{"id": "kubeconfig", "label": "Kubeconfig", "type": "string", "secret": True, "multiline": True}],
+    "required": ["kubeconfig"],
+}
+KUBECONFIG_INJECTORS = {
+    "file": {"template.kubeconfig": "{{ kubeconfig }}"},
+    "extra_vars": {"virtpools_kubeconfig": "{{ tower.filename.kubeconfig }}"},
+}
+
+# Notifications. AWX fills these templates in. It checks them without knowing the keys of the artifacts.
+MESSAGE = "{{ job_friendly_name }} {{ job.id }} ({{ job.name }}) is {{ job.status }}: {{ url }}"
+APPROVAL_NEEDED = "{{ approval_node_name }}: an approval is needed at {{ workflow_url }}"
+APPROVAL_DECIDED = "{{ approval_node_name }}: {{ approval_status }}, see {{ workflow_url }}"
+EMAIL_BODY = """\
+{{ job_friendly_name }} {{ job.id }} ({{ job.name }}) is {{ job.status }}.
+
+Job: {{ url }}
+Started by: {{ ((job.summary_fields | default({})).created_by | default({})).username | default('AWX') }}
+Limit: {{ job.limit | default('none', true) }}
+Clusters: {{ job.host_status_counts | default({}) }}
+Results: {{ job.artifacts | default({}) }}"""
+WEBHOOK_BODY = (
+    '{"job": {{ job.id }}, "name": {{ job.name | tojson }}, '
+    '"status": {{ job.status | tojson }}, "url": {{ url | tojson }}, '
+    "\"limit\": {{ job.limit | default('', true) | tojson }}, "
+    '"clusters": {{ job.host_status_counts | default({}) | tojson }}, '
+    '"results": {{ job.artifacts | default({}) | tojson }}}'
+)
+WEBHOOK_APPROVAL = (
+    '{"approval": {{ approval_node_name | tojson }}, "status": {{ approval_status | tojson }}, '
+    '"url": {{ workflow_url | tojson }}}'
+)
+_JOB_EVENTS = ("started", "success", "error")
+_DECISIONS = ("approved", "timed_out", "denied")
+WEBHOOK_MESSAGES: Data = {
+    **{event: {"body": WEBHOOK_BODY} for event in _JOB_EVENTS},
+    "workflow_approval": {event: {"body": WEBHOOK_APPROVAL} for event in ("running", *_DECISIONS)},
+}
+EMAIL_MESSAGES: Data = {
+    **{event: {"message": MESSAGE, "body": EMAIL_BODY} for event in _JOB_EVENTS},
+    "workflow_approval": {
+        "running": {"message": APPROVAL_NEEDED, "body": APPROVAL_NEEDED},
+        **{event: {"message": APPROVAL_DECIDED, "body": APPROVAL_DECIDED} for event in _DECISIONS},
+    },
+}
+# Every setting that AWX has for a kind, so that what it shows equals what was written.
+WEBHOOK_DEFAULTS = {
+    "http_method": "POST",
+    "headers": {},
+    "username": "",
+    "password": "",
+    "disable_ssl_verification": False,
+}
+EMAIL_DEFAULTS = {"port": 25, "username": "", "password": "", "use_tls": False, "use_ssl": False, "timeout": 30}
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """The role's secret variables, of which only the keys matter here."""
+
+    reader: t.Mapping[str, t.Any]
+    writer: t.Mapping[str, t.Any]
+    webhook: t.Mapping[str, t.Any]
+    email: t.Mapping[str, t.Any]
+
+
+def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
+    """Everything that the role's tasks need to know, as data."""
+    names = _names(options)
+    notifications = _notifications(names, secrets)
+    notification_names = [each["name"] for each in notifications.values() if each["create"]]
+    found: Data = {
+        "names": names,
+        "own_names": _own_names(names),
+        "credential_type": {"inputs": KUBECONFIG_INPUTS, "injectors": KUBECONFIG_INJECTORS},
+        "credentials": _credentials(names, secrets),
+        "removable_credentials": [
+            {"name": names[access], "type": kind}
+            for access in ("reader", "writer")
+            for kind in (BEARER_TYPE, names["credential_type"])
+        ],
+        "notifications": notifications,
+        "notification_names": notification_names,
+        "hosts": [{"name": name, "variables": each or {}} for name, each in options["awx_hosts"].items()],
+        "templates": [_template(each, options, names, secrets, notification_names) for each in TEMPLATES],
+        "approvals": [*APPROVALS],
+        "jobs": [{"node": job, "template": _prefixed(names, job)} for job in JOBS],
+        "links": [*LINKS],
+    }
+    return {**found, "steps": _steps(options, found)}
+
+
+def _names(options: t.Mapping[str, t.Any]) -> dict[str, str]:
+    prefix = options["awx_prefix"]
+    return {
+        "prefix": prefix,
+        "credential_type": f"{prefix} kubeconfig",
+        "execution_environment": prefix,
+        "project": prefix,
+        "inventory": f"{prefix} clusters",
+        "workflow": f"{prefix} rollout with approval",
+        "schedule": f"{prefix} verify",
+        "verify_template": f"{prefix} verify",
+        "reader": f"{prefix} reader",
+        "writer": f"{prefix} writer",
+        "webhook": f"{prefix} webhook",
+        "email": f"{prefix} email",
+    }
+
+
+def _prefixed(names: t.Mapping[str, str], name: str) -> str:
+    return f"{names['prefix']} {name}"
+
+
+def _own_names(names: t.Mapping[str, str]) -> list[str]:
+    """The names of everything that the role creates in the organization."""
+    kinds = ("project", "inventory", "workflow", "execution_environment", "webhook", "email", "reader", "writer")
+    return [*(names[kind] for kind in kinds), *(_prefixed(names, each.playbook) for each in TEMPLATES)]
+
+
+def _credentials(names: t.Mapping[str, str], secrets: Secrets) -> list[Data]:
+    """The credentials that the role creates."""
+    kinds = (
+        ("reader", secrets.reader, "For jobs that only read, with the ClusterRole virtpools-reader"),
+        ("writer", secrets.writer, "For jobs that change clusters, with the ClusterRole virtpools-writer"),
+    )
+    return [
+        {
+            "access": access,
+            "name": names[access],
+            "description": description,
+            "type": names["credential_type"] if "kubeconfig" in inputs else BEARER_TYPE,
+        }
+        for access, inputs, description in kinds
+        if inputs
+    ]
+
+
+def _notifications(names: t.Mapping[str, str], secrets: Secrets) -> dict[str, Data]:
+    """The notifications by kind: whether the role creates it, and whether its settings hold secrets."""
+    return {
+        "webhook": {
+            "name": names["webhook"],
+            "create": bool(secrets.webhook),
+            "secret": "password" in secrets.webhook or "headers" in secrets.webhook,
+            "defaults": WEBHOOK_DEFAULTS,
+            "messages": WEBHOOK_MESSAGES,
+        },
+        "email": {
+            "name": names["email"],
+            "create": bool(secrets.email),
+            "secret": "password" in secrets.email,
+            "defaults": EMAIL_DEFAULTS,
+            "messages": EMAIL_MESSAGES,
+        },
+    }
+
+
+def _template(
+    template: Template,
+    options: t.Mapping[str, t.Any],
+    names: t.Mapping[str, str],
+    secrets: Secrets,
+    notification_names: t.Sequence[str],
+) -> Data:
+    own = names[template.access] if getattr(secrets, template.access) else None
+    credential = options[f"awx_{template.access}_credential"] or own
+    return {
+        "name": _prefixed(names, template.playbook),
+        "playbook": template.playbook,
+        "description": template.description,
+        "writes": template.access == "writer",
+        "credentials": [credential] if credential else [],
+        "variables": {**options["awx_variables"], **template.variables},
+        "notify_success": [*notification_names] if template.notify_success else [],
+    }
+
+
+def _steps(options: t.Mapping[str, t.Any], found: Data) -> dict[str, list[str]]:
+    """What each step of the role creates, in words.
+
+    A step needs the objects of earlier steps, so check mode may have to list what it would create
+    instead of comparing it.
+    """
+    names = found["names"]
+    schedule = options["awx_verify_schedule"] != "none"
+    return {
+        "base_objects": [
+            *(f"label {label}" for label in options["awx_labels"]),
+            f"credential type {names['credential_type']}",
+            *([f"execution environment {names['execution_environment']}"] if options["awx_image"] else []),
+            f"project {names['project']}",
+            f"inventory {names['inventory']}",
+            *(f"notification {name}" for name in found["notification_names"]),
+        ],
+        "credentials_and_hosts": [
+            *(f"credential {each['name']}" for each in found["credentials"]),
+            *([] if found["hosts"] else [f"inventory source {names['project']}"]),
+            *(f"host {each['name']}" for each in found["hosts"]),
+        ],
+        "templates": [
+            *(f"job template {each['name']}" for each in found["templates"]),
+            f"workflow {names['workflow']}",
+        ],
+        "workflow_nodes": [
+            *(f"workflow approval {each['node']}" for each in found["approvals"]),
+            *(f"workflow job {each['node']}" for each in found["jobs"]),
+            *([f"schedule {names['schedule']}"] if schedule else []),
+        ],
+        "workflow_links": [f"what follows workflow node {each['node']}" for each in found["links"]],
+    }

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs that run side by side: each goes on once per round, and the error of one does not stop the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError, Unreachable
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.side_by_side import Job, one_round
+
+
+def count(rounds, log=None, error=None):
+    """A job that waits this many rounds, then fails or returns what it was sent."""
+    seen = []
+    for number in range(rounds):
+        seen.append((yield f"wait {number}"))
+        if log is not None:
+            log.append(seen[-1])
+    if error is not None:
+        raise error
+    return seen
+
+
+def job(*args, **options):
+    return Job(count(*args, **options), lambda error: f"failed: {error}")
+
+
+def go_round(jobs, due=None):
+    return [key for key, _job in one_round(jobs, list(jobs) if due is None else due, lambda key: f"view of {key}")]
+
+
+class TestJob:
+    def test_waits_until_it_ends_with_an_outcome(self):
+        one = job(2)
+        one.begin()
+        assert (one.wait, one.ended, one.outcome) == ("wait 0", False, None)
+        one.go_on("first")
+        assert (one.wait, one.ended) == ("wait 1", False)
+        one.go_on("second")
+        assert (one.wait, one.ended, one.outcome, one.error) == (None, True, ["first", "second"], None)
+
+    def test_an_error_is_its_outcome(self):
+        error = ClusterError("no answer")
+        one = job(0, error=error)
+        one.begin()
+        assert (one.ended, one.outcome, one.error) == (True, "failed: no answer", error)
+
+    def test_a_lost_lease_concerns_all_jobs(self):
+        one = job(0, error=LeaseLost("another run has it"))
+        with pytest.raises(LeaseLost):
+            one.begin()
+
+    def test_further_errors_can_concern_all_jobs(self):
+        one = Job(count(0, error=Unreachable("down")), str, passes_on=(LeaseLost, Unreachable))
+        with pytest.raises(Unreachable):
+            one.begin()
+
+    def test_other_exceptions_are_not_swallowed(self):
+        with pytest.raises(ZeroDivisionError):
+            job(0, error=ZeroDivisionError()).begin()
+
+
+class TestRound:
+    def test_each_job_goes_on_once_with_its_own_view(self):
+        log = []
+        jobs = {"a": job(2, log), "b": job(2, log)}
+        for each in jobs.values():
+            each.begin()
+        assert go_round(jobs) == ["a", "b"]
+        assert log == ["view of a", "view of b"]
+        assert {key: each.wait for key, each in jobs.items()} == {"a": "wait 1", "b": "wait 1"}
+
+    def test_jobs_that_are_not_due_stay_where_they_are(self):
+        jobs = {"a": job(2), "b": job(2)}
+        for each in jobs.values():
+            each.begin()
+        assert go_round(jobs, due=["b"]) == ["b"]
+        assert (jobs["a"].wait, jobs["b"].wait) == ("wait 0", "wait 1")
+
+    def test_a_job_that_ends_is_yielded_and_leaves_the_others(self):
+        jobs = {"a": job(0), "b": job(0, error=ClusterError("no answer")), "c": job(1)}
+        ended = {key: each.outcome for key, each in one_round(jobs, list(jobs), lambda _key: None) if each.ended}
+        assert ended == {"a": [], "b": "failed: no answer"}
+        assert list(jobs) == ["c"]
+
+    def test_a_caller_can_leave_a_round_early(self):
+        log = []
+        jobs = {key: job(2, log) for key in "abc"}
+        for each in jobs.values():
+            each.begin()
+        for key, _job in one_round(jobs, list(jobs), str):
+            if key == "b":
+                break
+        assert log == ["a", "b"]
+
+    def test_an_unreadable_view_leaves_the_rest_where_they_are(self):
+        log = []
+        jobs = {key: job(2, log) for key in "abc"}
+        for each in jobs.values():
+            each.begin()
+
+        def view_of(key):
+            if key == "b":
+                raise ClusterError("no answer")
+            return key
+
+        with pytest.raises(ClusterError):
+            list(one_round(jobs, list(jobs), view_of))
+        assert log == ["a"]
+        assert {key: each.wait for key, each in jobs.items()} == {"a": "wait 1", "b": "wait 0", "c": "wait 0"}

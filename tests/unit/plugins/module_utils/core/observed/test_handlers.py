@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+
+
+class TestHandlerPod:
+    def test_belongs_to_the_daemonset_that_controls_it(self):
+        obj = builders.handler_pod("n1", "virt-handler-gpu", template="abc")
+        obj["metadata"]["ownerReferences"].insert(0, {"kind": "DaemonSet", "name": "another"})
+        found = HandlerPod.from_object(obj)
+        assert (found.node, found.daemonset, found.template) == ("n1", "virt-handler-gpu", "abc")
+
+    def test_of_nobody(self):
+        obj = builders.handler_pod("n1")
+        del obj["metadata"]["ownerReferences"]
+        assert HandlerPod.from_object(obj).daemonset is None
+
+    def test_is_ready_when_it_runs_and_says_so(self):
+        assert HandlerPod.from_object(builders.handler_pod("n1")).ready
+        assert not HandlerPod.from_object(builders.handler_pod("n1", ready=False)).ready
+        ended = builders.handler_pod("n1")
+        ended["status"]["phase"] = "Succeeded"
+        assert not HandlerPod.from_object(ended).ready
+
+    def test_is_terminating_from_when_it_is_deleted(self):
+        assert HandlerPod.from_object(builders.handler_pod("n1", terminating=True)).terminating
+
+    @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
+    def test_that_just_starts_has_no_problem(self, reason):
+        assert HandlerPod.from_object(builders.handler_pod("n1", ready=False, waiting=reason)).problem is None
+
+    @pytest.mark.parametrize("statuses", ["containerStatuses", "initContainerStatuses"])
+    def test_says_what_its_kubelet_says(self, statuses):
+        obj = builders.handler_pod("n1", ready=False)
+        waiting = {"reason": "ImagePullBackOff", "message": "no such tag"}
+        obj["status"] = {statuses: [{"name": "c", "state": {"waiting": waiting}}]}
+        assert HandlerPod.from_object(obj).problem == "container c: ImagePullBackOff (no such tag)"
+
+    @pytest.mark.parametrize(
+        ("heartbeat", "reported"),
+        [
+            (builders.heartbeat(builders.STARTED - 1), False),
+            (builders.heartbeat(builders.STARTED), True),
+            (f'"{builders.heartbeat(builders.STARTED + 1)}"', True),
+            ("1970-01-01T03:00:00", False),  # in which time zone?
+            (None, False),
+        ],
+    )
+    def test_has_reported_unless_the_heartbeat_is_older_than_it(self, heartbeat, reported):
+        node = Node.from_object(builders.node(heartbeat=heartbeat))
+        assert HandlerPod.from_object(builders.handler_pod("n1")).has_reported(node) == reported
+
+    @pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"running": {}}, {}, None])
+    def test_whose_container_does_not_run_has_not_reported(self, state):
+        obj = builders.handler_pod("n1")
+        obj["status"]["containerStatuses"][0]["state"] = state
+        assert not HandlerPod.from_object(obj).has_reported(Node.from_object(builders.node()))
+
+    def test_that_failed_says_why(self):
+        obj = builders.handler_pod("n1")
+        obj["status"] = {"phase": "Failed", "reason": "Evicted"}
+        assert HandlerPod.from_object(obj).problem == "pod failed: Evicted"

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+
+
+class TestNode:
+    def test_without_the_label_belongs_to_the_primary(self):
+        assert Node.from_object(builders.node()).owner == names.PRIMARY
+
+    @pytest.mark.parametrize("owner", ["gpu", names.IN_TRANSIT])
+    def test_belongs_to_whom_its_label_names(self, owner):
+        assert Node.from_object(builders.node(owner=owner)).owner == owner
+
+    @pytest.mark.parametrize("value", ["", "primary"])
+    def test_with_a_label_of_no_pool_does_not_belong_to_the_primary(self, value):
+        """The exclusion keeps the primary off every node with the label, whatever its value."""
+        assert Node.from_object(builders.node(owner=value)).owner == f"'{value}'"
+
+    def test_tells_what_a_handover_needs(self):
+        found = Node.from_object(
+            builders.node(
+                former="gpu", heartbeat="t7", schedulable=False, taints=[{"key": "a", "effect": "NoSchedule"}]
+            )
+        )
+        assert (found.former_owner, found.heartbeat, found.schedulable) == ("gpu", "t7", False)
+        assert found.taints == ({"key": "a", "effect": "NoSchedule"},)
+
+    def test_ready_is_a_condition_that_is_true(self):
+        assert Node.from_object(builders.node()).ready
+        assert not Node.from_object(builders.node(ready=False)).ready
+        assert not Node.from_object({"metadata": {"name": "n"}}).ready
+
+    def test_as_bare_as_the_api_allows(self):
+        found = Node.from_object(
+            {"metadata": {"name": "n", "labels": None, "annotations": None}, "spec": {}, "status": {}}
+        )
+        assert (found.owner, found.former_owner, found.heartbeat) == (names.PRIMARY, None, None)
+        assert (found.images, found.taints, found.schedulable) == (frozenset(), (), False)
+
+    def test_knows_images_by_all_their_names(self):
+        obj = builders.node()
+        obj["status"]["images"] = [{"names": ["a:1", "a@sha256:0"]}, {"sizeBytes": 1}, {"names": None}]
+        assert Node.from_object(obj).images == {"a:1", "a@sha256:0"}

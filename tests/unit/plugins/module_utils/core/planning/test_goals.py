@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+
+GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
+
+
+def snapshot(*pools):
+    nodes = [builders.node(f"{name}-1", name, labels={"hw": name}) for name in ("gpu", "fpga")]
+    return builders.snapshot_of([*nodes, builders.node("stays")], pools)
+
+
+def goal(found, pools=(), **options):
+    return goals.make_goal(found, found.primary, pools, Options(**options))
+
+
+class TestList:
+    def test_gives_each_pool_its_nodes(self):
+        assert goal(snapshot(GPU, FPGA), [GPU, FPGA]).assigned.wanted == {
+            "gpu-1": "gpu",
+            "fpga-1": "fpga",
+            "stays": names.PRIMARY,
+        }
+
+    def test_keeps_a_pool_that_it_does_not_name(self):
+        found = goal(snapshot(GPU, FPGA), [GPU])
+        assert (set(found.desired), found.deleted) == ({"gpu", "fpga"}, ())
+        assert "pool_not_listed" in builders.codes(found.findings)
+
+    def test_deletes_a_pool_that_it_does_not_name_with_prune(self):
+        found = goal(snapshot(GPU, FPGA), [GPU], prune=True)
+        assert (set(found.desired), found.deleted) == ({"gpu"}, ("fpga",))
+        assert found.assigned.wanted["fpga-1"] == names.PRIMARY
+
+
+class TestRemoval:
+    def test_of_one_pool_keeps_the_exclusion_and_the_others(self):
+        found = goal(snapshot(GPU, FPGA), remove_pools=("gpu",))
+        assert (found.deleted, found.last, found.exclusion.changed) == (("gpu",), False, False)
+        assert found.assigned.wanted["gpu-1"] == names.PRIMARY
+        assert found.movable.nodes.keys() == {"gpu-1"}
+
+    def test_of_all_pools_takes_the_exclusion_away(self):
+        found = goal(snapshot(GPU, FPGA), remove_pools="all")
+        assert (sorted(found.deleted), found.last, found.exclusion.changed) == (["fpga", "gpu"], True, True)
+
+
+class TestRestore:
+    def test_brings_only_the_given_nodes_back(self):
+        found = goal(snapshot(GPU, FPGA), restore_nodes=frozenset({"gpu-1"}))
+        assert found.assigned.wanted == {"gpu-1": names.PRIMARY, "fpga-1": "fpga", "stays": names.PRIMARY}
+        assert not found.exclusion.changed
+
+
+def test_recorded_pools_are_read_from_their_daemonsets():
+    found = goals.recorded(snapshot(GPU, FPGA))
+    assert [(pool.name, pool.virt_handler_image) for pool in found] == [
+        (pool.name, pool.virt_handler_image) for pool in (FPGA, GPU)
+    ]

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, schedule
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Drain, Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move, Wave
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+
+GPU = builders.pool("gpu")
+FIRST, SECOND = Move("n1", "primary", "gpu", "move"), Move("n2", "primary", "gpu", "move")
+
+
+def gpu_nodes(count, owner=None):
+    return [builders.node(f"n{number}", owner, labels={"hw": "gpu"}) for number in range(1, count + 1)]
+
+
+def made(nodes, **options):
+    return plan.make_plan(builders.snapshot_of([*nodes, builders.node("stays")], [GPU]), [GPU], Options(**options))
+
+
+class TestMove:
+    @pytest.mark.parametrize(
+        ("move", "text"),
+        [
+            (FIRST, "Node n1: primary -> gpu"),
+            (Move("n1", "primary", "gpu", "finish"), "Node n1: finish the handover to gpu"),
+            (Move("n1", "gpu", "gpu", "finish"), "Node n1: finish the replacement of the handler of gpu"),
+            (Move("n1", "gpu", "gpu", "replace"), "Node n1: replace the handler of gpu"),
+        ],
+    )
+    def test_is_one_line(self, move, text):
+        assert str(move) == text
+
+    def test_is_published_as_a_dict(self):
+        assert FIRST.to_dict() == {"node": "n1", "from": "primary", "to": "gpu", "action": "move"}
+
+
+class TestWave:
+    def test_counts_its_nodes(self):
+        wave = Wave("w", 1, ("n1", "n2", "n3", "n4"), ((FIRST,), (SECOND,)), held_back=1)
+        assert (wave.remaining, wave.done, wave.due) == (2, 1, True)
+
+    def test_without_work_is_due_only_for_its_gate(self):
+        assert not Wave("w", 1, ("n1",), ()).due
+        assert Wave("w", 1, ("n1",), (), open="id").due
+
+    def test_touches_the_nodes_that_it_changes(self):
+        wave = Wave("w", 1, ("n1", "n2"), ((FIRST,),))
+        assert wave.touches(["n1"])
+        assert not wave.touches(["n2"])
+
+
+class TestBatches:
+    @pytest.mark.parametrize(("unavailable", "sizes"), [(1, [1, 1, 1]), (2, [2, 1]), ("100%", [3])])
+    def test_have_as_many_nodes_of_a_pool_as_may_be_unavailable(self, unavailable, sizes):
+        found = made(gpu_nodes(3), max_unavailable=unavailable)
+        assert [len(batch) for batch in schedule.batches_of(found.waves)] == sizes
+
+    def test_have_one_node_each_where_vms_are_migrated_away(self):
+        found = made(gpu_nodes(3), max_unavailable="100%", drain=Drain("migrate"))
+        assert [len(batch) for batch in schedule.batches_of(found.waves)] == [1, 1, 1]
+
+
+class TestMoves:
+    def test_follow_the_natural_order_of_node_names(self):
+        assert [move.node for move in made(gpu_nodes(10)).moves] == [f"n{number}" for number in range(1, 11)]
+
+    def test_of_an_owned_node_with_an_old_handler_replace_it(self):
+        nodes = gpu_nodes(1, owner="gpu")
+        old = builders.handler_pod("n1", "virt-handler-gpu", template="old")
+        found = plan.make_plan(builders.snapshot_of(nodes, [GPU], pods=[old]), [GPU], Options())
+        assert [str(move) for move in found.moves] == ["Node n1: replace the handler of gpu"]

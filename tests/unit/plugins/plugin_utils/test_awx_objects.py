@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role awx creates follows from its options. tests/unit/roles/test_awx.py checks it against AWX's rules."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import BEARER_TYPE, Secrets, objects
+
+NONE = Secrets({}, {}, {}, {})
+ALL = Secrets({"host": "h"}, {"kubeconfig": "k"}, {"url": "u"}, {"host": "m"})
+
+
+def _objects(secrets=NONE, **variables):
+    return objects(
+        option_table.resolve("awx", {f"virtpools_awx_{name}": value for name, value in variables.items()}), secrets
+    )
+
+
+def test_all_names_begin_with_the_prefix():
+    found = _objects(ALL, prefix="east")
+    assert all(name.startswith("east") for name in [*found["names"].values(), *found["own_names"]])
+    named = [each["name"] for kind in ("credentials", "templates", "removable_credentials") for each in found[kind]]
+    assert all(name.startswith("east ") for name in named)
+
+
+def test_objects_of_the_organization_are_known_as_its_own():
+    """A name that is missing would keep the organization when the rest is removed."""
+    found = _objects(ALL)
+    kinds = ("credentials", "templates")
+    created = {each["name"] for kind in kinds for each in found[kind]} | {*found["notification_names"]}
+    created |= {found["names"][kind] for kind in ("project", "inventory", "workflow", "execution_environment")}
+    assert {*found["own_names"]} == created
+
+
+@pytest.mark.parametrize(
+    ("secrets", "variables", "reader", "writer"),
+    [
+        (NONE, {}, [], []),
+        (ALL, {}, ["virtpools reader"], ["virtpools writer"]),
+        (NONE, {"reader_credential": "theirs"}, ["theirs"], []),
+        (ALL, {"writer_credential": "theirs"}, ["virtpools reader"], ["theirs"]),
+    ],
+)
+def test_a_template_has_the_credential_of_its_access(secrets, variables, reader, writer):
+    found = {each["playbook"]: each for each in _objects(secrets, **variables)["templates"]}
+    assert found["verify"]["credentials"] == reader
+    assert found["site"]["credentials"] == writer
+    assert (found["verify"]["writes"], found["site"]["writes"]) == (False, True)
+
+
+def test_the_type_of_a_credential_follows_from_its_inputs():
+    found = {each["access"]: each["type"] for each in _objects(ALL)["credentials"]}
+    assert found == {"reader": BEARER_TYPE, "writer": "virtpools kubeconfig"}
+    assert _objects()["credentials"] == []
+
+
+def test_variables_of_a_template_override_those_for_all():
+    found = {
+        each["playbook"]: each["variables"]
+        for each in _objects(variables={"virtpools_require_approval": False, "virtpools_prune": True})["templates"]
+    }
+    assert found["rollout"] == {"virtpools_require_approval": True, "virtpools_prune": True}
+    assert found["verify"] == {"virtpools_require_approval": False, "virtpools_prune": True}
+
+
+@pytest.mark.parametrize(
+    ("webhook", "secret"), [({"url": "u"}, False), ({"password": "p"}, True), ({"headers": {"a": "b"}}, True)]
+)
+def test_settings_of_a_notification_with_secrets_are_hidden(webhook, secret):
+    assert _objects(Secrets({}, {}, webhook, {}))["notifications"]["webhook"]["secret"] is secret
+
+
+def test_only_notifications_with_settings_are_created_and_sent():
+    found = _objects(Secrets({}, {}, {}, {"host": "m"}))
+    assert {kind: each["create"] for kind, each in found["notifications"].items()} == {"webhook": False, "email": True}
+    assert found["notification_names"] == ["virtpools email"]
+    on_success = {each["playbook"]: each["notify_success"] for each in found["templates"] if each["notify_success"]}
+    assert on_success == {"plan": ["virtpools email"]}
+
+
+def test_no_value_of_a_secret_is_returned():
+    secret = "the-secret"
+    values = Secrets({"bearer_token": secret}, {"kubeconfig": secret}, {"password": secret}, {"password": secret})
+    assert secret not in json.dumps(_objects(values))
+
+
+def test_the_steps_list_what_is_created():
+    steps = _objects(ALL, image="i", labels=["a", "b"], hosts={"east": None})["steps"]
+    assert steps["base_objects"][:2] == ["label a", "label b"]
+    assert "execution environment virtpools" in steps["base_objects"]
+    assert steps["credentials_and_hosts"] == ["credential virtpools reader", "credential virtpools writer", "host east"]
+    assert "schedule virtpools verify" in steps["workflow_nodes"]
+    steps = _objects(verify_schedule="none")["steps"]
+    assert steps["credentials_and_hosts"] == ["inventory source virtpools"]
+    assert "schedule virtpools verify" not in steps["workflow_nodes"]
+
+
+def test_hosts_of_the_inventory():
+    assert _objects(hosts={"east": {"virtpools_context": "e"}, "west": None})["hosts"] == [
+        {"name": "east", "variables": {"virtpools_context": "e"}},
+        {"name": "west", "variables": {}},
+    ]

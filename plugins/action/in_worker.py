@@ -64,8 +64,8 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
 
     @property
     def _module(self) -> str:
-        """The module's name, without the collection's: the task may name it with or without."""
-        return str(self._task.resolved_action.rpartition(".")[2])
+        """The module's name as the task has it, without the collection's. Before 2.19 the resolved name is this action's."""
+        return str(self._task.action.rpartition(".")[2])
 
     def _name_job(self, variables: dict[str, t.Any]) -> None:
         """Tell the module who runs it, where only AWX's variables say so."""

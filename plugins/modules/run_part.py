@@ -149,11 +149,12 @@ def body(task: module_base.Task) -> dict:
         snapshot, part, due = plan.snapshot, plan.part(name), _due(task, step, len(plan.batches))
     if part is None:
         return {"changed": False, "changes": [], "diff": []}
-    part = part if task.check_mode else parts.as_live(part)
+    part = part if task.check_mode else parts.as_live(part, due)
     changes, done = part.changes(due), []
     if changes and task.check_mode:
         done = parts.preview(task.cluster, part, due)
     elif changes:
+        parts.check(part)
         with task.writing(snapshot.namespace):
             done = parts.put(task.cluster, snapshot, part, due, task.params["timeout"], task.clock)
     return {

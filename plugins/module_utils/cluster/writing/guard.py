@@ -17,17 +17,24 @@ from ..api.waiting import Clock
 from . import policies
 
 
-def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Change]:
-    """Write the guard or delete it, and wait until the API servers act accordingly.
+def refuse_early(guard: Guard) -> None:
+    """Refuse a guard that would keep KubeVirt from installing the exclusion.
 
-    :param timeout: seconds that the API servers may take.
-    :raises ClusterError: when they take longer.
+    :raises ClusterError: when the primary lacks the exclusion.
     """
     if guard.to_write and not exclusion.has_exclusion(guard.snapshot.primary or {}):
         raise ClusterError(
             "The primary virt-handler does not keep off pool nodes yet, and the guard would keep KubeVirt from changing "
             "it; install the exclusion first."
         )
+
+
+def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Change]:
+    """Write the guard or delete it, and wait until the API servers act accordingly.
+
+    :param timeout: seconds that the API servers may take.
+    :raises ClusterError: when they take longer.
+    """
     written = policies.put(cluster, guard.desired, None, timeout, clock)
     removed = policies.remove(cluster, policies.removal_changes(guard.to_delete), None, timeout, clock)
 

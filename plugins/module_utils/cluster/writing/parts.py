@@ -37,9 +37,9 @@ class PolicyPart(Part, t.Protocol):
         """What shows that no policy acts any more; None while one stays."""
 
 
-def as_live(part: Part) -> Part:
+def as_live(part: Part, step: Step) -> Part:
     """The part as the cluster is now, and not as the run's earlier steps would have left it."""
-    return replace(part, undoing=True) if isinstance(part, Alerts) else part
+    return replace(part, undoing=True) if isinstance(part, Alerts) and step == LAST else part
 
 
 def preview(cluster: Cluster, part: Part, step: Step) -> list[Change]:
@@ -55,6 +55,15 @@ def preview(cluster: Cluster, part: Part, step: Step) -> list[Change]:
     policy = t.cast(PolicyPart, part)
     desired = [each for group in policy.objects(step) for each in group]
     return policies.preview(cluster, desired, policy.leaving(step))
+
+
+def check(part: Part) -> None:
+    """Check that the part can be written now, before anything is changed.
+
+    :raises ClusterError: when it cannot.
+    """
+    if isinstance(part, Guard):
+        guard.refuse_early(part)
 
 
 def put(cluster: Cluster, snapshot: Snapshot, part: Part, step: Step, timeout: float, clock: Clock) -> list[Change]:

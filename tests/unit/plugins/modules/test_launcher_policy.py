@@ -97,7 +97,7 @@ class TestPresent:
     @pytest.mark.usefixtures("excluded")
     def test_no_such_stage(self, run):
         message = run.failure("run_part", part="launcher_policy", pools=[RAW], step=2, check=True)
-        assert message == "stage is 2; give a number from 0 to 1, the plan's batches."
+        assert message == "step is 2; give last, or a number from 0 to 1, the plan's batches."
 
     @pytest.mark.usefixtures("owned")
     def test_the_diff_can_be_read(self, run):

@@ -106,7 +106,7 @@ def test_without_the_operator_there_is_nothing_to_write(run, excluded):
 
 def test_bad_settings_are_refused_before_anything_is_read(run):
     assert 'virtpools_alerts_labels is "a=b"; give a mapping.' in run.failure(
-        "pool_alerts", **WANTED, alerts_labels="a=b"
+        "run_part", part="alerts", **WANTED, alerts_labels="a=b"
     )
     assert not run.connected
 
@@ -135,7 +135,7 @@ class TestPoolThatGoes:
     def test_check_mode_takes_it_that_the_first_step_is_done(self, run, both):
         both.drop(kinds.PROMETHEUS_RULE, names.ALERTS, builders.NAMESPACE)
         plan = run("plan_info", **WANTED, prune=True)
-        assert (plan["alerts"], plan["last_alerts"]) == (True, True)
+        assert plan["steps"] == {"0": ["alerts"], "last": ["alerts"]}
         lines = [line for line in plan["changes"] if line.startswith(LINE)]
         assert lines == [f"{LINE}: create", f"{LINE}: update"]
         first = run("run_part", part="alerts", **WANTED, prune=True, check=True)["changes"]

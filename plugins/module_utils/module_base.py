@@ -36,7 +36,7 @@ from .core.operator_mode.builds import Build
 from .core.operator_mode.plan import OperatorPlan
 from .core.planning import goals, plan, removal, waves
 from .core.planning.history import NO_POOLS, Entry
-from .core.planning.options import Drain, Options
+from .core.planning.options import Drain, Options, read_max_unavailable
 from .core.planning.plan import Plan
 from .core.pools import dialects
 from .core.pools.model import Pool
@@ -168,6 +168,7 @@ class Task:
             "alerts": alerts.parse(
                 params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
             ),
+            "max_unavailable": read_max_unavailable(params["max_unavailable"]),
             "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
         }
         options = Options(

@@ -258,6 +258,16 @@ def _traits(kind: str, term: Term) -> list[Trait]:
     return [(kind, needed.key, value) for value in needed.values] if needed is not None else []
 
 
+def _devices_present(pool: Selection, pod: PodAttributes) -> str:
+    present = pod.devices.intersection(pool.selector.device_names)
+    return listed(present) if present else f"none of them in the limits of {names.COMPUTE}"
+
+
+def _label_examples(pool: Selection) -> list[Example]:
+    labels = example_labels(pool.selector.labels)
+    return [] if labels is None else [Example(labels=labels)]
+
+
 CRITERIA: tuple[Criterion, ...] = (
     Criterion(
         path="selector.deviceNames",
@@ -265,10 +275,7 @@ CRITERIA: tuple[Criterion, ...] = (
         readers={"device_names": inputs.texts("device names", device_name_problem)},
         met=lambda pool, pod: not pod.devices.isdisjoint(pool.selector.device_names),
         wanted=lambda pool: f"one of {listed(pool.selector.device_names)}",
-        present=lambda pool, pod: (
-            listed(pod.devices.intersection(pool.selector.device_names))
-            or f"none of them in the limits of {names.COMPUTE}"
-        ),
+        present=_devices_present,
         condition=lambda pool: cel.any_of(
             f"{cel.literal(name)} in variables.asked" for name in pool.selector.device_names
         ),
@@ -288,9 +295,7 @@ CRITERIA: tuple[Criterion, ...] = (
         present=lambda pool, pod: _labels_of(pool.selector.labels, pod.labels),
         condition=lambda pool: cel.meets_term(pool.selector.labels, "variables.labels"),
         needs=lambda pool: _traits("label", pool.selector.labels),
-        examples=lambda pool: (
-            [Example(labels=labels)] if (labels := example_labels(pool.selector.labels)) is not None else []
-        ),
+        examples=_label_examples,
     ),
     Criterion(
         path="selector.matchNodeSelector",

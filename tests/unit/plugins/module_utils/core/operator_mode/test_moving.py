@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to go before pools of the other mode come. Whole moves are in tests/unit/plugins/modules/test_moving.py."""
+"""What has to go before pools of the other mode come. Whole moves are in tests/unit/runs/test_moving.py."""
 
 from __future__ import annotations
 

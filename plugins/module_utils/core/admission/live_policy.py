@@ -58,7 +58,13 @@ class Policy:
             return cls(backend, "missing", f"there is no {' and no '.join(absent)}" if absent else "it is not ours")
         digest = digest_in(live)
         drift = launcher_backends.drift(wanted, admission)
-        policy = cls(backend, "live", None, digest, live["metadata"].get("creationTimestamp") or "")
+        policy = cls(
+            backend=backend,
+            state="live",
+            problem=None,
+            digest=digest,
+            created=live["metadata"].get("creationTimestamp") or "",
+        )
         if not drift:
             return policy
         edited = digest == digest_in(wanted[0][1])

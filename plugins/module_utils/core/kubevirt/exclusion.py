@@ -226,13 +226,13 @@ def _kubevirt_edit(kubevirt: KubeObject, what: str, spec: Object) -> Edit:
     after = kubevirt if spec == _spec(kubevirt) else copy.deepcopy({**kubevirt, "spec": spec})
     has_terms = _terms(_placement_affinity(_spec(kubevirt)))
     place = "spec.workloads.nodePlacement" if has_terms else "spec.customizeComponents.patches"
-    return Edit("KubeVirt", kubevirt, after, what, place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=after, what=what, place=place)
 
 
 def _hco_edit(hyperconverged: KubeObject, what: str, operations: list[Object]) -> Edit:
     after = hco.with_operations(hyperconverged, operations)
     place = f"annotation {names.HCO_PATCH_ANNOTATION}, spec.workloads.nodePlacement of KubeVirt"
-    return Edit("HyperConverged", hyperconverged, after, what, place)
+    return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=place)
 
 
 # The operation in HyperConverged's annotation ---------------------------------------------------------------------

@@ -154,8 +154,8 @@ def set_gates(
     if hyperconverged is not None:
         after = hco.with_operations(hyperconverged, _hco_operations(kubevirt, hyperconverged, on, off))
         place = f"annotation {names.HCO_PATCH_ANNOTATION}, {_PLACE} of KubeVirt"
-        return Edit("HyperConverged", hyperconverged, after, what, place)
-    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), what, _PLACE)
+        return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=_with_gates(kubevirt, on, off), what=what, place=_PLACE)
 
 
 def _gates(kubevirt: KubeObject, name: str) -> list[str]:

@@ -16,7 +16,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import InputErrors
+from ..base.findings import InputErrors, counted
 from ..base.objects import KubeObject, Object, field
 from ..kubevirt import feature_gates, hco
 from ..kubevirt.hco import Edit
@@ -68,15 +68,21 @@ def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, 
     what = "; ".join(_words(build, wanted))
     if hyperconverged is not None:
         after = hco.with_operations(hyperconverged, _operations(build, kubevirt, hyperconverged, wanted))
-        return Edit("HyperConverged", hyperconverged, after, what, f"annotation {names.HCO_PATCH_ANNOTATION}")
+        return Edit(
+            kind="HyperConverged",
+            before=hyperconverged,
+            after=after,
+            what=what,
+            place=f"annotation {names.HCO_PATCH_ANNOTATION}",
+        )
     place = f"spec.{build.field}" if wanted.entries is not None else ".".join(_TO_GATES)
-    return Edit("KubeVirt", kubevirt, _edited(build, kubevirt, wanted), what, place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=_edited(build, kubevirt, wanted), what=what, place=place)
 
 
 def _words(build: Build, wanted: WantedParts) -> t.Iterator[str]:
     if wanted.entries is not None:
         named = ", ".join(str(entry["name"]) for entry in wanted.entries)
-        yield f"{len(wanted.entries)} pool(s): {named}" if named else "no pools"
+        yield f"{counted(len(wanted.entries), 'pool')}: {named}" if named else "no pools"
     if wanted.gate is not None:
         yield f"feature gate {build.gate} {'on' if wanted.gate else 'off'}"
     if wanted.touch is not None:

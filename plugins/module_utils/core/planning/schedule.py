@@ -171,7 +171,15 @@ def by_wave(
         nodes = set(group.nodes)
         of_wave = [move for move in moves if move.node in nodes]
         batches = _batches(of_wave, assigned, snapshot, options)
-        in_waves.append(Wave(group.name, number, group.nodes, batches, len(nodes.intersection(held))))
+        in_waves.append(
+            Wave(
+                name=group.name,
+                number=number,
+                nodes=group.nodes,
+                batches=batches,
+                held_back=len(nodes.intersection(held)),
+            )
+        )
     return tuple(in_waves)
 
 
@@ -195,7 +203,10 @@ def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Opt
         elif nodes:
             name = waves.unused(f"{wave.name}, begun before", [other.name for other in merged])
             touching = [number for number, other in enumerate(merged, 1) if other.touches(nodes)]
-            merged.insert(max(touching, default=0), Wave(name, 0, nodes, (), open=wave.id, gate_only=True))
+            merged.insert(
+                max(touching, default=0),
+                Wave(name=name, number=0, nodes=nodes, batches=(), open=wave.id, gate_only=True),
+            )
     return tuple(replace(wave, number=number) for number, wave in enumerate(merged, 1))
 
 

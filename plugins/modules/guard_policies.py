@@ -75,7 +75,7 @@ def body(task: module_base.Task) -> dict:
     elif changes:
         if target.to_write and not exclusion.has_exclusion(plan.snapshot.primary or {}):
             raise ClusterError(
-                "The primary virt-handler does not keep off pool nodes yet, and the guard would keep KubeVirt from changing "
+                "The primary virt-handler is not kept off pool nodes yet, and the guard would keep KubeVirt from changing "
                 "it; install the exclusion first."
             )
         with task.writing(plan.snapshot.namespace):

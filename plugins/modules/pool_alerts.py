@@ -24,7 +24,7 @@ extends_documentation_fragment:
 options:
   after_removal:
     description:
-      - Leave out pools that are going, whether their DaemonSets are there or not. For the end of a run, when it has deleted them. Before that these pools
+      - Leave out pools that are being removed, whether or not their DaemonSets still exist. For the end of a run, when it has deleted them. Before that these pools
         are watched, too.
     type: bool
     default: false

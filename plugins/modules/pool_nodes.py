@@ -42,8 +42,8 @@ options:
     type: int
     default: 300
   node_timeout:
-    description: Seconds that an old handler may take to end, and then the new one to get Ready, before the node goes back to its former
-      owner.
+    description: Seconds to wait for the old handler to stop, and again for the new one to become Ready, before the node goes back to
+      its former owner.
     type: int
     default: 300
   pull_timeout:

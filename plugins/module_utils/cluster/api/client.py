@@ -585,9 +585,9 @@ class _Answer:
     def message(self) -> str:
         """The message for people, without a full stop."""
         if self.object is not None:
-            return _shortened(str(self.object.get("message") or "it did not say why"))
+            return _shortened(str(self.object.get("message") or "it gave no reason"))
         text = self.body.decode(errors="replace")
-        return _shortened(text) if text and not text.lstrip().startswith("<") else "it did not say why"
+        return _shortened(text) if text and not text.lstrip().startswith("<") else "it gave no reason"
 
     @property
     def summary(self) -> str:
@@ -647,9 +647,9 @@ def _error_for(
     if status == 410:
         return _Expired(f"Could not {action}: the listing expired every time, the API server is too slow; run again.")
     if answer.reason == "AlreadyExists":
-        return AlreadyExists(f"Could not {action}: there is one of that name already.", maybe_applied=maybe_applied)
+        return AlreadyExists(f"Could not {action}: one with that name already exists.", maybe_applied=maybe_applied)
     if status == 409 and request.content_type == _APPLY:
-        return Conflict(f"Could not {action}: others own fields of it ({message}); they must leave them to us.")
+        return Conflict(f"Could not {action}: others own fields of it ({message}); they must give them up.")
     if status == 422 and _patch_does_not_fit(request, answer):
         return Conflict(
             f"Could not {action}: it is not as it was when the change was planned; run again.",
@@ -669,7 +669,7 @@ def _what_is_missing(answer: _Answer, kind: Kind) -> str:
     """Names what is missing. The server names a missing object or namespace, but not a kind that it does not know."""
     if "name" in answer.details:
         return answer.message
-    return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what brings them"
+    return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what provides them"
 
 
 def _shortened(text: str) -> str:

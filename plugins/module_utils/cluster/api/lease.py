@@ -103,8 +103,8 @@ class RunLease:
                 lost += 1  # somebody was faster, or our read was out of date
                 if lost >= _MOST_TRIES and now >= give_up:
                     raise ClusterError(
-                        f"Could not take the Lease {self._title()}: whenever it is free, somebody else is faster, or reads of it are "
-                        "out of date; see who holds it, then run again."
+                        f"Could not take the Lease {self._title()}: another run is faster whenever it is free, or "
+                        "reads of it are out of date; see who holds it, then run again."
                     )
                 if lost > 1:
                     self._clock.sleep(_POLL_SECONDS)
@@ -140,7 +140,7 @@ class RunLease:
                 self._renewed_at = started
                 return
         raise ClusterError(
-            f"Could not renew the Lease {self._title()}: somebody keeps changing it; see who, then run again."
+            f"Could not renew the Lease {self._title()}: another client keeps changing it; see who, then run again."
         )
 
     def check(self) -> None:
@@ -176,7 +176,7 @@ class RunLease:
             except Conflict:  # somebody changed it meanwhile: read again whether it is ours
                 continue
         raise ClusterError(
-            f"Could not release the Lease {self._title()}: somebody keeps changing it; it expires by itself."
+            f"Could not release the Lease {self._title()}: another client keeps changing it; it expires by itself."
         )
 
     def is_ours(self) -> bool:

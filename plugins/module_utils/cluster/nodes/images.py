@@ -161,7 +161,7 @@ def _container(index: int, image: str) -> Object:
 def _state(pod: Object | None) -> str:
     """``pulling``, ``pulled`` or ``failed: why``."""
     if pod is None:
-        return "failed: somebody deleted the pod that pulls its images"
+        return "failed: the pod that pulls its images was deleted by another client"
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or []
     for container in containers:

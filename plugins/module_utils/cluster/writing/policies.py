@@ -104,7 +104,7 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
         try:
             _try_out(cluster, trial, timeout, clock)
         except ClusterError as error:
-            raise ClusterError(f"{title} was not put live, nothing has changed for VMs: {error}") from error
+            raise ClusterError(f"{title} was not activated, nothing has changed for VMs: {error}") from error
     done: list[Change] = []
     wanted = {(kind, obj["metadata"]["name"]): obj for kind, obj in desired}
     try:

@@ -92,8 +92,8 @@ def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, forme
             return node
         if live.owner != expected:
             raise OwnerChanged(
-                f"Node {name} was to go from {expected} to {owner}, but somebody else changed its label "
-                f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who did that, then run again."
+                f"Node {name} was to go from {expected} to {owner}, but another client has changed its label "
+                f"{names.OWNER_LABEL}: it is {live.owner} now. Find out who did that, then run again."
             )
         patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
         try:

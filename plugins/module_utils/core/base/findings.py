@@ -58,6 +58,11 @@ def listed(items: t.Iterable[str], most: int = 5) -> str:
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number with its noun, and the verb where there is one: ``1 node has``, ``3 nodes have``. By default several take an s."""
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def printable(text: object) -> str:
     """Text from a cluster, made safe for files that people and tools read: one line, in which characters that XML forbids,
     that cannot be encoded, or that reverse text are escaped."""

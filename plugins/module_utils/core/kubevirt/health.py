@@ -16,7 +16,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import findings, names
-from ..base.findings import Finding, listed
+from ..base.findings import Finding, counted, listed
 from ..base.objects import KubeObject, condition, field
 from . import exclusion, hco
 
@@ -269,8 +269,8 @@ def _unsettled_findings(
     if waits_only_for_unready_nodes(health, not_ready, unready_nodes):
         nodes = set(not_ready.values())
         message = (
-            f"{where} is not available because {names.HANDLER} is not Ready on {len(nodes)} node(s) that are not Ready "
-            f"themselves ({listed(nodes)}); the run goes on without them."
+            f"{where} is not available because {names.HANDLER} is not Ready on "
+            f"{counted(len(nodes), 'node that is', 'nodes that are')} not Ready either ({listed(nodes)}); the run goes on without them."
         )
         return [findings.warning("kubevirt_waits_for_unready_nodes", message)]
     return [findings.error(*_refusal(where, health))]

@@ -255,7 +255,7 @@ def choose_kubevirt(kubevirts: t.Iterable[KubeObject], namespace: str | None, na
         )
     titles = ", ".join(sorted(f"{kv['metadata']['namespace']}/{kv['metadata']['name']}" for kv in fitting))
     raise InputErrors(
-        [f"There are {len(fitting)} KubeVirt objects ({titles}); say which with kubevirt_namespace and kubevirt_name."]
+        [f"There are {len(fitting)} KubeVirt objects ({titles}); choose one with kubevirt_namespace and kubevirt_name."]
     )
 
 

@@ -13,7 +13,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import listed
+from ..base.findings import counted, listed
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, health
 from ..observed.snapshot import Snapshot
@@ -93,7 +93,9 @@ def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequ
         sets_stale=tuple(_daemonsets(build, snapshot, primary, pools, live)),
         nodes_stale=tuple(_placement(wanted, now)),
         unfinished=tuple(unfinished),
-        handlers=(f"{len(handlers)} node(s) do not have their one Ready handler yet: {listed(handlers)}",)
+        handlers=(
+            f"{counted(len(handlers), 'node does', 'nodes do')} not have exactly one Ready handler yet: {listed(handlers)}",
+        )
         if handlers
         else (),
         bare=tuple(node for node in wanted.owners if node in wanted.needed and not counts[node]),
@@ -116,7 +118,7 @@ def _daemonsets(
         name = names.pool_daemonset_name(pool.name)
         daemonset = live.get(pool.name)
         if daemonset is None:
-            yield f"virt-operator has not made DaemonSet {name}"
+            yield f"virt-operator has not created DaemonSet {name}"
             continue
         wrong = wrong_images(build, snapshot, primary, pool, daemonset)
         if wrong:

@@ -203,8 +203,8 @@ def _desired(
             findings.append(
                 warning(
                     "kept_pool_unreadable",
-                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not say what it "
-                    f"was made for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
+                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not record "
+                    f"what it was created for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
                     "upgrades.",
                 )
             )

@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass, field, replace
 
 from ..base import kinds, names, objects
-from ..base.findings import InputErrors, listed
+from ..base.findings import InputErrors, counted, listed
 from ..base.frozen import FrozenMap, freeze, thaw
 from ..base.objects import KubeObject, foreign_message, is_managed
 from ..monitoring.alerts import Settings
@@ -87,7 +87,7 @@ class Entry:
 
     def __str__(self) -> str:
         pools = ", ".join(pool.name for pool in self.pools)
-        return f"{self.digest}: applied {self.applied} by {self.by}, {len(self.pools)} pool(s): {pools}"
+        return f"{self.digest}: applied {self.applied} by {self.by}, {counted(len(self.pools), 'pool')}: {pools}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class OpenWave:
         return objects.short_digest([sorted(self.nodes), self.back_to])
 
     def __str__(self) -> str:
-        return f"Wave {self.name} of {len(self.nodes)} node(s) was begun, and its gate has not passed: {listed(self.nodes)}"
+        return f"Wave {self.name} ({counted(len(self.nodes), 'node')}) was started, and its gate has not passed: {listed(self.nodes)}"
 
     def to_object(self) -> dict[str, t.Any]:
         return {
@@ -191,7 +191,7 @@ class History:
         if len(self.entries) < 2:
             message = (
                 f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
-                f"{len(self.entries)} list(s), and only a run that changes pools and completes adds one; run the playbook site "
+                f"{counted(len(self.entries), 'list')}, and only a run that changes pools and completes adds one; run the playbook site "
                 "with the list that you want, or the playbook remove."
             )
             raise InputErrors([message])
@@ -206,9 +206,7 @@ class History:
         if not self.entries:
             if self.opened or not recorded:
                 return NO_POOLS
-            reason = (
-                f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not record which list created them"
-            )
+            reason = f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not record which list created them"
         elif self.entries[-1].build != entry.build:
             reason = "the list before was one of the other mode; the playbook rollback goes back to it"
         elif self.entries[-1].digest != entry.digest:

@@ -138,8 +138,8 @@ def _content(revision: KubeObject) -> KubeObject:
 
 def _missing(vm: KubeObject, field: str, kind: Kind, name: str) -> InputErrors:
     message = (
-        f"{kind.name} {name}, the {field} of VirtualMachine {_title(vm)}, does not exist, and without it nobody knows what "
-        "the VM asks for; create it, or add it to the manifest or dump."
+        f"{kind.name} {name}, the {field} of VirtualMachine {_title(vm)}, does not exist, so what the VM asks for is "
+        "unknown; create it, or add it to the manifest or dump."
     )
     return InputErrors([message])
 

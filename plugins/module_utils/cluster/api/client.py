@@ -31,7 +31,7 @@ AUTH_ARGUMENTS = transport.AUTH_ARGUMENTS
 """kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
 
 RETRY_SECONDS = 60.0
-"""A request is repeated for so long before it fails. An API server that restarts is back within this time."""
+"""How long a request is repeated before it fails. An API server that restarts is back within this time."""
 
 WRITE_TIMEOUT_SECONDS = 15.0
 """One attempt of a write may take so long, here and (by the query parameter ``timeout``) in the server. A write starts
@@ -46,10 +46,10 @@ _REFUSAL_SECONDS = 1.0
 Kubernetes 1.36), until it has read its RBAC rules."""
 
 _SILENT_SECONDS = 150.0
-"""A watch that says nothing for so long has lost its connection."""
+"""A watch that is silent for this long has lost its connection."""
 
 _VERSIONS_SECONDS = 1.0
-"""A list of all API groups is as good as a new one for so long. A snapshot takes longer."""
+"""How long a list of all API groups may be used again. A snapshot takes longer."""
 
 _NO_NAMESPACE = "no.namespace"
 """No namespace can have this name, so no RoleBinding adds its rules to those that hold everywhere."""
@@ -71,17 +71,16 @@ JsonPatch = t.Sequence[t.Mapping[str, t.Any]]
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How ``Cluster.delete`` deletes an object, in the terms of Kubernetes' DeleteOptions.
-
-    With ``uid``, an object of the same name but another uid stays. With ``resource_version``, an object that has
-    changed since stays. ``grace_seconds``: None for the object's own grace period.
-    """
+    """How ``Cluster.delete`` deletes an object, in the terms of Kubernetes' DeleteOptions."""
 
     uid: str | None = None
+    """An object of the same name but another uid stays."""
     resource_version: str | None = None
+    """An object that has changed since stays."""
     propagation: t.Literal["Background", "Foreground"] = "Background"
     """What happens to dependents. Never Orphan: the primary DaemonSet adopts orphaned handler pods."""
     grace_seconds: int | None = None
+    """None for the object's own grace period."""
 
     def to_object(self, *, dry_run: bool) -> Object:
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": self.propagation}
@@ -231,7 +230,7 @@ class Cluster:
         """Every object of ``kind`` in ``namespace`` (None: in all namespaces), read page by page while you iterate.
 
         Each object comes once, with its apiVersion and kind. When the server forgets the listing half-way (410, after
-        some minutes), the listing starts again, and an object that changed meanwhile may come in its old or new state.
+        some minutes), the listing starts again, and an object that changed in between may come in its old or new state.
         Raises NotFound when the server does not serve the API; with ``missing_ok`` the result is empty instead.
         """
         query = [("limit", str(page))]
@@ -270,7 +269,7 @@ class Cluster:
                 continue
             token = answer.get("metadata", {}).get("continue", "")
             items = answer.get("items") or []
-            del answer  # A page is large: it is gone when the next one comes.
+            del answer  # A page is large: it is freed before the next one comes.
             items.reverse()
             while items:
                 yield items.pop()
@@ -287,7 +286,7 @@ class Cluster:
             ("watch", "true"),
             selected,
             ("resourceVersion", now["metadata"]["resourceVersion"]),
-            ("allowWatchBookmarks", "true"),  # about one a minute: a connection that says nothing is dead
+            ("allowWatchBookmarks", "true"),  # about one a minute: a silent connection is dead
             ("timeoutSeconds", f"{seconds:.0f}"),
         )
         return watch.ThreadWatch(self._transport, Request("GET", path, query, timeout_seconds=_SILENT_SECONDS))
@@ -417,7 +416,7 @@ class Cluster:
         """Read the object, let ``change`` change it, and write it back: for objects that others write too.
 
         ``change`` gets a copy of the object and returns the new one; None or an equal object means no change. When
-        somebody else writes first, the object is read again and ``change`` is called again; after ten times this raises
+        another client writes first, the object is read again and ``change`` is called again; after ten times this raises
         Conflict. Returns the object before our write and as stored; twice the same for no change.
         """
         ours: Object | None = None  # the object before a write that got no answer and may have been carried out
@@ -477,7 +476,7 @@ class Cluster:
         return str(review["status"]["userInfo"]["username"])
 
     def _review(self, kind: Kind, spec: Object, action: str) -> Object:
-        """Ask for a review. The server never stores one, so this is no write."""
+        """Ask for a review. The server never stores one, so this is not a write."""
         body = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec}
         return self._answer(Request("POST", kind.path(), body=body), action, kind)
 
@@ -628,7 +627,7 @@ def _patch_does_not_fit(request: Request, answer: _Answer) -> bool:
 def _error_for(
     request: Request, answer: _Answer, action: str, kind: Kind, server: str, maybe_applied: bool
 ) -> ClusterError:
-    """The error for a final answer that is no success."""
+    """The error for a final answer without success."""
     status, message = answer.status, answer.message
     if status == 401:
         return Forbidden(

@@ -31,42 +31,41 @@ When = t.Literal["now", "next start", "live migration"]
 
 @dataclass(frozen=True)
 class Subject:
-    """The VM to explain, from a cluster or from files.
-
-    ``vm``: with its instancetype and preference applied; None for a VM instance without a VirtualMachine. ``pods``: all
-    launcher pods of its name. ``namespace_labels``: None where they could not be read. ``networks``: those that it uses, as
-    far as they could be read.
-    """
+    """The VM to explain, from a cluster or from files."""
 
     namespace: str
     name: str
     vm: KubeObject | None = None
+    """With its instancetype and preference applied; None for a VM instance without a VirtualMachine."""
     vmi: KubeObject | None = None
     pods: tuple[LauncherPod, ...] = ()
+    """All launcher pods of its name."""
     namespace_labels: t.Mapping[str, str] | None = None
+    """None where they could not be read."""
     networks: Networks = field(default_factory=dict)
+    """Those that it uses and that could be read."""
     in_cluster: bool = True
 
 
 @dataclass(frozen=True)
 class ExplainContext:
-    """What a VM is explained by: a mapping table, all pools, and the nodes with their owners. ``title`` says when this holds.
-
-    ``judge``: decides whether a running VM is as it should be. ``places``: whether the back end also chooses nodes for VMs, and
-    not only images; ``by_node_labels``: by a pool's node labels, as KubeVirt's own pools do, and not by the owner label. ``findings``:
-    what keeps the mapping from taking effect.
-    """
+    """What a VM is explained by: a mapping table, all pools, and the nodes with their owners."""
 
     title: str
+    """When this applies."""
     table: Table
     pools: tuple[Pool, ...]
     nodes: t.Mapping[str, Node]
     stock_image: str | None
     defaults: Defaults
     judge: Judge
+    """Decides whether a running VM is as it should be."""
     places: bool = True
+    """Whether the back end also chooses nodes for VMs, and not only images."""
     by_node_labels: bool = False
+    """Whether it does so by a pool's node labels, as KubeVirt's own pools do, and not by the owner label."""
     findings: tuple[Finding, ...] = ()
+    """What keeps the mapping from taking effect."""
 
     @classmethod
     def in_effect(cls, plan: Plan) -> ExplainContext:
@@ -114,11 +113,11 @@ class ExplainContext:
 
 @dataclass(frozen=True)
 class Case:
-    """What a launcher pod gets: the present pod, or the one that a start or a migration makes. ``source``: the object that this
-    follows from."""
+    """What a launcher pod gets: the present pod, or the one that a start or a migration creates."""
 
     when: When
     source: str
+    """The object that this follows from."""
     explained: Explanation
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -127,13 +126,14 @@ class Case:
 
 @dataclass(frozen=True)
 class PodNow:
-    """A launcher pod that exists. ``judgement``: None for the target of a migration. ``by_operator``: KubeVirt itself makes the
-    pools."""
+    """A launcher pod that exists."""
 
     pod: LauncherPod
     owner: str
     judgement: Judgement | None
+    """None for the target of a migration."""
     by_operator: bool = False
+    """Whether KubeVirt itself manages the pools."""
 
     def to_dict(self) -> dict[str, t.Any]:
         judged = self.judgement
@@ -153,7 +153,7 @@ class PodNow:
         }
 
     def lines(self) -> t.Iterator[str]:
-        where = f"on node {self.pod.node} of {self.owner or 'nobody'}" if self.pod.node else "on no node yet"
+        where = f"on node {self.pod.node} of {self.owner or 'no owner'}" if self.pod.node else "on no node yet"
         role = "target of a live migration, " if self.judgement is None else ""
         yield f"Launcher pod {self.pod.name} ({role}{self.pod.phase or 'no phase'}) {where}:"
         for place, image in self.pod.launcher_images.items():
@@ -180,17 +180,16 @@ class PodNow:
 
 @dataclass(frozen=True)
 class VmExplanation:
-    """The explanation of a VM. The first of ``cases`` counts most: it is the running pod or, without one, the next start.
-
-    ``notes``: why there is no case for the next start or a live migration.
-    """
+    """The explanation of a VM."""
 
     title: str
     state: str
     mapping: str
     pods: tuple[PodNow, ...]
     cases: tuple[Case, ...]
+    """The most important one first: the running pod or, without one, the next start."""
     notes: t.Mapping[When, str]
+    """Why there is no case for the next start or a live migration."""
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, t.Any]:

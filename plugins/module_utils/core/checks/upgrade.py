@@ -5,7 +5,7 @@
 """The check before an upgrade of KubeVirt: whether it can go ahead, and which images the pools need after it.
 
 KubeVirt replaces the primary, then virt-controller, then virt-api. Pool DaemonSets stay as they are until the next run of
-site. Problems of the pools must be solved before the upgrade, since afterwards nobody could say which ones it caused.
+site. Problems of the pools must be solved before the upgrade, since afterwards their cause would be unclear.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Readiness = t.Literal["ready", "prepare", "blocked"]
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a pool. ``needed``: the image for the new version; None where the tag does not show it."""
+    """An image of a pool."""
 
     pool: str
     field: str
     image: str
     skew: t.Literal["same", "different", "unknown"]
     needed: str | None
+    """The image for the new version; None where the tag does not show it."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return dict(vars(self))
@@ -42,11 +43,12 @@ class Image:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """Whether KubeVirt can be upgraded to ``target``. ``images``: those of the pools, with those they need after it."""
+    """Whether KubeVirt can be upgraded to ``target``."""
 
     current: str | None
     target: str
     images: tuple[Image, ...]
+    """Those of the pools, with those they need after the upgrade."""
     findings: tuple[Finding, ...]
 
     @property
@@ -77,7 +79,7 @@ def check(
     :param target: KubeVirt's version after the upgrade.
     :param pools: the list for the run after the upgrade; None for the pools that the cluster records.
     :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
-    :raises InputErrors: when ``target`` is no version.
+    :raises InputErrors: when ``target`` is not a version.
     """
     if health.rank(target) is None:
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])

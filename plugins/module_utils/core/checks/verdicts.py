@@ -46,7 +46,7 @@ FINDINGS: t.Mapping[Verdict, str] = {
 """Completes "3 VMs ..." in the finding about VMs with this verdict."""
 
 _PROPAGATION_SECONDS = 30
-"""An API server may not know a policy for so long after its creation (measured: below 2 s)."""
+"""How long after its creation an API server may still be unaware of a policy (measured: below 2 s)."""
 
 _MOST_EXPLAINED = 200
 """How many different placements are compared with all nodes; further VMs get only the scheduler's message."""
@@ -55,19 +55,19 @@ _MOST_REASONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Vmi:
-    """What we need of a VMI in addition to its launcher pod. Small, since those of a whole cluster are held at once.
-
-    ``node``: where it runs; during a migration, the launcher pod on this node counts. ``migratable``: None while KubeVirt
-    does not say. ``problem``: why KubeVirt cannot make its pod.
-    """
+    """The parts of a VMI that are needed besides its launcher pod. Small, since those of a whole cluster are held
+    at once."""
 
     namespace: str
     name: str
     uid: str
     node: str
+    """Where it runs. During a migration, the launcher pod on this node is the one to judge."""
     migratable: bool | None
+    """None while KubeVirt does not report it."""
     ended: bool
     problem: str | None
+    """Why KubeVirt cannot create its pod."""
 
     @classmethod
     def from_object(cls, obj: KubeObject) -> Vmi:
@@ -89,7 +89,7 @@ class Vmi:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one VM, and the facts behind it. ``owner``: that of its node; empty while it has no node."""
+    """The verdict on one VM, and the facts behind it."""
 
     namespace: str
     name: str
@@ -98,6 +98,7 @@ class Judgement:
     images: t.Mapping[str, str]
     node: str
     owner: str
+    """That of its node; empty while it has no node."""
     verdict: Verdict
     reason: str
     remedy: str
@@ -266,7 +267,7 @@ class Judge:
         return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
 
     def _placement(self, pod: LauncherPod) -> str:
-        """What keeps a pod off the nodes, as far as labels and taints show; empty when that is not known."""
+        """What keeps a pod off the nodes, judged by labels and taints; empty when that is not known."""
         placement = pod.placement
         key = placement.key
         if key not in self._explained:

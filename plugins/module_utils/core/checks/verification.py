@@ -63,14 +63,16 @@ ReportDict = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a verification. ``vms``: those that are not correct, the worst first. ``left_out``: how many more of them
-    there are. ``unjudged``: how many VMs have no launcher pod yet."""
+    """The result of a verification."""
 
     pools: tuple[dict[str, t.Any], ...]
     verdicts: t.Mapping[Verdict, int]
     unjudged: int
+    """How many VMs have no launcher pod yet."""
     vms: tuple[Judgement, ...]
+    """Those that are not correct, the worst first."""
     left_out: int
+    """How many more of them there are."""
     nodes: tuple[dict[str, t.Any], ...]
     daemonsets: tuple[dict[str, t.Any], ...]
     policy: Policy

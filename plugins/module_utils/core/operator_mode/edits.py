@@ -6,7 +6,7 @@
 
 The gate is only appended and taken out again: unlike the role feature_gate, operator mode leaves the list of disabled gates alone.
 HCO decodes what its annotation makes into its own KubeVirt type. A field that this type lacks is lost; the run sees that when
-the KubeVirt object does not get the list, and says so.
+the KubeVirt object does not get the list, and reports it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ would not do, since it does not change the object's generation."""
 
 @dataclass(frozen=True)
 class WantedParts:
-    """What an edit makes of the KubeVirt object. None leaves a part as it is.
-
-    ``entries``: the list of pools; empty to remove it. ``gate``: whether the build's gate is on. ``depth``: how many of the
-    fields down to the list of gates stay when they are empty. ``touch``: whether TOUCH is on.
-    """
+    """What an edit makes of the KubeVirt object. None leaves a part as it is."""
 
     entries: t.Sequence[Object] | None = None
+    """The list of pools; empty to remove it."""
     gate: bool | None = None
+    """Whether the build's gate is on."""
     depth: int = len(_TO_GATES)
+    """How many of the fields down to the list of gates stay when they are empty."""
     touch: bool | None = None
+    """Whether TOUCH is on."""
 
 
 def gate_depth(kubevirt: KubeObject, gate: str) -> int | None:

@@ -37,10 +37,12 @@ _NODE_GROUP_LABELS = (
 
 @dataclass(frozen=True)
 class Assignment:
-    """``wanted``: the owner that every node should have. ``blocked``: why a node cannot get it now."""
+    """Which owner each node should have."""
 
     wanted: t.Mapping[str, str]
+    """The owner that every node should have."""
     blocked: t.Mapping[str, str]
+    """Why a node cannot get it now."""
     findings: tuple[Finding, ...]
 
     def nodes_of(self, owner: str) -> tuple[str, ...]:
@@ -273,7 +275,7 @@ def _left_without(nodes_of: t.Mapping[str, t.Sequence[str]]) -> t.Iterator[Findi
 
 
 def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator[Finding]:
-    """A note on nodes of pools that others make and replace: new ones carry no owner label unless somebody sees to it."""
+    """A note on nodes of pools that others make and replace: new ones have no owner label unless the group sets it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, owner in assigned.wanted.items():
         label = next((label for label in _NODE_GROUP_LABELS if label in nodes[name].labels), None)

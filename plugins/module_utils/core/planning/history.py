@@ -120,14 +120,13 @@ class OpenWave:
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """What operator mode must know to take back all that it did.
-
-    ``build``: the build's name. ``gate_depth``: None when its feature gate was on before; else how many of the fields
-    ``spec``, ``configuration``, ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then.
-    """
+    """What operator mode must know to undo all that it did."""
 
     build: str
+    """The build's name."""
     gate_depth: int | None = None
+    """None when its feature gate was on before; else how many of the fields ``spec``, ``configuration``,
+    ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then."""
 
     def to_object(self) -> dict[str, t.Any]:
         return {"build": self.build, "gateDepth": self.gate_depth}
@@ -135,18 +134,19 @@ class OperatorRecord:
 
 @dataclass(frozen=True)
 class History:
-    """``entries``: the newest last. ``going_to``: during a rollback, the digest of the list it goes back to.
-
-    ``opened``: whether the history began before the cluster had pools. Without entries it is that of a first run that has
-    not completed. ``waves``: the open waves, in the order in which they began.
-    ``operator_record``: from before operator mode's first write to after its last.
-    """
+    """The lists that completed runs have applied, and what an unfinished run has begun."""
 
     entries: tuple[Entry, ...] = ()
+    """The newest last."""
     going_to: str | None = None
+    """During a rollback, the digest of the list it goes back to."""
     opened: bool = False
+    """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
+    not completed."""
     waves: tuple[OpenWave, ...] = ()
+    """The open waves, in the order in which they began."""
     operator_record: OperatorRecord | None = None
+    """From before operator mode's first write to after its last."""
 
     def open_wave(self, wave_id: str) -> OpenWave:
         """The open wave with this id.

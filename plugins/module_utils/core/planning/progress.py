@@ -131,22 +131,24 @@ class RolloutScope:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rollout stands before a batch.
-
-    ``done`` of all ``nodes`` are done, and ``wave_done`` of the wave's. ``batch`` counts the ``batches`` of the run from 1.
-    ``since``: when the run began, in seconds on the clock of the machine that runs it.
-    """
+    """Where a rollout stands before a batch."""
 
     wave: str
     number: int
     waves: int
     wave_done: int
+    """How many of the wave's nodes are done."""
     wave_nodes: int
     done: int
+    """How many of them are done."""
     nodes: int
+    """All nodes of the rollout."""
     batch: int
+    """Number of the batch, from 1."""
     batches: int
+    """How many batches the run has."""
     since: float
+    """When the run began, in seconds on the clock of the machine that runs it."""
 
     @classmethod
     def from_argument(cls, given: t.Any) -> Progress:

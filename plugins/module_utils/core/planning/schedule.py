@@ -51,12 +51,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Wave:
-    """``nodes``: all nodes of the wave, also those that are done. ``batches``: what is left to do."""
+    """A part of a rollout, with a gate at its end."""
 
     name: str
     number: int
     nodes: tuple[str, ...]
+    """All nodes of the wave, also those that are done."""
     batches: tuple[tuple[Move, ...], ...]
+    """What is left to do."""
     held_back: int = 0
     """How many nodes should change but cannot now."""
     open: str | None = None

@@ -55,11 +55,13 @@ class Problems:
 
 @dataclass(frozen=True)
 class FieldPath:
-    """Where a value stands: ``item`` is what it belongs to, as messages name it, and ``path`` its place in there."""
+    """Where a value stands."""
 
     problems: Problems
     item: str
+    """What it belongs to, as messages name it."""
     path: str = ""
+    """Its place in there."""
 
     def field(self, name: str) -> FieldPath:
         return FieldPath(self.problems, self.item, f"{self.path}.{name}" if self.path else name)
@@ -201,7 +203,7 @@ def texts(of_what: str, problem: TextProblem) -> t.Callable[[FieldPath, object],
 
 
 def mapping(place: FieldPath, value: object, known: t.Collection[str] | None = None) -> dict[str, object] | None:
-    """The fields of a mapping that have a value; null counts as absent, as in Kubernetes.
+    """The fields of a mapping that have a value; null is treated as absent, as in Kubernetes.
 
     :param known: the fields that are allowed, others are refused; None when the user chooses the keys (null is a
         value then).

@@ -19,11 +19,13 @@ _MOST_NODES = 5_000
 
 @dataclass(frozen=True)
 class _Case:
-    """One test. ``problem``: why it failed or, if ``listed``, why it was skipped. ``code``: the code of the problem."""
+    """One test."""
 
     name: str
     problem: str | None = None
+    """Why it failed or, if ``listed``, why it was skipped."""
     code: str = ""
+    """The code of the problem."""
     listed: bool = False
     lines: tuple[str, ...] = ()
 

@@ -179,7 +179,7 @@ def _carry_out(
 
 
 def _forget(task: module_base.Task, namespace: str) -> None:
-    """Delete the history, which nobody needs without pools."""
+    """Delete the history, which is useless without pools."""
     live = task.cluster.get(kinds.CONFIG_MAP, names.HISTORY, namespace)
     if live is not None:
         options = DeleteOptions(uid=live["metadata"].get("uid"))

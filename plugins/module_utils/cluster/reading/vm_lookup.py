@@ -179,7 +179,7 @@ def _controlled_by(pod: KubeObject, vmi: KubeObject) -> bool:
 
 
 def _networks(source: Source, namespace: str, templates: t.Iterable[KubeObject]) -> dict[str, str | None]:
-    """The device that each network of a VM asks for (None: no device), as far as the network can be read."""
+    """The device that each network of a VM asks for (None: no device), for networks that can be read."""
     devices: dict[str, str | None] = {}
     for title in sorted({title for template in templates for title in prediction.network_names(template, namespace)}):
         home, _slash, name = title.partition("/")

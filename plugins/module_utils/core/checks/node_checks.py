@@ -25,7 +25,7 @@ from ..planning.plan import Plan
 from ..planning.schedule import Action
 
 _SILENT_SECONDS = 180.0
-"""A handler that is silent for so long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
+"""A handler that is silent for this long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
 KubeVirt lets no VM onto the node any more."""
 
 

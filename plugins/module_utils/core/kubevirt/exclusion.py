@@ -5,7 +5,7 @@
 """The exclusion keeps the primary virt-handler off pool nodes: one required node-affinity requirement, always the same.
 
 It is a patch in ``spec.customizeComponents``, or part of each required term of ``spec.workloads.nodePlacement``.
-docs/design/constant-exclusion.md says why.
+docs/design/constant-exclusion.md explains this.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _patches(spec: Object) -> list[Object]:
 
 
 def _is_ours(patch: t.Any) -> bool:
-    """Whether a patch is ours, also when somebody stored its text with other spaces or another order of keys."""
+    """Whether a patch is ours, also when its text was stored with other spaces or another order of keys."""
     if not isinstance(patch, dict) or {**patch, "patch": PATCH["patch"]} != PATCH:
         return False
     try:
@@ -198,7 +198,7 @@ def without_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -
     """The edit that lets the primary run everywhere again; it restores the state before ``with_exclusion``.
 
     It makes no difference between states that mean the same to KubeVirt: an empty list of patches and none; an empty
-    annotation and none; and, directly before our operation, somebody's operation that makes an empty list and our own.
+    annotation and none; and, directly before our operation, an operation of others that creates an empty list and our own.
     """
     what = f"let the primary {names.HANDLER} run on every node again"
     if hyperconverged is not None:

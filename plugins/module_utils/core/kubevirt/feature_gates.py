@@ -85,7 +85,7 @@ def gate_problems(gates: t.Iterable[t.Any]) -> list[str]:
 def unknown_gates(
     gates: t.Iterable[str], kubevirt_version: str | None, fields: t.Collection[str] = (), *, worker_pools: bool = False
 ) -> list[Finding]:
-    """Warnings for names that mean nothing to this KubeVirt, as far as we know. KubeVirt accepts them silently.
+    """Warnings for names that are known to mean nothing to this KubeVirt. KubeVirt accepts them silently.
 
     :param fields: the fields for pools of its own that its CRD has; ``worker_pools``: whether it has the kind WorkerPool.
     """

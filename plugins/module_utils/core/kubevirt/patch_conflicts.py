@@ -167,7 +167,7 @@ def _selector_effect(operation: Object, path: tuple[str, ...]) -> _SelectorEffec
 
 
 def _placement_findings(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> t.Iterator[Finding]:
-    """An error when the user's placement uses the owner label; our own requirement there does not count."""
+    """An error when the user's placement uses the owner label; our own requirement there is ignored."""
     placement = field(kubevirt, "spec", "workloads", "nodePlacement") or {}
     placements = [
         (f"{hco.title(kubevirt)}: spec.workloads.nodePlacement", exclusion.without_exclusion_terms(placement))

@@ -124,7 +124,7 @@ def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
 
 
 def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
-    """Findings on images of pools that were built for another version of KubeVirt, as far as their tags tell."""
+    """Findings on images of pools that were built for another version of KubeVirt, judged by their tags."""
     version = health.version_of(snapshot.kubevirt)
     if version is None or snapshot.primary is None:
         return
@@ -178,7 +178,7 @@ def _unready_nodes(snapshot: Snapshot) -> t.Iterator[Finding]:
 
 
 def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
-    """An error when the rollout of the primary would end handlers that its DaemonSet would not make again."""
+    """An error when the rollout of the primary would end handlers that its DaemonSet would not recreate."""
     if snapshot.primary is None:
         return
     template = handler_fit.primary_template(snapshot.primary)

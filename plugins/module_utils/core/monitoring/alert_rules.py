@@ -313,7 +313,7 @@ def _about_nodes() -> tuple[Alert, ...]:
 
 
 def _about_policies(scope: Scope) -> tuple[Alert, ...]:
-    # A policy that is there is counted for each launcher pod. Those of the last two minutes may not have been counted yet.
+    # API servers count an existing policy for each launcher pod. Those of the last two minutes may not have been counted yet.
     not_counted = f"""
         count(
           (kube_pod_created < time() - 120) > time() - 900

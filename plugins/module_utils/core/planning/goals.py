@@ -34,7 +34,7 @@ class Goal:
     """The names of the pools that the plan is about, in order."""
     assigned: Assignment
     desired: t.Mapping[str, KubeObject]
-    """DaemonSet of every pool that is there after the run, by pool; a pool that does not change has the live one."""
+    """DaemonSet of every pool that exists after the run, by pool; a pool that does not change has the live one."""
     movable: Snapshot
     """The snapshot with only the nodes that the run may change."""
     waves: tuple[waves.Group, ...]

@@ -29,7 +29,7 @@ OnNonMigratable = t.Literal["leave", "wait", "fail"]
 
 @dataclass(frozen=True)
 class Drain:
-    """What happens to the VMs on a node before its handler is taken away."""
+    """What happens to the VMs on a node before its handler is removed."""
 
     vms: DrainMode = "leave"
     """Whether they stay, are migrated, or may end first."""
@@ -60,7 +60,7 @@ class Options:
     alerts: Settings | None = None
     """The alerts on pools that the user wants; None for none."""
     remove_pools: removal.Removed | None = None
-    """The pools to take away. The pools that the cluster records count then, and no pool list."""
+    """The pools to remove. They come from the cluster then, not from a pool list."""
     keep_history: bool = False
     """Whether the history stays when no pool does, because a run goes on with pools of the other mode."""
     waves: tuple[WaveSpec, ...] = ()

@@ -53,7 +53,7 @@ def is_last(removed: Removed, snapshot: Snapshot) -> bool:
 
 
 def leaving(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
-    """The owners that lose their nodes. When no pool stays, these are all but the primary, also those that are no pools."""
+    """The owners that lose their nodes. When no pool stays, these are all but the primary, also those that are not pools."""
     if not is_last(removed, snapshot):
         return frozenset(removed)
     held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner) if owner}
@@ -66,7 +66,7 @@ def nodes_of(nodes: t.Mapping[str, Node], owners: t.Collection[str]) -> tuple[st
 
 
 def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
-    """The history ConfigMap, which nobody needs without pools; nothing when it does not exist or is not ours."""
+    """The history ConfigMap, which is useless without pools; nothing when it does not exist or is not ours."""
     config_map = snapshot.admission and snapshot.admission.objects.get(("ConfigMap", names.HISTORY))
     return (config_map,) if config_map and is_managed(config_map) else ()
 
@@ -186,7 +186,7 @@ def _pool_of(
     return next((images[image] for image in pod.launcher_images.values() if image in images), None)
 
 
-# Where KubeVirt is gone ---------------------------------------------------------------------------------------------
+# Without KubeVirt ---------------------------------------------------------------------------------------------------
 
 
 WITHOUT_KUBEVIRT: t.Final = (

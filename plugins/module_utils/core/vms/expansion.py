@@ -111,7 +111,7 @@ def find(vm: KubeObject, field: str, get: Get) -> KubeObject | None:
 
 
 def _kind(vm: KubeObject, field: str, matcher: KubeObject) -> Kind:
-    """The kind of an instancetype or preference. KubeVirt accepts singular and plural in any case; no kind means the
+    """The kind of an instancetype or preference. KubeVirt accepts singular and plural in upper and lower case; no kind means the
     cluster-wide one."""
     given = str(matcher.get("kind") or "").lower()
     own, of_cluster = _KINDS[field]

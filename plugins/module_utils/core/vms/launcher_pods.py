@@ -61,7 +61,7 @@ class LauncherPod:
     pool_env: str | None
     """A variable of ``compute`` that the launcher policy writes: the pool."""
     policy_annotation: str | None
-    """An annotation, which anybody may write."""
+    """An annotation, which any user may write."""
     placement: PodPlacement
     unschedulable: str | None
     """The scheduler's reason why the pod has no node."""

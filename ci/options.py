@@ -55,7 +55,7 @@ action_groups:
 plugin_routing:
 {{routing}}"""
 _ACTION = "virtpools.kubevirt.in_worker"
-_DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null counts as not given.
+_DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null is treated as not given.
 """
 _SURVEYS = f"""{_LICENSE}# Made by make options: what AWX asks before it starts a job, by playbook, and what it asks before the workflow.
 """

@@ -63,7 +63,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     if code:
-        _say("\nThe playbook failed; what it said is above.")
+        _say("\nThe playbook failed; its output is above.")
         return code
     _hints(name, cluster)
     return 0
@@ -78,7 +78,7 @@ def _title(text: str) -> None:
 
 
 def _show(cluster: LocalCluster) -> None:
-    # Of the control plane's nodes, which have no handlers, none counts.
+    # Without the control plane's nodes, which have no handlers.
     workers = f"!{kubevirt.CONTROL_PLANE}"
     nodes = json.loads(cluster.kubectl("get", "nodes", "-l", workers, "-o", "json"))["items"]
     owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
@@ -149,11 +149,11 @@ def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, 
 
 
 def _summary(output: list[str], watcher: Watcher) -> None:
-    """Show what the playbook reported, and what an independent witness saw of nodes and handler pods meanwhile."""
+    """Show what the playbook reported, and what an independent witness saw of nodes and handler pods during the run."""
     recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
     _title("What changed")
     if recap is not None and recap[1] == "0":
-        _say("No change: everything was as the pools ask for.")
+        _say("No change: the cluster already matches the pools.")
     moved = {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1}
     gaps = watcher.gaps()
     if gaps:
@@ -176,9 +176,9 @@ def _hints(name: str, cluster: LocalCluster) -> None:
         f"{BIN}/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
     )
     _say(f"{BIN}/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
-    _say(f"{PAGE.as_uri()}   # the same for a browser")
-    _say(f"make demo{suffix}           # again: no change")
-    _say(f"make cluster-down{suffix}   # stop and remove it")
+    _say(f"{PAGE.as_uri()}   # the report of verify, for a browser")
+    _say(f"make demo{suffix}           # a second run changes nothing")
+    _say(f"make cluster-down{suffix}   # stop and delete it")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Watcher:
 
     It lists, then watches from the list's resourceVersion on, so that no event is lost. An API server that was restarted
     no longer has the next event (410 Gone). The witness then lists each state of the cluster since, which etcd keeps for
-    minutes. So it misses nothing, but what happened meanwhile has the time at which it learned of it. When a watch fails
+    minutes. So it misses nothing, but events of that time have the time at which it learned of them. When a watch fails
     for good, ``stop`` and the end of the context fail.
     """
 
@@ -278,7 +278,7 @@ class Watcher:
         metadata = node["metadata"]
         labels = metadata.get("labels") or {}
         if CONTROL_PLANE in labels:
-            return  # handlers do not tolerate its taint; one that was started there all the same is among the starts
+            return  # handlers do not tolerate its taint; one that was still started there is among the starts
         self._nodes[metadata["name"]] = node
         owner = labels.get(OWNER, PRIMARY)
         owners = self.nodes[metadata["name"]].owners

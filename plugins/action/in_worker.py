@@ -4,7 +4,7 @@
 """Action in_worker: the action of all modules, by meta/runtime.yml. Its documentation is plugins/modules/in_worker.yml.
 
 It runs a module in Ansible's worker process, where Ansible would start this Python on this machine anyway.
-docs/design/modules-in-worker.md says why.
+docs/design/modules-in-worker.md explains this.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         return str(self._task.action.rpartition(".")[2])
 
     def _name_job(self, variables: dict[str, t.Any]) -> None:
-        """Tell the module who runs it, where only AWX's variables say so."""
+        """Tell the module who runs it, which only AWX's variables show."""
         job = awx.job(variables)
         if job and self._module not in WITHOUT_RUN:
             self._task.args = {"run_by": job, **self._task.args}

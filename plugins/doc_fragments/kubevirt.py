@@ -12,7 +12,7 @@ options:
   kubevirt_namespace:
     description:
       - Namespace of the KubeVirt object.
-      - Without it, the only KubeVirt object of the cluster is taken, in whatever namespace. Several are an error.
+      - Without it, the only KubeVirt object of the cluster is used, in any namespace. Several are an error.
     type: str
   kubevirt_name:
     description: Name of the KubeVirt object, where its namespace holds several.

@@ -11,9 +11,9 @@ class ModuleDocFragment:
 options:
   mode:
     description:
-      - 'Who makes the pools'' DaemonSets. V(collection): this collection, on any KubeVirt. V(operator): virt-operator, where KubeVirt
-        is a build with pools of its own; C(docs/operator-mode.md) says which these are and what they cannot do.'
-      - V(auto) is V(operator) where the cluster has such pools already, else V(collection). A run with the other mode than the cluster's
+      - 'Who creates the pools'' DaemonSets. V(collection): this collection, on any KubeVirt. V(operator): virt-operator, where KubeVirt
+        is a build with pools of its own; C(docs/operator-mode.md) describes these builds and their limits.'
+      - V(auto) is V(operator) where the cluster has such pools already, else V(collection). A run in the other mode than the cluster's
         moves all its pools over. A list of the history comes back in the mode that it had.
     type: str
     choices:

@@ -12,8 +12,8 @@ options:
   pools:
     description:
       - The pools, in order, as a list of dictionaries. The documentation of the collection (C(docs/pools.md)) describes every field.
-      - Exactly one of O(pools), O(pools_manifest), O(pools_from_cluster) and O(pools_from_history) is needed. No list is an error,
-        and so is an empty one.
+      - Exactly one of O(pools), O(pools_manifest), O(pools_from_cluster) and O(pools_from_history) is needed. A missing or empty list
+        is an error.
       - All problems of the list are reported together, before anything is changed.
     type: raw
   pools_dialect:
@@ -67,7 +67,7 @@ options:
     type: bool
     default: false
   prepull:
-    description: Pull the images that a node needs with a short-lived pod, before the node's handler is taken away.
+    description: Pull the images that a node needs with a short-lived pod, before the node's handler is removed.
     type: bool
     default: true
   launcher_backend:
@@ -87,8 +87,8 @@ options:
   outdated:
     description:
       - KubeVirt calls every VM with a pool's launcher image outdated. It migrates or restarts such a VM again and again when C(workloadUpdateMethods)
-        of the KubeVirt object say so.
-      - V(refuse) refuses pools with launcher images while they do.
+        of the KubeVirt object has C(LiveMigrate) or C(Evict).
+      - V(refuse) then refuses pools with launcher images.
       - V(correct) installs a second policy that keeps KubeVirt from calling VMs with a current pool image outdated. It changes a status
         field that virt-controller writes.
     type: str
@@ -105,8 +105,8 @@ options:
     default: false
   guard:
     description:
-      - Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a run is whoever
-        may C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes.
+      - Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a run is any user
+        with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes.
       - Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the policies.
     type: bool
     default: false
@@ -114,8 +114,8 @@ options:
     description:
       - Whether a run writes alerts for Prometheus, as a C(PrometheusRule) named C(virtpools-alerts). They watch the handlers of all
         pools, nodes in transit, the launcher policy, and what the last verification found. Without this option the run deletes it.
-      - Needs the Prometheus operator. Where it is not installed, the plan says so and the run writes no alerts. C(docs/alerts.md) describes
-        every alert and the metrics that it needs.
+      - Needs the Prometheus operator. Where it is not installed, the plan reports this and the run writes no alerts. C(docs/alerts.md)
+        describes every alert and the metrics that it needs.
     type: bool
     default: false
   alerts_namespace:
@@ -123,7 +123,7 @@ options:
     type: str
   alerts_labels:
     description: 'Labels of the C(PrometheusRule) by which your Prometheus selects rules, as a mapping such as C({release: monitoring}).
-      It has the labels of KubeVirt''s own C(PrometheusRule) in any case.'
+      It always has the labels of KubeVirt''s own C(PrometheusRule).'
     type: raw
   runbook_url:
     description: Address of the page that describes the alerts, without an anchor. Each alert links to its section there. By default
@@ -132,15 +132,15 @@ options:
     default: https://github.com/virtpools/virtpools.kubevirt/blob/main/docs/alerts.md
   drain:
     description:
-      - What happens to the VMs on a node before its virt-handler is taken away. The nodes of a batch are treated together, after their
-        images were pulled.
+      - What to do with VMs on a node before its virt-handler is removed. The nodes of a batch are drained together, after their images
+        were pulled.
       - V(leave) leaves the VMs where they are. Guests go on without a virt-handler, but cannot be stopped or migrated until the next
         one is Ready.
-      - V(migrate) live-migrates them. Nodes are then handed over one at a time, whatever O(max_unavailable) says, since VMs would move
+      - V(migrate) live-migrates them. Nodes are then handed over one at a time, regardless of O(max_unavailable), since VMs would move
         between the nodes of a batch.
       - V(wait) waits until they have ended.
       - VMs get the launcher image that the policy gives them at that moment. A new pool is not mapped before its first nodes are Ready,
-        and a pool that goes is no longer mapped.
+        and a pool that is being removed is no longer mapped.
     type: str
     choices:
       - leave
@@ -173,14 +173,14 @@ options:
     description:
       - A wave that an earlier run began, and whose gates have not passed since, must pass them before the run goes on.
       - V(true) accepts what is wrong now as known before the run, so that these gates need not pass. Use it for one run, after you
-        have looked.
+        have looked at the problems.
     type: bool
     default: false
   remove_pools:
     description:
-      - Take pools away instead. Either V(all), or a list of their names. The pools that the cluster records count, so no pool list
+      - Remove pools instead. Either V(all), or a list of their names. The pools are those recorded in the cluster, so no pool list
         is given. Pools that are not named stay as they are.
-      - When no pool stays, the exclusion and everything else that was made for pools goes, too.
+      - When no pool stays, the exclusion and everything else that was created for pools is removed, too.
     type: raw
   keep_history:
     description: Keep the history of pool lists when O(remove_pools) leaves no pool, since pools of the other mode come next.
@@ -190,8 +190,8 @@ options:
     description:
       - Bring only these nodes back, and leave all others as they are. They go to the owner that an earlier list (O(pools_from_history))
         gives them, or with O(remove_pools=all) to the primary. For a wave of a rollout that failed.
-      - When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its last node gets no
-        VM any more.
+      - When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its last node no longer
+        gets VMs.
     type: list
     elements: str
 """

@@ -15,8 +15,8 @@ options:
     default: 120
   run_id:
     description:
-      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). When that run does not hold the Lease, or
-        no longer, the task fails and changes nothing.
+      - The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). When that run does not hold the Lease (any
+        more), the task fails and changes nothing.
       - Without it, the module takes the Lease for itself while it writes.
     type: str
 """

@@ -13,9 +13,9 @@ version_added: 0.1.0
 description:
   - For every pool that owns some of O(nodes), creates a VM that the pool's selector matches and that fits only these nodes. The VM carries the label
     C(virtpools.io/canary), so that it gets the pool's new launcher image before other VMs do.
-  - The VM passes when it runs on one of the nodes, with the right launcher image in every place of its launcher pod, within O(timeout) seconds. In any
-    case it is deleted then. The module fails at the first VM that does not pass.
-  - A pool that takes no VMs, or none yet, gets no canary VM. RV(text) says so.
+  - The VM passes when it runs on one of the nodes, with the right launcher image in every place of its launcher pod, within O(timeout) seconds. It
+    is always deleted afterwards. The module fails at the first VM that does not pass.
+  - A pool that takes no VMs, or none yet, gets no canary VM. RV(text) reports this.
   - A canary VM that a killed run left behind is deleted by the next run.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -36,7 +36,7 @@ options:
   canary_vm:
     description:
       - The VM. V(true) is a VM without disks and network in the namespace V(default). Otherwise the manifest of a VirtualMachine, or of a
-        VirtualMachineInstance, from which a VirtualMachine is made. A manifest without C(spec) has that of V(true).
+        VirtualMachineInstance, from which a VirtualMachine is created. A manifest without C(spec) has that of V(true).
       - The module uses the manifest's C(metadata.namespace), labels and annotations. When a pool takes no VMs of that namespace, its VM is created in
         the first namespace that it takes VMs of.
       - The VM is called C(virt-canary-) and the pool's name. The module adds a required node affinity, C(architecture) unless it is given, and what the
@@ -145,7 +145,7 @@ def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.Canary
     outcome = canary.try_out(task.cluster, draft, judge, task.params["timeout"], task.clock)
     if outcome.problem is not None:
         raise module_base.TaskFailed(
-            f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Put this right, then "
+            f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Repair this, then "
             "run again.",
             {},
         )

@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Shows for one VM, pool by pool and criterion by criterion, which pools match it and which do not, which pool wins, and the image and nodes that
     follow. For a running VM, also shows what its launcher pod has now, and what its next start and a live migration would give it.
-  - A VM that does not run, or is not in the cluster yet, is expanded first, so that devices of its instancetype count.
+  - A VM that does not run, or is not in the cluster yet, is expanded first, so that the devices of its instancetype are included.
   - Without a pool list, explains the mapping that is in effect in the cluster. With a pool list, explains the mapping after a run of the playbook
     C(virtpools.kubevirt.site) with that list.
   - The launcher pod decides. For a VM that does not run, the module predicts the launcher pod, without the node labels that follow from its machine
@@ -44,8 +44,8 @@ options:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of
         a cluster.
       - It must hold KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with its VirtualMachineInstance,
-        launcher pod, instancetype, ControllerRevisions and NetworkAttachmentDefinitions, as far as there are any; its namespace where
-        pools select namespaces by labels.
+        launcher pod, instancetype, ControllerRevisions and NetworkAttachmentDefinitions, where they exist; its namespace where pools
+        select namespaces by labels.
     type: path
 seealso:
   - module: virtpools.kubevirt.verification_info
@@ -208,7 +208,7 @@ def body(task: module_base.Task) -> dict:
     given = [name for name in _SUBJECTS if task.params[name]]
     if len(given) != 1:
         said = f"{' and '.join(given)} are given" if given else "none is given"
-        raise InputErrors([f"Exactly one of vm, vmi and manifest says which VM to explain; {said}."])
+        raise InputErrors([f"Give exactly one of vm, vmi and manifest; {said}."])
     found, objects = task.observed()
     source = (
         vm_lookup.ClusterSource(task.cluster)

@@ -13,8 +13,8 @@ version_added: 0.1.0
 description:
   - Adds gates to, or removes them from, the lists of the KubeVirt object, and keeps all others. On a cluster that the HyperConverged Cluster
     Operator manages, it edits the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object, since direct edits are reverted.
-  - KubeVirt accepts any name of a gate silently, so a gate that is on proves nothing. The module warns about gates that the deployed version does not
-    have, as far as it knows them.
+  - KubeVirt accepts any name of a gate silently, so a gate that is on proves nothing. The module warns about gates that
+    are known not to exist in the deployed version.
   - Pools on stock KubeVirt need no gate at all.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -53,7 +53,7 @@ object:
   type: str
   sample: KubeVirt kubevirt/kubevirt
 findings:
-  description: Gates that this version of KubeVirt does not have, as far as known. They are also returned as warnings.
+  description: Gates that are known not to exist in this version of KubeVirt. They are also returned as warnings.
   returned: success
   type: list
   elements: dict

@@ -12,7 +12,7 @@ short_description: Delete what remains after the last pool, or after KubeVirt it
 version_added: 0.1.0
 description:
   - When no pool is left, deletes the ConfigMap with the history of runs, which nothing else needs.
-  - When KubeVirt itself is gone, pools can no longer be removed in the normal way, and no node can be handed over. Then the module deletes everything
+  - When KubeVirt itself was removed, pools can no longer be removed in the normal way, and no node can be handed over. Then the module deletes everything
     that this collection created, which the removal of KubeVirt leaves behind. These are the admission policies, the alerts, DaemonSets in all namespaces with
     their pods, image pull pods, the history and the Lease. From nodes it removes the owner label and the annotation about a former owner.
   - Changes nothing while there are pools.
@@ -34,8 +34,8 @@ options:
     type: bool
     default: false
   remove_pools:
-    description: The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone, only V(all) can
-      be removed.
+    description: The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt no longer exists, only V(all)
+      can be removed.
     type: raw
     default: all
   timeout:

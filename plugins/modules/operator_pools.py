@@ -8,16 +8,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: operator_pools
-short_description: Write pools into a KubeVirt that makes them itself, and wait until it has
+short_description: Write pools into a KubeVirt that creates them itself, and wait until it is done
 version_added: 0.1.0
 description:
   - For builds of KubeVirt with pools of their own. Turns on the build's feature gate and writes the pools, as a list in the KubeVirt object or as
     C(WorkerPool) objects. With O(remove_pools), takes them away again, and the gate if this module turned it on.
-  - The API server tries every write as a dry run first, so that the build's own webhooks speak before anything is stored.
+  - The API server tries every write as a dry run first, so that the build's own webhooks can object before anything is stored.
   - virt-operator decides when each handler restarts. The module waits until every node has the one Ready handler that it should have, judged from the
-    DaemonSets and their pods, and returns which nodes had none or two meanwhile.
+    DaemonSets and their pods, and returns which nodes had none or two on the way.
   - Where virt-operator follows a change of C(WorkerPool) objects only with the next change of the KubeVirt object, and where it has lost a change, the module
-    turns a feature gate that means nothing on and off again.
+    turns a feature gate without effect on and off again.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -46,7 +46,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Let KubeVirt make the pools
+- name: Let KubeVirt create the pools
   virtpools.kubevirt.operator_pools:
     mode: operator
     pools: "{{ virtpools_pools }}"
@@ -71,14 +71,14 @@ changes:
   returned: success
   type: list
   elements: str
-  sample: ["KubeVirt kubevirt/kubevirt: 1 pool(s): gpu; feature gate VirtHandlerPools on (spec.virtHandlerPools)"]
+  sample: ["KubeVirt kubevirt/kubevirt: 1 pool: gpu; feature gate VirtHandlerPools on (spec.virtHandlerPools)"]
 without_handler:
-  description: The nodes that had no handler meanwhile, with the seconds that the module saw this.
+  description: The nodes that had no handler for a while, with the seconds that the module saw this.
   returned: success
   type: dict
   sample: {"gpu-0": 12.5}
 with_two_handlers:
-  description: The nodes that had two handlers meanwhile, with the seconds that the module saw this.
+  description: The nodes that had two handlers for a while, with the seconds that the module saw this.
   returned: success
   type: dict
 text:
@@ -183,7 +183,7 @@ def _carry_out(
 
 
 def _forget(task: module_base.Task, namespace: str) -> None:
-    """Delete the history, which nobody needs without pools."""
+    """Delete the history, which is useless without pools."""
     live = task.cluster.get(kinds.CONFIG_MAP, names.HISTORY, namespace)
     if live is not None:
         options = DeleteOptions(uid=live["metadata"].get("uid"))

@@ -52,8 +52,8 @@ options:
     type: path
   stop_after_wave:
     description:
-      - The name or number of the last wave that the run carries out. The run then ends well. To go on, run it again without this option
-        or with a later wave.
+      - The name or number of the last wave that the run carries out. The run then ends successfully. To go on, run it again without
+        this option or with a later wave.
       - The digest of the plan does not depend on it, so an approved plan stays approved.
     type: raw
   canary_vm:
@@ -70,8 +70,8 @@ options:
   remove_vms:
     description:
       - With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or on its nodes. Needs O(vms).
-      - V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in its launcher pod. They start
-        with KubeVirt's own image next time. V(migrate) says that they are live-migrated first, V(wait) that their nodes go back when
+      - V(refuse) makes them an error. V(leave) lets them keep running where they are, since a guest lives in its launcher pod. They
+        start with KubeVirt's own image next time. With V(migrate) they are live-migrated first, with V(wait) their nodes go back when
         they have ended.
     type: str
     choices:
@@ -82,8 +82,8 @@ options:
     default: refuse
   published_plan:
     description:
-      - What an earlier job of a workflow has published of its plan, which is the approved one. AWX passes it on. It counts where O(expected_plan)
-        is not given.
+      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
+        given.
       - The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of run. With several
         clusters there is one plan for each.
     type: raw

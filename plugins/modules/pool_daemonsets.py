@@ -12,7 +12,7 @@ short_description: Create, update and delete the virt-handler DaemonSets of pool
 version_added: 0.1.0
 description:
   - Gives every pool its DaemonSet C(virt-handler-<pool>), derived from the live virt-handler DaemonSet of KubeVirt with the pool's images,
-    nodes, tolerations and pull secrets. DaemonSets of pools that exist but are not in the list are derived anew as well.
+    nodes, tolerations and pull secrets. DaemonSets of pools that exist but are not in the list are derived again, too.
   - The DaemonSets have the update strategy C(OnDelete), so no handler restarts because of this module. M(virtpools.kubevirt.pool_nodes) replaces
     handlers node by node.
 extends_documentation_fragment:
@@ -42,7 +42,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Make the DaemonSets
+- name: Create the DaemonSets
   virtpools.kubevirt.pool_daemonsets:
     pools: "{{ virtpools_pools }}"
 """
@@ -97,7 +97,7 @@ def body(task: module_base.Task) -> dict:
 
 def _held(pool: str, nodes: t.Sequence[str]) -> str:
     return (
-        f"Pool {pool} still has node(s) {listed(nodes)}, which would be left without a virt-handler; hand them over "
+        f"Pool {pool} still owns {listed(nodes)}, which would be left without a virt-handler; hand them over "
         "first: run again."
     )
 

@@ -74,7 +74,7 @@ owners:
       description: Image of the container C(virt-handler).
       type: str
 excluded:
-  description: Whether the primary keeps off pool nodes.
+  description: Whether the primary is kept off pool nodes.
   returned: success
   type: bool
 in_transit:

@@ -42,8 +42,8 @@ options:
     type: int
     default: 300
   node_timeout:
-    description: Seconds that an old handler may take to end, and then the new one to get Ready, before the node goes back to its former
-      owner.
+    description: Seconds to wait for the old handler to stop, and again for the new one to become Ready, before the node goes back to
+      its former owner.
     type: int
     default: 300
   pull_timeout:
@@ -132,7 +132,7 @@ ARGUMENTS = {
 def body(task: module_base.Task) -> dict:
     nodes = task.params["nodes"]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
-    # A batch of a run that has the Lease: nobody else hands over meanwhile, and one plan is enough.
+    # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
     is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
     if is_batch:
         _settle(task)
@@ -140,7 +140,7 @@ def body(task: module_base.Task) -> dict:
     # Otherwise each batch waits until these have passed, or fails because they do not.
     task.refuse(plan, but=() if is_batch or task.check_mode else preflight.PASSING)
     groups = plan.batches or ((),) if nodes is None else (plan.moves,)
-    # Whoever hands over some nodes removes what is left behind as well, but only one of several calls can count it.
+    # A call that hands over some nodes removes what is left behind as well, but only one of several calls can count it.
     changes = [] if nodes else list(plan.leftovers)
     changes += [str(move) for group in groups for move in group]
     changed = bool(changes)
@@ -158,7 +158,7 @@ def body(task: module_base.Task) -> dict:
                     _settle(task)
                     outcomes += _carry_out(task, _planned(task, names), names)
             except (ClusterError, InputErrors) as error:
-                # Nodes of earlier batches are reported all the same.
+                # Nodes of earlier batches are still reported.
                 raise module_base.TaskFailed(str(error), result) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [*map(str, outcomes), *_progress(task, stands, plan, outcomes)]

@@ -12,7 +12,7 @@ short_description: Keep the primary virt-handler off the nodes that pools own
 version_added: 0.1.0
 description:
   - Adds one required node-affinity requirement, C(virtpools.io/pool DoesNotExist), to KubeVirt's own virt-handler DaemonSet, and waits until KubeVirt has
-    rolled it out. The requirement is always the same, whatever pools there are.
+    rolled it out. The requirement is always the same, whichever pools exist.
   - It goes into C(spec.customizeComponents.patches) of the KubeVirt object. Where C(spec.workloads.nodePlacement) has required node-affinity terms, it
     goes into each of these terms instead, since they would override the patch. On a cluster that the HyperConverged Cluster Operator manages, it
     goes into these terms by one operation in the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object. Entries of others stay.
@@ -26,7 +26,7 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - Whether the primary keeps off pool nodes.
+      - Whether the primary is kept off pool nodes.
       - V(absent) is refused while a pool owns a node, since the node would get a second handler.
     type: str
     default: present
@@ -75,7 +75,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import counted, listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
@@ -140,12 +140,12 @@ def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> No
     held = [node.name for node in snapshot.nodes.values() if node.owner != names.PRIMARY]
     if not present and owned and held:
         problems.append(
-            f"{len(held)} node(s) still belong to a pool ({listed(held)}) and would get a second handler; "
+            f"{counted(len(held), 'node still belongs', 'nodes still belong')} to a pool ({listed(held)}) and would get a second handler; "
             "give them back to the primary first."
         )
     if not present and owned and guard.is_live(snapshot.admission):
         problems.append(
-            "The guard keeps KubeVirt from letting virt-handler back; take it away first, with guard_policies."
+            "The guard keeps KubeVirt from letting virt-handler back; delete it first, with guard_policies."
         )
     if problems:
         raise ClusterError(" ".join(problems))

@@ -47,7 +47,7 @@ options:
   duration:
     description:
       - With O(state=renewed), seconds for which no other run can take the Lease although no module of this run works. Use it for your own tasks between
-        those of a run. The next module of the run renews the Lease for 30 seconds again. Less than 30 counts as 30.
+        those of a run. The next module of the run renews the Lease for 30 seconds again. Less than 30 is treated as 30.
     type: int
     default: 30
 author:
@@ -105,7 +105,7 @@ def body(task: module_base.Task) -> dict:
     state = task.params["state"]
     if state != "present" and not task.params["run_id"]:
         what = "release" if state == "absent" else "renew"
-        raise InputErrors([f"run_id is missing: to {what} the Lease, say which run holds it."])
+        raise InputErrors([f"run_id is missing: to {what} the Lease, name the run that holds it."])
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     namespace = kubevirt["metadata"]["namespace"]
     run_id = task.params["run_id"] or module_base.new_run_id()

@@ -54,8 +54,8 @@ options:
     default: 1000
   fail_on:
     description:
-      - What RV(failing) has. V(problems) for everything that is wrong; V(any) for what is only listed, too; V(none) for nothing; or
-        a list of verdicts and codes of findings (C(docs/findings.md)).
+      - What RV(failing) has. V(problems) is everything that is wrong, V(any) also what is only listed, V(none) nothing. Or a list of
+        verdicts and codes of findings (C(docs/findings.md)).
       - VMs that are only V(outdated) are listed, not wrong.
     type: raw
     default: problems
@@ -130,7 +130,7 @@ summary:
   description: The report in one sentence.
   returned: success
   type: str
-  sample: "Everything is in order: 120 VM(s) on 8 node(s) with 2 pool(s)."
+  sample: "Everything is in order: 120 VMs on 8 nodes with 2 pools."
 problems:
   description: What is wrong, by verdict or code of a finding, with the number of VMs with that verdict, or of findings with that code.
   returned: success

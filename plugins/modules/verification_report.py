@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Writes the files that M(virtpools.kubevirt.verification_info) wrote to a folder to a ConfigMap, where they outlive the job.
   - A file of more than 64 KiB is compressed with gzip, and its key ends in C(.gz). A ConfigMap holds 1 MiB.
-  - The ConfigMap has the latest report only. Its annotation C(virtpools.io/reported-by) says who wrote it.
+  - The ConfigMap has the latest report only. Its annotation C(virtpools.io/reported-by) names who wrote it.
   - Needs the rights to get, create and update the ConfigMap.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
@@ -28,7 +28,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - A report says when it was made, so that a new one is a change.
+      - A report contains the time of the verification, so a new one is always a change.
 options:
   configmap:
     description:

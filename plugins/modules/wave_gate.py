@@ -15,7 +15,7 @@ description:
     for VMs (C(kubevirt.io/schedulable)). It must have exactly one handler, that of its owner, which is Ready and has sent a heartbeat in the
     last three minutes. No VM instance there may be Failed, or stay C(Scheduling) or C(Scheduled). In the whole cluster, no VM instance may run on a
     node without a Ready handler, or find no node only because of the pools.
-  - Without O(baseline), the module only returns what is wrong, as RV(baseline). With it, what was wrong before does not count. The module fails when
+  - Without O(baseline), the module only returns what is wrong, as RV(baseline). With it, what was wrong before is ignored. The module fails when
     something new is wrong and does not go away within O(timeout) seconds. A VM instance that has failed does not go away.
   - Needs only the rights of the ClusterRole C(virtpools-reader), unless O(run_id) is given.
 extends_documentation_fragment:
@@ -87,7 +87,7 @@ import time
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import GateProblem, baseline_of
 
 ARGUMENTS: option_table.Arguments = {
@@ -120,16 +120,16 @@ def body(task: module_base.Task) -> dict:
         shown = " ".join(problem.message for problem in left[:_MOST_NAMED])
         more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
         raise module_base.TaskFailed(
-            f"The gate is closed, and the rollout stops here, because {len(left)} thing(s) are wrong that were not before "
-            f"the wave. {shown}{more} Later waves are left alone. Put this right, then run again: this gate comes first. To accept it instead, set "
+            f"The gate is closed, and the rollout stops here, because of {counted(len(left), 'problem')} that did not "
+            f"exist before the wave. {shown}{more} Later waves are left alone. Repair this, then run again: this gate comes first. To accept it instead, set "
             "virtpools_skip_pending_gates.",
             {"problems": [problem.message for problem in left]},
         )
-    return {"changed": False, "baseline": baseline, "problems": [], "text": ["Nothing is wrong that was not before."]}
+    return {"changed": False, "baseline": baseline, "problems": [], "text": ["No new problems."]}
 
 
 def _result(problems: list[GateProblem]) -> dict:
-    text = [problem.message for problem in problems] or ["Nothing is wrong."]
+    text = [problem.message for problem in problems] or ["No problems."]
     return {"changed": False, "baseline": baseline_of(problems), "problems": [], "text": text}
 
 

@@ -45,7 +45,7 @@ options:
     type: int
     default: 900
   remove_pools:
-    description: The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get KubeVirt's own launcher
+    description: The pools that are being removed, as for M(virtpools.kubevirt.plan_info). Their VMs are to get KubeVirt's own launcher
       image, so the launcher policy need not have these pools.
     type: raw
   max_listed_vms:
@@ -139,7 +139,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.m
     MigrationOutcome,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
@@ -216,7 +216,7 @@ def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int
         "vms": [outcome.to_dict() for outcome in outcomes[:limit]],
         "restarts": [update.to_dict() for update in restart[:limit]],
         "text": [
-            f"{len(outdated)} VM(s) are outdated: {len(migrate)} can be migrated, {len(restart)} need a restart.",
+            f"{counted(len(outdated), 'VM is', 'VMs are')} outdated: {len(migrate)} to migrate, {len(restart)} to restart.",
             *[str(each) for each in (outcomes or migrate)[:limit]],
             *[str(update) for update in restart[:limit]],
         ],
@@ -234,7 +234,7 @@ def _refuse_failures(outcomes: list[MigrationOutcome], result: dict) -> None:
     if failed:
         left = result["counts"]["not_started"]
         raise module_base.TaskFailed(
-            f"{len(failed)} of {len(outcomes)} update(s) failed, and {left} were not begun. {' '.join(f'{o}.' for o in failed)}",
+            f"{len(failed)} of {counted(len(outcomes), 'update')} failed, and {left} were not begun. {' '.join(f'{o}.' for o in failed)}",
             result,
         )
 

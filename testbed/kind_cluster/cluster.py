@@ -27,7 +27,7 @@ from . import engine
 
 @dataclass(frozen=True)
 class Options:
-    """What a LocalCluster was started with, as far as helpers of tests ask for it."""
+    """The options of a LocalCluster that helpers of tests ask for."""
 
     namespace: str = "kubevirt"
 
@@ -100,7 +100,7 @@ class KindCluster:
         return file
 
     def wait(self, condition: Callable[[], object], timeout: float, what: str, interval: float = 0.5) -> None:
-        """Wait until a condition holds; an API server that does not answer meanwhile is waited for, too."""
+        """Wait until a condition holds; also while the API server does not answer."""
         deadline = time.monotonic() + timeout
         failure = ""
         while time.monotonic() < deadline:
@@ -166,7 +166,7 @@ class KindCluster:
         return str(json.loads(self.on(node, "crictl", "inspecti", "--output", "json", image))["status"]["id"])
 
     def reboot(self, node: str) -> None:
-        """Restart a node: everything in it ends at once and begins anew."""
+        """Restart a node: everything in it ends at once and starts again."""
         engine.run("restart", "--time", "0", node)
 
 

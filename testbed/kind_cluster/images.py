@@ -3,7 +3,7 @@
 
 """The images of a kind cluster, made from packages: of the node, of Kubernetes, of KubeVirt; and a registry.
 
-Each has a label with a digest of all that it was made of, and is made again only when that differs.
+Each has a label with a digest of its sources, and is rebuilt only when that differs.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Registry:
         return cls(container, engine.run("port", container, "80/tcp").split()[0])
 
     def stop(self) -> None:
-        """Stop it; what was pushed is gone."""
+        """Stop it; what was pushed is lost."""
         engine.run("rm", "--force", "--volumes", self.container)
 
     def push(self, image: str, repository: str) -> str:

@@ -37,29 +37,29 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     name = argparse.ArgumentParser(add_help=False)
     name.add_argument("--name", default="demo", help="the cluster's name (default: %(default)s)")
-    up = commands.add_parser("up", parents=[name], help="start a cluster; does nothing if it runs")
+    up = commands.add_parser("up", parents=[name], help="start a cluster, unless it runs already")
     up.add_argument("--fleet", type=Path, default=paths.FLEETS / "demo.yaml", help="file with its nodes")
     up.add_argument("--hco", action="store_true", help="let a HyperConverged object own KubeVirt")
     up.add_argument("--kubevirt", default=programs.KUBEVIRT, metavar="VERSION", help="default: %(default)s")
     up.add_argument("--kubernetes", default=programs.KUBERNETES, metavar="VERSION", help="default: %(default)s")
     up.add_argument("--namespace", default="kubevirt", help="KubeVirt's namespace")
     up.add_argument("--build", default="", choices=programs.BUILDS, help="play a build with pools of its own")
-    up.add_argument("--no-kubevirt", action="store_true", help="Kubernetes alone")
-    commands.add_parser("down", parents=[name], help="stop a cluster and remove all it has")
+    up.add_argument("--no-kubevirt", action="store_true", help="only Kubernetes")
+    commands.add_parser("down", parents=[name], help="stop a cluster and delete its files")
     commands.add_parser("status", parents=[name], help="show a cluster's components")
     commands.add_parser("kubeconfig", parents=[name], help="print the path of the administrator's kubeconfig")
-    build = commands.add_parser("build", help="only build the programs: the agent, and of these versions")
+    build = commands.add_parser("build", help="only build the programs of these versions, and the agent")
     for option, default in (("--kubevirt", programs.KUBEVIRT), ("--kubernetes", programs.KUBERNETES)):
         build.add_argument(option, nargs="*", default=[default], metavar="VERSION", help=f"default: {default}")
     build.add_argument("--kyverno", action="store_true", help="Kyverno's admission controller as well")
     commands.add_parser(
-        "seed", help="build what a default cluster needs, and install KubeVirt in the one that it copies"
+        "seed", help="build what a default cluster needs, and install KubeVirt in the cluster that others are copies of"
     )
-    sums = commands.add_parser("sums", help="make a version known: write the checksums that its own go.sum lacks")
+    sums = commands.add_parser("sums", help="add a version: write the checksums that its own go.sum lacks")
     sums.add_argument("title", choices=programs.VERSIONS)
     sums.add_argument("version")
-    commands.add_parser("go", help="run Go as programs are built with it; what follows is for Go")
-    commands.add_parser("list", help="name all clusters")
+    commands.add_parser("go", help="run Go as programs are built with it; all further arguments are for Go")
+    commands.add_parser("list", help="list all clusters")
     return parser
 
 
@@ -80,14 +80,14 @@ def _up(arguments: argparse.Namespace) -> int:
 
 def _down(arguments: argparse.Namespace) -> int:
     existed = cluster.stop(arguments.name)
-    say(f"Cluster {arguments.name} is {'gone' if existed else 'not there'}.")
+    say(f"Cluster {arguments.name} {'was deleted' if existed else 'does not exist'}.")
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
     loaded = instance.load(arguments.name)
     if loaded is None:
-        raise ClusterError(f"There is no cluster {arguments.name}.")
+        raise ClusterError(f"Cluster {arguments.name} does not exist.")
     states = cluster.state(loaded)
     for component, alive in states.items():
         say(f"{component:<24} {'running' if alive else 'DEAD'}   {loaded.log(component)}")

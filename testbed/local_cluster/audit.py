@@ -74,7 +74,7 @@ class Tail:
         self._offset += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         if lines and not self._begun:
-            del lines[0]  # The log may have had a part of a long line when somebody took its size for the offset.
+            del lines[0]  # The log may have had a part of a long line when its size was taken for the offset.
             self._begun = True
         return [json.loads(line) for line in lines]
 

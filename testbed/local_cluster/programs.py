@@ -29,7 +29,7 @@ EARLIER = "v1.8.2"
 KUBEVIRT_VERSIONS = modules.versions("KubeVirt")
 KYVERNO = "v1.18.2"
 KYVERNO_VERSIONS = modules.versions("Kyverno")
-# Its modules are numbered anew: this is Prometheus 3.13.1.
+# Its modules have their own numbers: this is Prometheus 3.13.1.
 PROMETHEUS = "v0.313.1"
 # What a cluster of containers needs besides: kind itself, what looks into a node, a registry with passwords.
 KIND = "v0.33.0"

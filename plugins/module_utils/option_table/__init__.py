@@ -65,7 +65,7 @@ def of_role(role: str) -> tuple[Option, ...]:
 
 
 def given(values: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """What of an argument spec was given: neither empty nor null, down to suboptions."""
+    """The arguments that were set (not empty, not null), down to suboptions."""
     return {
         name: given(value, inner) if isinstance(value, dict) and (inner := spec.get(name, {}).get("options")) else value
         for name, value in values.items()
@@ -123,7 +123,7 @@ def _unused_sources(options: t.Mapping[str, t.Any]) -> tuple[str, ...]:
 
 
 def _read(option: Option, value: t.Any) -> t.Any:
-    """What a text stands for; any other value is what it is."""
+    """The value that a text stands for; any other value unchanged."""
     if not isinstance(value, str):
         return value
     if option.written == "yaml":

@@ -13,9 +13,9 @@ OPTIONS: tuple[Option, ...] = (
         "awx_state",
         "str",
         """
-        V(present) makes what the role makes in AWX, and corrects what differs. V(absent) takes it away.
+        V(present) creates the role's objects in AWX, and corrects those that differ. V(absent) removes them.
 
-        What somebody else added to AWX stays.
+        Objects that others added to AWX stay.
         """,
         roles=("awx",),
         default="present",
@@ -80,10 +80,10 @@ OPTIONS: tuple[Option, ...] = (
         "awx_manage_organization",
         "bool",
         """
-        Whether the role makes the organization, gives it O(awx_galaxy_credentials), and deletes it when nothing is left in
+        Whether the role creates the organization, gives it O(awx_galaxy_credentials), and deletes it when nothing is left in
         it.
 
-        V(false) for an organization that is not only for this collection. It must be there, and stays as it is.
+        V(false) for an organization that is not only for this collection. It must exist, and stays as it is.
         """,
         roles=("awx",),
         default=True,
@@ -136,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
         "awx_reader",
         "dict",
         """
-        What jobs that only read authenticate with, to make a credential. For one cluster C(host), C(bearer_token),
+        What read-only jobs authenticate with, to create a credential. For one cluster C(host), C(bearer_token),
         C(ssl_ca_cert) and C(verify_ssl), as the credential type C(OpenShift or Kubernetes API Bearer Token) has them. For
         several, C(kubeconfig) with the text of a kubeconfig file.
 
@@ -170,8 +170,8 @@ OPTIONS: tuple[Option, ...] = (
         "awx_update_secrets",
         "bool",
         """
-        Whether to write the secrets of O(awx_reader) and O(awx_writer) again. AWX does not show secrets, so the role cannot
-        see that one is another: use this for one run, with new tokens.
+        Whether to write the secrets of O(awx_reader) and O(awx_writer) again. AWX does not show secrets, so the role
+        cannot see that one has changed: use this for one run, with new tokens.
         """,
         roles=("awx",),
         default=False,
@@ -197,7 +197,7 @@ OPTIONS: tuple[Option, ...] = (
         "awx_variables",
         "dict",
         """
-        Variables of this collection for all jobs, such as C(virtpools_waves). They count instead of the inventory's. Mark
+        Variables of this collection for all jobs, such as C(virtpools_waves). They override the inventory. Mark
         values that only the job may evaluate with C(!unsafe).
         """,
         roles=("awx",),
@@ -224,8 +224,7 @@ OPTIONS: tuple[Option, ...] = (
         "awx_webhook",
         "dict",
         """
-        A webhook that is told of failed jobs and of approvals that are waited for: C(url), and as far as you need them
-        C(headers), C(http_method), C(username), C(password) and C(disable_ssl_verification).
+        Webhook to notify about failed jobs and pending approvals: C(url), and optionally C(headers), C(http_method), C(username), C(password) and C(disable_ssl_verification).
 
         With a password, awx.awx writes the notification again in every run.
         """,
@@ -237,7 +236,7 @@ OPTIONS: tuple[Option, ...] = (
         "awx_email",
         "dict",
         """
-        The same by e-mail: C(host), C(sender), C(recipients) (a list), and as far as you need them C(port), C(username),
+        The same by e-mail: C(host), C(sender), C(recipients) (a list), and optionally C(port), C(username),
         C(password), C(use_tls), C(use_ssl) and C(timeout).
         """,
         roles=("awx",),

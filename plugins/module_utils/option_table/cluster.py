@@ -25,7 +25,7 @@ OPTIONS: tuple[Option, ...] = (
         """
         Namespace of the KubeVirt object.
 
-        Without it, the only KubeVirt object of the cluster is taken, in whatever namespace. Several are an error.
+        Without it, the only KubeVirt object of the cluster is used, in any namespace. Several are an error.
         """,
         roles=("pools", "verify", "explain", "upgrade_check", "workload_update", "feature_gate", "rollback", "remove"),
         role_variants={"remove": {"text": _NAMESPACE_LEFT}},
@@ -56,8 +56,8 @@ OPTIONS: tuple[Option, ...] = (
         f"""
         {_LIST}
 
-        Exactly one of O(pools), O(pools_manifest), O(pools_from_cluster) and O(pools_from_history) is needed. No list
-        is an error, and so is an empty one.
+        Exactly one of O(pools), O(pools_manifest), O(pools_from_cluster) and O(pools_from_history) is needed. A missing
+        or empty list is an error.
 
         All problems of the list are reported together, before anything is changed.
         """,
@@ -67,14 +67,14 @@ OPTIONS: tuple[Option, ...] = (
                 "text": f"""
                     {_LIST}
 
-                    Without a pool list, those pools count that the cluster itself records.
+                    Defaults to the pools recorded in the cluster.
                     """
             },
             "explain": {
                 "text": f"""
                     {_LIST}
 
-                    Without a pool list, the mapping counts that is in effect in the cluster.
+                    Defaults to the mapping in effect in the cluster.
                     """
             },
             "upgrade_check": {
@@ -82,7 +82,7 @@ OPTIONS: tuple[Option, ...] = (
                     The pools, as they will be given to the run after the upgrade. C(docs/pools.md) describes every
                     field.
 
-                    Without a pool list, those pools count that the cluster itself records.
+                    Defaults to the pools recorded in the cluster.
                     """
             },
         },

@@ -13,8 +13,8 @@ OPTIONS: tuple[Option, ...] = (
         "node_timeout",
         "int",
         """
-        Seconds that an old handler may take to end, and then the new one to get Ready, before the node goes back to
-        its former owner.
+        Seconds to wait for the old handler to stop, and again for the new one to become Ready, before the node goes
+        back to its former owner.
         """,
         roles=("pools", "remove"),
         modules=("pool_nodes",),
@@ -83,7 +83,7 @@ OPTIONS: tuple[Option, ...] = (
         "str",
         """
         The run that this task belongs to, as returned by M(virtpools.kubevirt.run_lease). When that run does not hold
-        the Lease, or no longer, the task fails and changes nothing.
+        the Lease (any more), the task fails and changes nothing.
 
         Without it, the module takes the Lease for itself while it writes.
         """,

@@ -39,8 +39,8 @@ OPTIONS: tuple[Option, ...] = (
         "published_plan",
         "raw",
         """
-        What an earlier job of a workflow has published of its plan, which is the approved one. AWX passes it on. It
-        counts where O(expected_plan) is not given.
+        The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is
+        used where O(expected_plan) is not given.
 
         The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of
         run. With several clusters there is one plan for each.
@@ -96,7 +96,7 @@ OPTIONS: tuple[Option, ...] = (
 
                     It must hold KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with
                     its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and
-                    NetworkAttachmentDefinitions, as far as there are any; its namespace where pools select namespaces
+                    NetworkAttachmentDefinitions, where they exist; its namespace where pools select namespaces
                     by labels.
                     """
             },

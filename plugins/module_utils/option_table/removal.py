@@ -17,16 +17,16 @@ OPTIONS: tuple[Option, ...] = (
         "remove_pools",
         "raw",
         """
-        Take pools away instead. Either V(all), or a list of their names. The pools that the cluster records count, so
+        Remove pools instead. Either V(all), or a list of their names. The pools are those recorded in the cluster, so
         no pool list is given. Pools that are not named stay as they are.
 
-        When no pool stays, the exclusion and everything else that was made for pools goes, too.
+        When no pool stays, the exclusion and everything else that was created for pools is removed, too.
         """,
         roles=("remove",),
         internal_roles=("pools",),
         role_variants={
             "remove": {
-                "text": "The pools to take away. V(all), or a list of their names.",
+                "text": "The pools to remove. V(all), or a list of their names.",
                 "required": True,
             }
         },
@@ -34,21 +34,21 @@ OPTIONS: tuple[Option, ...] = (
         module_variants={
             "leftovers": {
                 "text": """
-                    The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt is gone,
-                    only V(all) can be removed.
+                    The pools that were to be removed, as for M(virtpools.kubevirt.plan_info). Where KubeVirt no longer
+                    exists, only V(all) can be removed.
                     """,
                 "default": removal.ALL,
             },
             "workload_update": {
                 "text": """
-                    The pools that are being taken away, as for M(virtpools.kubevirt.plan_info). Their VMs are to get
+                    The pools that are being removed, as for M(virtpools.kubevirt.plan_info). Their VMs are to get
                     KubeVirt's own launcher image, so the launcher policy need not have these pools.
                     """
             },
         },
         variable_name="virtpools_remove",
         written="items",
-        question=Question("Pools to take away", ("remove",), type="textarea", limits=(1, 4096)),
+        question=Question("Pools to remove", ("remove",), type="textarea", limits=(1, 4096)),
     ),
     Option(
         "keep_history",
@@ -66,8 +66,8 @@ OPTIONS: tuple[Option, ...] = (
         (O(pools_from_history)) gives them, or with O(remove_pools=all) to the primary. For a wave of a rollout that
         failed.
 
-        When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its
-        last node gets no VM any more.
+        When some of these nodes need a DaemonSet as the earlier list has it, it is put back. A pool that loses its last
+        node no longer gets VMs.
         """,
         internal_roles=("pools",),
         modules=("pools",),
@@ -79,11 +79,11 @@ OPTIONS: tuple[Option, ...] = (
         """
         What happens to VMs that run with the launcher image of a pool to remove, or on its nodes.
 
-        V(refuse) refuses the run while there are any. V(leave) lets them run on where they are. They start with
+        V(refuse) refuses the run while such VMs exist. V(leave) lets them keep running where they are. They start with
         KubeVirt's own image next time.
 
         V(migrate) first live-migrates those with a pool's image to nodes of no pool. The run stops when a migration
-        fails, as it does for a device that only the pool's nodes have. VMs that cannot be migrated at all run on
+        fails, as it does for a device that only the pool's nodes have. VMs that cannot be migrated at all keep running
         where they are.
 
         V(wait) gives them KubeVirt's own image from their next start on, and hands each node back when the VMs on it
@@ -99,9 +99,9 @@ OPTIONS: tuple[Option, ...] = (
                     With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or
                     on its nodes. Needs O(vms).
 
-                    V(refuse) makes them an error. V(leave) lets them run on where they are, since a guest lives in
-                    its launcher pod. They start with KubeVirt's own image next time. V(migrate) says that they are
-                    live-migrated first, V(wait) that their nodes go back when they have ended.
+                    V(refuse) makes them an error. V(leave) lets them keep running where they are, since a guest lives in
+                    its launcher pod. They start with KubeVirt's own image next time. With V(migrate) they are
+                    live-migrated first, with V(wait) their nodes go back when they have ended.
                     """
             }
         },
@@ -133,8 +133,7 @@ OPTIONS: tuple[Option, ...] = (
         """
         Digest of the pool list to go back to, as this role and M(virtpools.kubevirt.pool_history) show it.
 
-        Without it, the list before the present one. When a run since the newest list of the history has not
-        completed, that is this newest list.
+        Default: the previous list. If the last run did not complete, the last recorded list.
         """,
         roles=("rollback",),
         question=Question("Digest of the pool list", ("rollback",)),

@@ -21,11 +21,11 @@ OPTIONS: tuple[Option, ...] = (
         "mode",
         "str",
         """
-        Who makes the pools' DaemonSets. V(collection): this collection, on any KubeVirt. V(operator): virt-operator, where
-        KubeVirt is a build with pools of its own; C(docs/operator-mode.md) says which these are and what they cannot do.
+        Who creates the pools' DaemonSets. V(collection): this collection, on any KubeVirt. V(operator): virt-operator, where
+        KubeVirt is a build with pools of its own; C(docs/operator-mode.md) describes these builds and their limits.
 
-        V(auto) is V(operator) where the cluster has such pools already, else V(collection). A run with the other mode than the
-        cluster's moves all its pools over. A list of the history comes back in the mode that it had.
+        V(auto) is V(operator) where the cluster has such pools already, else V(collection). A run in the other mode
+        than the cluster's moves all its pools over. A list of the history comes back in the mode that it had.
         """,
         roles=("pools", "remove", "verify", "explain", "upgrade_check"),
         modules=("mode",),
@@ -54,7 +54,7 @@ OPTIONS: tuple[Option, ...] = (
         has, and the plan reports it.
         """,
         roles=("pools", "explain", "verify"),
-        role_variants={"verify": {"text": "Whether it is wrong that a pool exists which is not in the list."}},
+        role_variants={"verify": {"text": "Whether to report a pool that is not in the list as an error."}},
         modules=("pools",),
         default=False,
         question=Question("Take down pools that are not in the list?", NEW_LIST),
@@ -88,7 +88,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "prepull",
         "bool",
-        "Pull the images that a node needs with a short-lived pod, before the node's handler is taken away.",
+        "Pull the images that a node needs with a short-lived pod, before the node's handler is removed.",
         roles=("pools", "remove"),
         modules=("pools",),
         default=True,
@@ -115,9 +115,9 @@ OPTIONS: tuple[Option, ...] = (
         "str",
         """
         KubeVirt calls every VM with a pool's launcher image outdated. It migrates or restarts such a VM again and
-        again when C(workloadUpdateMethods) of the KubeVirt object say so.
+        again when C(workloadUpdateMethods) of the KubeVirt object has C(LiveMigrate) or C(Evict).
 
-        V(refuse) refuses pools with launcher images while they do.
+        V(refuse) then refuses pools with launcher images.
 
         V(correct) installs a second policy that keeps KubeVirt from calling VMs with a current pool image outdated.
         It changes a status field that virt-controller writes.
@@ -145,7 +145,7 @@ OPTIONS: tuple[Option, ...] = (
         "bool",
         """
         Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a
-        run is whoever may C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs
+        run is any user with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs
         on pool nodes.
 
         Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the
@@ -163,7 +163,7 @@ OPTIONS: tuple[Option, ...] = (
         handlers of all pools, nodes in transit, the launcher policy, and what the last verification found. Without
         this option the run deletes it.
 
-        Needs the Prometheus operator. Where it is not installed, the plan says so and the run writes no alerts.
+        Needs the Prometheus operator. Where it is not installed, the plan reports this and the run writes no alerts.
         C(docs/alerts.md) describes every alert and the metrics that it needs.
         """,
         roles=("pools",),
@@ -182,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
         "raw",
         """
         Labels of the C(PrometheusRule) by which your Prometheus selects rules, as a mapping such as
-        C({release: monitoring}). It has the labels of KubeVirt's own C(PrometheusRule) in any case.
+        C({release: monitoring}). It always has the labels of KubeVirt's own C(PrometheusRule).
         """,
         roles=("pools",),
         modules=("pools",),
@@ -202,19 +202,18 @@ OPTIONS: tuple[Option, ...] = (
         "drain",
         "str",
         """
-        What happens to the VMs on a node before its virt-handler is taken away. The nodes of a batch are treated
-        together, after their images were pulled.
+        What to do with VMs on a node before its virt-handler is removed. The nodes of a batch are drained together,
+        after their images were pulled.
 
         V(leave) leaves the VMs where they are. Guests go on without a virt-handler, but cannot be stopped or migrated
         until the next one is Ready.
 
-        V(migrate) live-migrates them. Nodes are then handed over one at a time, whatever O(max_unavailable) says,
-        since VMs would move between the nodes of a batch.
+        V(migrate) live-migrates them. Nodes are then handed over one at a time, regardless of O(max_unavailable), since VMs would move between the nodes of a batch.
 
         V(wait) waits until they have ended.
 
         VMs get the launcher image that the policy gives them at that moment. A new pool is not mapped before its
-        first nodes are Ready, and a pool that goes is no longer mapped.
+        first nodes are Ready, and a pool that is being removed is no longer mapped.
         """,
         roles=("pools",),
         modules=("pools",),

@@ -40,8 +40,8 @@ OPTIONS: tuple[Option, ...] = (
         "fail_on",
         "raw",
         """
-        What makes the role fail. V(problems) for everything that is wrong; V(any) for what is only listed, too;
-        V(none) for nothing; or a list of verdicts and codes of findings (C(docs/findings.md)).
+        What makes the role fail. V(problems) is everything that is wrong, V(any) also what is only listed, V(none)
+        nothing. Or a list of verdicts and codes of findings (C(docs/findings.md)).
 
         VMs that are only outdated are listed, not wrong.
         """,
@@ -50,8 +50,8 @@ OPTIONS: tuple[Option, ...] = (
         module_variants={
             "verification_info": {
                 "text": """
-                    What RV(failing) has. V(problems) for everything that is wrong; V(any) for what is only listed,
-                    too; V(none) for nothing; or a list of verdicts and codes of findings (C(docs/findings.md)).
+                    What RV(failing) has. V(problems) is everything that is wrong, V(any) also what is only listed,
+                    V(none) nothing. Or a list of verdicts and codes of findings (C(docs/findings.md)).
 
                     VMs that are only V(outdated) are listed, not wrong.
                     """

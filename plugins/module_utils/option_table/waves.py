@@ -32,7 +32,7 @@ OPTIONS: tuple[Option, ...] = (
         "stop_after_wave",
         "raw",
         """
-        The name or number of the last wave that the run carries out. The run then ends well. To go on, run it again
+        The name or number of the last wave that the run carries out. The run then ends successfully. To go on, run it again
         without this option or with a later wave.
 
         The digest of the plan does not depend on it, so an approved plan stays approved.
@@ -53,8 +53,8 @@ OPTIONS: tuple[Option, ...] = (
         "gate_timeout",
         "int",
         """
-        Seconds that a problem may last after a wave before the run stops. A VM on the nodes of the wave, and a canary
-        VM, may take as long to start.
+        Seconds that a problem may last after a wave before the run stops. VMs on the wave's nodes, and canary VMs, have
+        the same time to start.
         """,
         roles=("pools",),
         default=180,
@@ -105,7 +105,7 @@ OPTIONS: tuple[Option, ...] = (
         on.
 
         V(true) accepts what is wrong now as known before the run, so that these gates need not pass. Use it for one
-        run, after you have looked.
+        run, after you have looked at the problems.
         """,
         roles=("pools",),
         modules=("pools",),
@@ -116,15 +116,15 @@ OPTIONS: tuple[Option, ...] = (
         "on_failure",
         "str",
         """
-        What happens to the nodes when a wave fails, because a node or a gate does. The run fails in any case, and
-        later waves are left alone.
+        What happens to the nodes when a wave fails, because a node or a gate does. The run still fails, and later waves
+        are left alone.
 
         V(stop) leaves the nodes as they are. V(rollback_wave) brings the nodes of the wave back to the previous list,
         V(rollback_all) the whole fleet, in waves. Before the first list there were no pools. O(gates),
         O(soak_seconds), O(canary_vm) and O(expected_plan) do not apply on the way back.
 
-        A run with the list that was applied last, for nodes that joined or after an upgrade of KubeVirt, has no list
-        to go back to. It says so, and stops. A rollback that fails stops.
+        A run with the list that was applied last, for nodes that joined or after an upgrade of KubeVirt, has no list to
+        go back to: it reports this and stops. A rollback that fails stops.
         """,
         roles=("pools",),
         default="stop",

@@ -206,7 +206,7 @@ func TestMatch(t *testing.T) {
 		"B: both, the first in the list":  {b, vm(map[string]string{"x": "1", "y": "2"}, nil, []string{"nvidia.com/A100"}, nil), "gpu"},
 		"C: no nodeSelector":              {c, vm(nil, map[string]string{"hw": "gpu"}, nil, nil), ""},
 		"C: a GPU":                        {c, vm(nil, nil, []string{"nvidia.com/A100"}, nil), "gpu"},
-		"C: nothing that anybody asks of": {c, vm(nil, nil, []string{"nvidia.com/L40S"}, nil), ""},
+		"C: nothing that a pool asks for": {c, vm(nil, nil, []string{"nvidia.com/L40S"}, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -69,8 +69,8 @@ func (b Build) listSchema() v1.JSONSchemaProps {
 	return list
 }
 
-// addField gives the definition of KubeVirt objects the field of the list, whoever writes it. virt-operator takes the generation
-// that its write returns for its own, so that nobody fights about the field.
+// addField gives the definition of KubeVirt objects the field of the list, in every write. virt-operator takes the generation
+// that its write returns for its own, so the two do not overwrite each other.
 func (b Build) addField(_ context.Context, request *admissionv1.AdmissionRequest) ([]webhook.Operation, error) {
 	var definition v1.CustomResourceDefinition
 	if err := json.Unmarshal(request.Object.Raw, &definition); err != nil {

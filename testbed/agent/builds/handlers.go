@@ -23,7 +23,7 @@ const (
 	osLabel     = "kubernetes.io/os"
 	// listAnnotation stands for the list's part in the deployment ID, in templates of pods. KubeVirt's own annotation of the ID
 	// would not do: virt-operator, which does not know of the list, compares it with the ID that it computes. It begins as that one does,
-	// so that whoever leaves KubeVirt's own out leaves this one out.
+	// so that what leaves KubeVirt's own out leaves this one out.
 	listAnnotation       = "kubevirt.io/install-strategy-pools"
 	generationAnnotation = "kubevirt.io/generation"
 	// templateGeneration is written by Kubernetes.

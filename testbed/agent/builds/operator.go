@@ -377,7 +377,7 @@ func podReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// cleanUp deletes the DaemonSets of pools that are gone.
+// cleanUp deletes the DaemonSets of pools that no longer exist.
 func (o *Operator) cleanUp(ctx context.Context, now *state) error {
 	wanted := map[string]bool{}
 	for _, pool := range now.pools {
@@ -399,7 +399,7 @@ func (o *Operator) cleanUp(ctx context.Context, now *state) error {
 
 // Readiness -----------------------------------------------------------------------------------------------------------
 
-// ready tells whether all DaemonSets of pools, whoever still wants them, are as virt-operator wants its own to be.
+// ready tells whether all DaemonSets of pools, wanted or not, are as virt-operator wants its own to be.
 func (o *Operator) ready(now *state) bool {
 	if !o.passedThrough(now) {
 		return false

@@ -380,5 +380,5 @@ func TestAnUpgradeIsNotOverWhileAPoolHasHandlersOfTheFormerVersion(t *testing.T)
 	equal(t, "version once it is deleted", w.status(w.finished)["observedKubeVirtVersion"], "v1.9.1")
 	w.setStatus("observedKubeVirtVersion", "v1.9.1")
 	w.pass()
-	equal(t, "it is made again after the upgrade", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
+	equal(t, "it is recreated after the upgrade", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
 }

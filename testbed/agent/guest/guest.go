@@ -171,7 +171,7 @@ func (g *Guests) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if node == "" || !g.handled(node) {
-		g.queue.AddAfter(key, again) // nobody on the node does it
+		g.queue.AddAfter(key, again) // nothing on the node does it
 		return nil
 	}
 	return g.write(ctx, node, raw, vmi, step)
@@ -265,7 +265,7 @@ func setPhase(to *unstructured.Unstructured, phase string) {
 
 func set(to *unstructured.Unstructured, value any, path ...string) {
 	if err := unstructured.SetNestedField(to.Object, value, append([]string{"status"}, path...)...); err != nil {
-		panic(err) // a status that is no map: the schema does not let it in
+		panic(err) // a status that is not a map: the schema refuses it
 	}
 }
 

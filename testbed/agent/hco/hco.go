@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 // Copyright (c) 2026, the virtpools.kubevirt authors
 
-// Package hco plays the HyperConverged Cluster Operator, as far as it owns the KubeVirt object.
+// Package hco plays the part of the HyperConverged Cluster Operator that owns the KubeVirt object.
 package hco
 
 import (
@@ -144,7 +144,7 @@ func (h *HCO) live(namespace string) *unstructured.Unstructured {
 	return object.(*unstructured.Unstructured).DeepCopy()
 }
 
-// reconcile writes the KubeVirt object if it differs from the render, whoever changed it.
+// reconcile writes the KubeVirt object if it differs from the render.
 func (h *HCO) reconcile(ctx context.Context, own, live *unstructured.Unstructured) error {
 	wanted, err := h.Wanted(own)
 	if err != nil {
@@ -162,7 +162,7 @@ func (h *HCO) reconcile(ctx context.Context, own, live *unstructured.Unstructure
 		return nil
 	}
 	if reflect.DeepEqual(h.applied, spec) {
-		h.log.Info("somebody else changed the KubeVirt object", "name", KubeVirtName)
+		h.log.Info("another client changed the KubeVirt object", "name", KubeVirtName)
 		h.recorder.Eventf(own, corev1.EventTypeWarning, "Overwritten", "Overwritten KubeVirt %s", KubeVirtName)
 	}
 	if labels == nil {

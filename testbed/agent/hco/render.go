@@ -29,7 +29,7 @@ func render(hyperConverged *unstructured.Unstructured) (fields, error) {
 	return applyAnnotation(spec, hyperConverged.GetAnnotations()[Annotation])
 }
 
-// defaults is what HCO renders from an unchanged HyperConverged, as far as it matters here.
+// defaults is what HCO renders from an unchanged HyperConverged: what matters here.
 func defaults(namespace string) fields {
 	rotation := func(duration, renewBefore string) fields {
 		return fields{"duration": duration, "renewBefore": renewBefore}
@@ -187,7 +187,7 @@ func applyAnnotation(spec fields, annotation string) (fields, error) {
 	}
 	result, ok := patched["spec"].(fields)
 	if !ok {
-		return nil, fmt.Errorf("invalid jsonPatch in the %s annotation: spec is no object", Annotation)
+		return nil, fmt.Errorf("invalid jsonPatch in the %s annotation: spec is not an object", Annotation)
 	}
 	merged := overlay(spec, result)
 	if workloads, ok := merged["workloads"]; ok {

@@ -20,7 +20,7 @@ type Delays struct{ Start, Stop, HandlerReady time.Duration }
 // Down tells whether a node's kubelet is switched off.
 func Down(node *corev1.Node) bool { return node.Annotations[kubevirt.KubeletKnob] == "down" }
 
-// lost tells whether the cluster has noticed that nobody reports for the node.
+// lost tells whether the cluster has noticed that the node no longer reports.
 func lost(node *corev1.Node) bool {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {

@@ -112,7 +112,7 @@ func (k *Kubelet) podEvents() cache.ResourceEventHandler {
 			}
 			if pod, ok := object.(*corev1.Pod); ok {
 				k.lives.Delete(pod.UID)
-				k.processes.Stop(pod) // somebody has deleted it by force
+				k.processes.Stop(pod) // it was deleted by force
 			}
 		},
 	}
@@ -231,7 +231,7 @@ func (k *Kubelet) stop(ctx context.Context, key string, pod *corev1.Pod, mine *l
 		return k.publish(ctx, pod, terminated(pod.Status, time.Now()))
 	}
 	if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
-		return nil // the kubelet is done with it; somebody's finalizer holds it
+		return nil // the kubelet is done with it; a finalizer holds it
 	}
 	err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
@@ -334,7 +334,7 @@ func (k *Kubelet) publish(ctx context.Context, pod *corev1.Pod, status corev1.Po
 	}
 	_, err = k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or another pod of that name
+		return nil // deleted, or another pod of that name
 	}
 	return err
 }

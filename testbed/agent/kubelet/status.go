@@ -382,7 +382,7 @@ func (s situation) conditions(status *corev1.PodStatus, initialized, ready bool,
 	s.condition(status, corev1.PodReady, ready, reason)
 }
 
-// condition leaves an unchanged condition alone, whoever wrote it.
+// condition leaves an unchanged condition alone, also that of another writer.
 func (s situation) condition(status *corev1.PodStatus, kind corev1.PodConditionType, holds bool, reason string) {
 	wanted := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now.Truncate(time.Second)),

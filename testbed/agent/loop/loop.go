@@ -50,7 +50,7 @@ func next(ctx context.Context, log *slog.Logger, queue Queue, work func(context.
 	if ctx.Err() != nil {
 		return false
 	}
-	// Somebody else wrote the object first; the informer will deliver that version.
+	// Another client wrote the object first; the informer will deliver that version.
 	if apierrors.IsConflict(err) {
 		log.Debug("try again", "key", key, "error", err)
 	} else {

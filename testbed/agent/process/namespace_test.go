@@ -18,6 +18,13 @@ import (
 // whatItGot is the first argument with which this test program is the program that Become runs.
 const whatItGot = "what-it-got"
 
+// The kernel has the signal at the parent's end for the first thread only, so the program must ask in that thread.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == whatItGot {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 3 && os.Args[1] == InNamespace:

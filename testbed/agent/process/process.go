@@ -161,7 +161,7 @@ func (r *Runtime) syncJob(pod *corev1.Pod, name, path string) kubelet.Process {
 }
 
 // runShared keeps a program running until its pod goes, starting it again when it ends, as KubeVirt's programs do to
-// read their configuration anew. The caller holds the lock.
+// read their configuration again. The caller holds the lock.
 func (r *Runtime) runShared(shared *role, name, path string, pod *corev1.Pod) {
 	address := r.address(name)
 	shared.running = r.run(pod, name, path, []string{"--listen", address})
@@ -182,7 +182,7 @@ func (r *Runtime) runShared(shared *role, name, path string, pod *corev1.Pod) {
 			r.runShared(shared, name, path, next)
 			return
 		}
-		shared.handOver(r.wake) // its pod is gone
+		shared.handOver(r.wake) // its pod was deleted
 	}()
 }
 
@@ -337,7 +337,7 @@ func (r *Runtime) inPod(ctx context.Context, pod *corev1.Pod, path string, argum
 	return command
 }
 
-// environment is the container's, as far as values stand in the pod itself.
+// environment is the container's: the values in the pod itself.
 func environment(pod *corev1.Pod) []string {
 	var variables []string
 	for _, variable := range pod.Spec.Containers[0].Env {

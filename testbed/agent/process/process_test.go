@@ -96,7 +96,7 @@ func TestPodsOfADeploymentShareAProcessThatTheNextOneTakesOver(t *testing.T) {
 	}
 	until(t, "the first", func() bool { return strings.Count(said(), "\n") == 1 })
 	if process, _ := r.Sync(second); process.Ready {
-		t.Error("ready without anybody who listens")
+		t.Error("ready although nothing listens")
 	}
 	listener, err := net.Listen("tcp", r.Address(first)+":8443") // the script cannot
 	if err != nil {

@@ -162,7 +162,7 @@ func rules(operations []registration.OperationType, group string, versions []str
 	}}
 }
 
-// ServeMutation serves a mutation, of which somebody else tells the API server.
+// ServeMutation serves a mutation that another component registers with the API server.
 func (s *Server) ServeMutation(mutation Mutation) {
 	s.mux.HandleFunc(mutation.Path, s.review(func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		operations, err := mutation.Change(ctx, request)

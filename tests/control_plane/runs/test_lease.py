@@ -159,7 +159,7 @@ def test_other_processes_of_the_run_attach(cluster, namespace, start):
     with pytest.raises(LeaseLost):
         RunLease(cluster, namespace, "run-2").attach()
     assert RunLease(cluster, namespace, "run-1").release()
-    with pytest.raises(LeaseLost, match="is gone"):
+    with pytest.raises(LeaseLost, match="was deleted"):
         RunLease(cluster, namespace, "run-1").attach()
 
 

@@ -107,7 +107,7 @@ def test_a_removal_is_refused_while_vms_of_the_pool_run(scenario: RemovalScenari
     assert pod["spec"]["nodeName"].startswith("gpu-")
     with scenario.no_writes():
         error = scenario.remove().refused()
-    assert error.startswith("1 VM(s) run with the launcher image of pool gpu or on its nodes (default/guest)")
+    assert error.startswith("1 VM runs with the launcher image of pool gpu or on its nodes (default/guest)")
 
 
 def test_one_of_two_pools_is_removed_as_planned(scenario: RemovalScenario) -> None:

@@ -84,7 +84,7 @@ class TestNodes:
 class TestDaemonSets:
     def test_go_once_no_node_is_theirs(self, run, owned):
         assert run("pool_daemonsets", remove_pools="all", state="absent", check=True)["changed"]
-        assert "Pool gpu still has node(s) n1" in run.failure("pool_daemonsets", remove_pools="all", state="absent")
+        assert "Pool gpu still owns n1" in run.failure("pool_daemonsets", remove_pools="all", state="absent")
         run("pool_nodes", remove_pools="all")
         assert run("pool_daemonsets", remove_pools="all", state="absent")["changes"] == [
             "DaemonSet kubevirt/virt-handler-gpu: delete"

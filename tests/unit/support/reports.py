@@ -52,7 +52,7 @@ def report(vms=(), nodes=(), pools=("gpu",), correct=7, left_out=0, **fields):
     problems = sum(verdicts[verdict] for verdict in FAILING)
     return {
         "healthy": not problems,
-        "summary": f"{problems} VM(s) are wrong." if problems else "Every VM has the image and nodes of its pool.",
+        "summary": f"{problems} VMs are wrong." if problems else "Every VM has the image and nodes of its pool.",
         "counts": {
             "vms": verdicts.total(),
             "unjudged": 0,

@@ -11,8 +11,6 @@ message contains a credential.
 from __future__ import annotations
 
 import copy
-import functools
-import json
 import random
 import time
 import typing as t
@@ -21,7 +19,8 @@ from dataclasses import dataclass, replace
 from ...core.base import names, objects
 from ...core.base.kinds import SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW, SELF_SUBJECT_RULES_REVIEW, Kind
 from ...core.base.objects import Object
-from . import transport, watch
+from . import answers, transport, watch
+from .answers import Answer
 from .transport import Request
 
 if t.TYPE_CHECKING:
@@ -31,7 +30,7 @@ AUTH_ARGUMENTS = transport.AUTH_ARGUMENTS
 """kubernetes.core's options to reach a cluster, for an argument spec; documented by its ``k8s_auth_options``."""
 
 RETRY_SECONDS = 60.0
-"""A request is repeated for so long before it fails. An API server that restarts is back within this time."""
+"""How long a request is repeated before it fails. An API server that restarts is back within this time."""
 
 WRITE_TIMEOUT_SECONDS = 15.0
 """One attempt of a write may take so long, here and (by the query parameter ``timeout``) in the server. A write starts
@@ -39,17 +38,11 @@ at most 10 s after the Lease was renewed, and must have ended before another run
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
-_FAILURES = frozenset({429, 500, 502, 503, 504})
-_REFUSALS = frozenset({401, 403})
-_REFUSAL_SECONDS = 1.0
-"""A refusal counts only when it lasts so long: a restarted API server forbids what is allowed for a moment (30 ms on
-Kubernetes 1.36), until it has read its RBAC rules."""
-
 _SILENT_SECONDS = 150.0
-"""A watch that says nothing for so long has lost its connection."""
+"""A watch that is silent for this long has lost its connection."""
 
 _VERSIONS_SECONDS = 1.0
-"""A list of all API groups is as good as a new one for so long. A snapshot takes longer."""
+"""How long a list of all API groups may be used again. A snapshot takes longer."""
 
 _NO_NAMESPACE = "no.namespace"
 """No namespace can have this name, so no RoleBinding adds its rules to those that hold everywhere."""
@@ -57,12 +50,8 @@ _NO_NAMESPACE = "no.namespace"
 _MOST_LISTINGS = 3
 _MOST_EDITS = 10
 _LONGEST_EDIT_PAUSE_SECONDS = 0.5
-_MOST_MESSAGE = 1000
 _DENIALS = (" denied request: ", " denied the request: ")
 """What the API server says when a policy or webhook refuses a request."""
-
-_APPLY = "application/apply-patch+yaml"  # JSON is YAML
-_JSON_PATCH = "application/json-patch+json"
 
 _NO_UNKNOWN_FIELDS = ("fieldValidation", "Strict")
 
@@ -71,17 +60,16 @@ JsonPatch = t.Sequence[t.Mapping[str, t.Any]]
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How ``Cluster.delete`` deletes an object, in the terms of Kubernetes' DeleteOptions.
-
-    With ``uid``, an object of the same name but another uid stays. With ``resource_version``, an object that has
-    changed since stays. ``grace_seconds``: None for the object's own grace period.
-    """
+    """How ``Cluster.delete`` deletes an object, in the terms of Kubernetes' DeleteOptions."""
 
     uid: str | None = None
+    """An object of the same name but another uid stays."""
     resource_version: str | None = None
+    """An object that has changed since stays."""
     propagation: t.Literal["Background", "Foreground"] = "Background"
     """What happens to dependents. Never Orphan: the primary DaemonSet adopts orphaned handler pods."""
     grace_seconds: int | None = None
+    """None for the object's own grace period."""
 
     def to_object(self, *, dry_run: bool) -> Object:
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": self.propagation}
@@ -231,7 +219,7 @@ class Cluster:
         """Every object of ``kind`` in ``namespace`` (None: in all namespaces), read page by page while you iterate.
 
         Each object comes once, with its apiVersion and kind. When the server forgets the listing half-way (410, after
-        some minutes), the listing starts again, and an object that changed meanwhile may come in its old or new state.
+        some minutes), the listing starts again, and an object that changed in between may come in its old or new state.
         Raises NotFound when the server does not serve the API; with ``missing_ok`` the result is empty instead.
         """
         query = [("limit", str(page))]
@@ -270,7 +258,7 @@ class Cluster:
                 continue
             token = answer.get("metadata", {}).get("continue", "")
             items = answer.get("items") or []
-            del answer  # A page is large: it is gone when the next one comes.
+            del answer  # A page is large: it is freed before the next one comes.
             items.reverse()
             while items:
                 yield items.pop()
@@ -287,7 +275,7 @@ class Cluster:
             ("watch", "true"),
             selected,
             ("resourceVersion", now["metadata"]["resourceVersion"]),
-            ("allowWatchBookmarks", "true"),  # about one a minute: a connection that says nothing is dead
+            ("allowWatchBookmarks", "true"),  # about one a minute: a silent connection is dead
             ("timeoutSeconds", f"{seconds:.0f}"),
         )
         return watch.ThreadWatch(self._transport, Request("GET", path, query, timeout_seconds=_SILENT_SECONDS))
@@ -340,7 +328,7 @@ class Cluster:
         """
         address = _Address.for_object(kind, obj)
         query = (("force", "true" if force else "false"), _NO_UNKNOWN_FIELDS)
-        return self._write("apply", address, Request("PATCH", address.path, query, obj, _APPLY), dry_run)
+        return self._write("apply", address, Request("PATCH", address.path, query, obj, answers.APPLY), dry_run)
 
     def create(self, kind: Kind, obj: Object, *, dry_run: bool) -> Object:
         """Create ``obj``. Unknown fields raise Invalid, an object of that name raises AlreadyExists.
@@ -375,7 +363,7 @@ class Cluster:
         of a list, it must begin with a test that fails then. After Conflict with ``maybe_applied``, read again.
         """
         address = _Address(kind, name, namespace)
-        request = Request("PATCH", address.path, body=[*ops], content_type=_JSON_PATCH)
+        request = Request("PATCH", address.path, body=[*ops], content_type=answers.JSON_PATCH)
         return self._write("patch", address, request, dry_run)
 
     def delete(
@@ -417,7 +405,7 @@ class Cluster:
         """Read the object, let ``change`` change it, and write it back: for objects that others write too.
 
         ``change`` gets a copy of the object and returns the new one; None or an equal object means no change. When
-        somebody else writes first, the object is read again and ``change`` is called again; after ten times this raises
+        another client writes first, the object is read again and ``change`` is called again; after ten times this raises
         Conflict. Returns the object before our write and as stored; twice the same for no change.
         """
         ours: Object | None = None  # the object before a write that got no answer and may have been carried out
@@ -477,7 +465,7 @@ class Cluster:
         return str(review["status"]["userInfo"]["username"])
 
     def _review(self, kind: Kind, spec: Object, action: str) -> Object:
-        """Ask for a review. The server never stores one, so this is no write."""
+        """Ask for a review. The server never stores one, so this is not a write."""
         body = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec}
         return self._answer(Request("POST", kind.path(), body=body), action, kind)
 
@@ -507,7 +495,7 @@ class Cluster:
             )
         return answer.object
 
-    def _send(self, request: Request, action: str, before_attempt: t.Callable[[], None] | None) -> tuple[_Answer, bool]:
+    def _send(self, request: Request, action: str, before_attempt: t.Callable[[], None] | None) -> tuple[Answer, bool]:
         """Send the request until the answer is final; also says whether an earlier attempt may have been carried out.
 
         Each pause is twice as long as the one before, with a random part: many clients must not come back at once.
@@ -526,9 +514,9 @@ class Cluster:
                 problem = str(error)
                 maybe_applied |= error.sent
             else:
-                if answer.status in _REFUSALS and refused_at is None:
+                if answer.status in answers.REFUSALS and refused_at is None:
                     refused_at = self._clock()
-                if not _is_transient(request, answer, refused_at, self._clock()):
+                if not answers.is_transient(request, answer, refused_at, self._clock()):
                     return answer, maybe_applied
                 problem = answer.summary
                 maybe_applied |= answer.status >= 500
@@ -543,92 +531,21 @@ class Cluster:
             self._sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _attempt(self, request: Request) -> _Answer:
+    def _attempt(self, request: Request) -> Answer:
         try:
             response = self._transport.send(request)
         except transport.CannotConnect as error:
             raise Unreachable(str(error)) from error
-        return _Answer(response.status, response.headers, response.body)
+        return Answer(response.status, response.headers, response.body)
 
 
 # Answers and sentences ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The server's answer, success or not. Failures of an API server are Status objects."""
-
-    status: int
-    headers: t.Mapping[str, str]
-    body: bytes
-
-    @functools.cached_property
-    def object(self) -> Object | None:
-        """The JSON object in the answer; None when there is none."""
-        try:
-            value = json.loads(self.body)
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
-
-    @property
-    def reason(self) -> str:
-        """A Status's reason, a word for machines."""
-        return str((self.object or {}).get("reason") or "")
-
-    @property
-    def details(self) -> Object:
-        """A Status's details: which object it is about."""
-        return (self.object or {}).get("details") or {}
-
-    @property
-    def message(self) -> str:
-        """The message for people, without a full stop."""
-        if self.object is not None:
-            return _shortened(str(self.object.get("message") or "it did not say why"))
-        text = self.body.decode(errors="replace")
-        return _shortened(text) if text and not text.lstrip().startswith("<") else "it did not say why"
-
-    @property
-    def summary(self) -> str:
-        return f"{self.status} {self.reason}".rstrip() + f", {self.message}"
-
-    @property
-    def retry_after_seconds(self) -> float:
-        """The seconds that the server asks us to wait; 0 when it gives no number (an API server sends no dates)."""
-        value = self.headers.get("retry-after", "")
-        return float(value) if value.isdigit() else 0.0
-
-
-def _is_transient(request: Request, answer: _Answer, refused_at: float | None, now: float) -> bool:
-    """Whether to send the request again: the server fails, or has refused for too short a time to be believed."""
-    if answer.status in _REFUSALS and refused_at is not None:
-        return now - refused_at < _REFUSAL_SECONDS
-    return answer.status in _FAILURES and not _unknown_field(request, answer)
-
-
-def _unknown_field(request: Request, answer: _Answer) -> bool:
-    """Whether the server answers that an applied object has a field that its kind does not have.
-
-    Server-side apply answers with 500 then (apiserver's managedfields/internal/structuredmerge.go); seen on 1.36.
-    """
-    return request.content_type == _APPLY and "failed to create typed patch object" in answer.message
-
-
-def _patch_does_not_fit(request: Request, answer: _Answer) -> bool:
-    """Whether a 422 says that a JSON patch does not fit the object, rather than that its result is invalid.
-
-    The API server then names no object and hides the patch library's error (applyJSPatch in apiserver's
-    endpoints/handlers/patch.go); seen on 1.36. An admission webhook's 422 may name no object either, but has a message.
-    """
-    generic = "the server rejected our request due to an error in our request"
-    return request.content_type == _JSON_PATCH and not answer.details and answer.message == generic
-
-
 def _error_for(
-    request: Request, answer: _Answer, action: str, kind: Kind, server: str, maybe_applied: bool
+    request: Request, answer: Answer, action: str, kind: Kind, server: str, maybe_applied: bool
 ) -> ClusterError:
-    """The error for a final answer that is no success."""
+    """The error for a final answer without success."""
     status, message = answer.status, answer.message
     if status == 401:
         return Forbidden(
@@ -643,14 +560,14 @@ def _error_for(
             "or use other credentials."
         )
     if status == 404:
-        return NotFound(f"Could not {action}: {_what_is_missing(answer, kind)}.", maybe_applied=maybe_applied)
+        return NotFound(f"Could not {action}: {answers.what_is_missing(answer, kind)}.", maybe_applied=maybe_applied)
     if status == 410:
         return _Expired(f"Could not {action}: the listing expired every time, the API server is too slow; run again.")
     if answer.reason == "AlreadyExists":
-        return AlreadyExists(f"Could not {action}: there is one of that name already.", maybe_applied=maybe_applied)
-    if status == 409 and request.content_type == _APPLY:
-        return Conflict(f"Could not {action}: others own fields of it ({message}); they must leave them to us.")
-    if status == 422 and _patch_does_not_fit(request, answer):
+        return AlreadyExists(f"Could not {action}: one with that name already exists.", maybe_applied=maybe_applied)
+    if status == 409 and request.content_type == answers.APPLY:
+        return Conflict(f"Could not {action}: others own fields of it ({message}); they must give them up.")
+    if status == 422 and answers.patch_does_not_fit(request, answer):
         return Conflict(
             f"Could not {action}: it is not as it was when the change was planned; run again.",
             maybe_applied=maybe_applied,
@@ -660,24 +577,9 @@ def _error_for(
             f"Could not {action}: it was changed by someone else in the meantime ({message}); run again.",
             maybe_applied=maybe_applied,
         )
-    if status in (400, 422) or _unknown_field(request, answer):
+    if status in (400, 422) or answers.unknown_field(request, answer):
         return Invalid(f"Could not {action}: the API server refuses its content: {message}.")
     return ClusterError(f"Could not {action}: the API server at {server} answered {answer.summary}.")
-
-
-def _what_is_missing(answer: _Answer, kind: Kind) -> str:
-    """Names what is missing. The server names a missing object or namespace, but not a kind that it does not know."""
-    if "name" in answer.details:
-        return answer.message
-    return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what brings them"
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split()).rstrip(".")
-    if len(text) <= _MOST_MESSAGE:
-        return text
-    # The cause stands at the end, after a policy's expression, which may be long.
-    return f"{text[: _MOST_MESSAGE // 2]} … {text[-_MOST_MESSAGE // 2 :]}"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 """One run at a time: a Lease in KubeVirt's namespace, held by the run's id.
 
 Each module of a run attaches to the Lease and renews it before it writes.
-docs/design/lease.md says why the numbers are as they are.
+docs/design/lease.md explains the numbers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if t.TYPE_CHECKING:
     from .client import Cluster
 
 DURATION_SECONDS = 30
-"""A Lease that has not changed for so long belongs to a dead run."""
+"""A Lease unchanged for this long is stale."""
 
 RENEW_SECONDS = 10.0
-"""A run may write only when it renewed its Lease less than so many seconds ago."""
+"""A run may write only while its last renewal of the Lease is younger than this."""
 
 RUN_ANNOTATION = "virtpools.io/run"
 """On the Lease: the run that holds it, described for people."""
@@ -100,11 +100,11 @@ class RunLease:
             if live is None or now >= expires:
                 if self._take(live):
                     return
-                lost += 1  # somebody was faster, or our read was out of date
+                lost += 1  # another run was faster, or our read was out of date
                 if lost >= _MOST_TRIES and now >= give_up:
                     raise ClusterError(
-                        f"Could not take the Lease {self._title()}: whenever it is free, somebody else is faster, or reads of it are "
-                        "out of date; see who holds it, then run again."
+                        f"Could not take the Lease {self._title()}: another run is faster whenever it is free, or "
+                        "reads of it are out of date; see who holds it, then run again."
                     )
                 if lost > 1:
                     self._clock.sleep(_POLL_SECONDS)
@@ -119,7 +119,7 @@ class RunLease:
     def attach(self) -> None:
         """Join the run that holds the Lease, as another of its processes, and renew the Lease.
 
-        A Lease that has expired but that nobody took is still ours. Raises LeaseLost when it is not ours.
+        A Lease that has expired but was not taken by another run is still ours. Raises LeaseLost when it is not ours.
         """
         self._stored = None
         self.renew()
@@ -140,7 +140,7 @@ class RunLease:
                 self._renewed_at = started
                 return
         raise ClusterError(
-            f"Could not renew the Lease {self._title()}: somebody keeps changing it; see who, then run again."
+            f"Could not renew the Lease {self._title()}: another client keeps changing it; see who, then run again."
         )
 
     def check(self) -> None:
@@ -173,10 +173,10 @@ class RunLease:
             try:
                 options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
                 return self._cluster.delete(LEASE, names.LEASE_NAME, self._namespace, options, dry_run=False)
-            except Conflict:  # somebody changed it meanwhile: read again whether it is ours
+            except Conflict:  # it was changed since: read again whether it is ours
                 continue
         raise ClusterError(
-            f"Could not release the Lease {self._title()}: somebody keeps changing it; it expires by itself."
+            f"Could not release the Lease {self._title()}: another client keeps changing it; it expires by itself."
         )
 
     def is_ours(self) -> bool:
@@ -190,7 +190,7 @@ class RunLease:
         return self._cluster.get(LEASE, names.LEASE_NAME, self._namespace)
 
     def _take(self, live: Object | None) -> bool:
-        """Make the Lease ours if it is unchanged since we read ``live``; returns False when somebody was faster."""
+        """Make the Lease ours if it is unchanged since we read ``live``; returns False when another run was faster."""
         started = self._clock.now()
         try:
             if live is None:
@@ -234,7 +234,7 @@ class RunLease:
         """Returns ``live`` when this run holds it, else raises LeaseLost."""
         if live is not None and _holder(live) == self._holder:
             return live
-        gone = "is gone" if live is None else f"is held by {_run_title(live)}"
+        gone = "was deleted" if live is None else f"is held by {_run_title(live)}"
         raise LeaseLost(
             f"The run {self._holder} has lost its Lease: {self._title()} {gone}. Nothing more was changed; run again."
         )
@@ -253,7 +253,7 @@ class RunLease:
         )
 
     def _duration_of(self, live: Object) -> int:
-        """The seconds after the last renewal when the holder counts as dead."""
+        """The seconds after the last renewal when the holder is considered dead."""
         return int(_spec(live).get("leaseDurationSeconds") or self._duration)
 
 
@@ -262,7 +262,7 @@ def _spec(lease: Object) -> Object:
 
 
 def _holder(lease: Object) -> str:
-    """The id of the run that holds the Lease; empty when nobody does."""
+    """The id of the run that holds the Lease; empty when no run does."""
     return str(_spec(lease).get("holderIdentity") or "")
 
 

@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """HTTP to the API server. Only this file knows kubernetes.core, the kubernetes library and urllib3.
 
-kubernetes.core reads the credentials; requests go to plain REST paths. docs/design/http-client.md says why.
+kubernetes.core reads the credentials; requests go to plain REST paths. docs/design/http-client.md explains this.
 """
 
 from __future__ import annotations
@@ -61,12 +61,13 @@ _CONNECT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request; ``body`` is any JSON value, None for no body."""
+    """One HTTP request."""
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
     body: t.Any = None
+    """Any JSON value; None for no body."""
     content_type: str = JSON
     timeout_seconds: float = 30.0
 
@@ -81,7 +82,7 @@ class Response:
 
 
 class NoAnswer(Exception):
-    """A request got no answer; the message says why in a few words. Another attempt may succeed.
+    """A request got no answer; the message gives the reason in a few words. Another attempt may succeed.
 
     ``sent`` is false when the server certainly never saw the request.
     """
@@ -92,7 +93,7 @@ class NoAnswer(Exception):
 
 
 class CannotConnect(Exception):
-    """We cannot talk to the server until somebody repairs something; the message is a sentence for a person."""
+    """We cannot talk to the server until a person repairs something; the message is a sentence for a person."""
 
 
 class Transport(t.Protocol):

@@ -27,7 +27,7 @@ class Clock:
     sleep: t.Callable[[float], None] = time.sleep
 
     def pauses(self, longest: float = _LONGEST_PAUSE_SECONDS) -> t.Iterator[None]:
-        """Iterate for ever and sleep in between: briefly at first, then up to ``longest`` seconds."""
+        """Iterate forever and sleep in between: briefly at first, then up to ``longest`` seconds."""
         for _round in self.rounds(longest):
             self.beat()
             yield
@@ -51,7 +51,7 @@ class Clock:
 
 
 class Persistence:
-    """Notices when a condition lasts: a problem that goes away by itself within ``seconds`` does not count."""
+    """Notices when a condition lasts: a problem that passes by itself within ``seconds`` is ignored."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock

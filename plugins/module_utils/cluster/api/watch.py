@@ -25,10 +25,12 @@ _ENDED = None
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to an object. ``gone``: it was deleted; ``object`` is its last state then."""
+    """What happened to an object."""
 
     object: Object
+    """Its last state, if it was deleted."""
     gone: bool
+    """Whether it was deleted."""
 
 
 class Watch(t.Protocol):

@@ -29,7 +29,7 @@ class BatchOptions:
     """How a batch is carried out. Timeouts are in seconds."""
 
     handler_timeout: float = 300
-    """For an old handler to end, and again for a new one to get Ready."""
+    """For an old handler to stop, and again for a new one to become Ready."""
     pull_timeout: float = 900
     """For the images of the batch."""
     migration_timeout: float = 900
@@ -66,7 +66,7 @@ def carry_out(
     _await_migrations(cluster, moves, options.migration_timeout, clock)
     if again is not None and clock.now() - began > _STALE_SECONDS:
         plan = again()
-        moves = [move for move in moves if move.node in plan.snapshot.nodes]  # others were deleted meanwhile
+        moves = [move for move in moves if move.node in plan.snapshot.nodes]  # others were deleted since
         _refuse_unfit(plan, moves)
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
@@ -88,7 +88,7 @@ def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
 
 
 def _target(plan: Plan, move: Move, owner: str) -> Target:
-    """The handler that must get Ready on the node once ``owner`` owns it; none when its DaemonSet puts no pod there."""
+    """The handler that must become Ready on the node once ``owner`` owns it; none when its DaemonSet puts no pod there."""
     node = plan.snapshot.nodes[move.node]
     if owner == names.PRIMARY:
         template = handler_fit.primary_template(t.cast("t.Mapping[str, t.Any]", plan.snapshot.primary))

@@ -25,13 +25,14 @@ from ..reading import live, vm_lookup
 
 @dataclass(frozen=True)
 class CanaryOutcome:
-    """The result of a canary VM. ``problem`` is a clause; None when the VM has passed."""
+    """The result of a canary VM."""
 
     draft: Draft
     seconds: float
     node: str = ""
     image: str = ""
     problem: str | None = None
+    """A clause; None when the VM has passed."""
 
     def __str__(self) -> str:
         if self.problem is None:
@@ -81,7 +82,7 @@ def dry_run(cluster: Cluster, draft: Draft) -> None:
 
 
 def try_out(cluster: Cluster, draft: Draft, judge: Judge, timeout: float, clock: Clock) -> CanaryOutcome:
-    """Start a canary VM, wait until it has passed or ``timeout`` seconds are over, and delete it in any case.
+    """Start a canary VM, wait until it has passed or ``timeout`` seconds are over, and always delete it.
 
     A VM that cannot be deleted within ``timeout`` seconds has not passed.
     """
@@ -104,7 +105,7 @@ def remove(cluster: Cluster, titles: t.Iterable[str]) -> None:
 
 
 def remove_leftovers(cluster: Cluster, timeout: float, clock: Clock) -> None:
-    """Delete the canary VMs that killed runs left behind, and wait until they are gone.
+    """Delete the canary VMs that killed runs left behind, and wait until they no longer exist.
 
     :raises ClusterError: when one is not gone after ``timeout`` seconds.
     """
@@ -143,7 +144,7 @@ def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout
 
 
 def _await_gone(cluster: Cluster, vm: KubeObject, timeout: float, clock: Clock) -> str | None:
-    """Wait until a deleted VM and its VM instance are gone. Returns the one that exists after ``timeout`` seconds."""
+    """Wait until a deleted VM and its VM instance no longer exist. Returns the one that exists after ``timeout`` seconds."""
     name, namespace = vm["metadata"]["name"], vm["metadata"]["namespace"]
 
     def pending() -> str | None:

@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Drains the nodes of a batch before their handlers go: a live migration needs the handlers of both its nodes.
 
-We do not cordon the nodes: a cordon would outlive an interrupted run, and look like anybody's cordon. So KubeVirt may
+We do not cordon the nodes: a cordon would outlive an interrupted run, and look like any other cordon. So KubeVirt may
 migrate a VM to another node of the batch, from where we migrate it again. With such plans, a batch has one node.
 """
 
@@ -24,7 +24,7 @@ _AT_ONCE = 2
 """Migrations per node at once: KubeVirt's default limit of outgoing migrations, beyond which they only queue."""
 
 _MOST_MIGRATIONS = 3
-"""A VM is migrated at most so often for one batch."""
+"""Maximum migrations of one VM per batch."""
 
 
 def carry_out(

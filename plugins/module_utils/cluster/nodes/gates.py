@@ -28,7 +28,7 @@ def find_problems(
     """
     wave = frozenset(nodes)
     problems = [*gates.cluster_problems(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
-    # Pods come first, so that we do not miss a VM that starts meanwhile.
+    # Pods come first, so that we do not miss a VM that starts in between.
     all_nodes = functools.cache(lambda: live.nodes(cluster))
     problems += gates.pending_problems(live.pending_launcher_pods(cluster), wave, all_nodes)
     problems += [problem for vmi in live.vmis_on(cluster, wave) if (problem := gates.vmi_problem(vmi))]
@@ -58,7 +58,7 @@ def await_open(
 
 
 def soak(seconds: float, clock: Clock) -> None:
-    """Wait for so many seconds and keep the Lease alive."""
+    """Wait for some seconds and keep the Lease alive."""
     until = clock.now() + seconds
     for _pause in clock.pauses(_SOAK_PAUSE_SECONDS):
         if clock.now() >= until:

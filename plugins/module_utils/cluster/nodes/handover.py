@@ -6,7 +6,7 @@
 
 ``node_handover`` has what happens on one node. Here is the loop that sends each node's state to its handover: after an
 event of its handler pods, and now and then without one. Where events cannot be followed, it looks at every node once a
-second. docs/design/handover.md says why.
+second. docs/design/handover.md explains this.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
 
 _LOOK_SECONDS = 20.0
-"""A node is looked at after so long without an event: events may be lost, and times run out."""
+"""Poll interval without events, because events can be lost and timeouts must fire."""
 
 _FOLLOW_SECONDS = 3600.0
-"""The server ends a watch after so long. A batch lasts that long only when something is very wrong."""
+"""How long a watch lasts until the server ends it. A batch lasts that long only when something is very wrong."""
 
 
 _Jobs = dict[str, side_by_side.Job[Pause, NodeView, HandoverOutcome]]

@@ -66,7 +66,7 @@ def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: flo
 def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: float, clock: Clock) -> dict[str, str]:
     """Try on all nodes side by side whether launcher pods would get their image. Returns the problems by node.
 
-    An image that is there is not enough. From Kubernetes 1.35 on, a kubelet that pulled it with a pull secret wants that secret,
+    An image that is on the node is not enough. From Kubernetes 1.35 on, a kubelet that pulled it with a pull secret wants that secret,
     or one that its registry takes, from every other pod (KubeletEnsureSecretPulledImages). Whether it does follows from the
     node's settings, which the API server does not show.
     """
@@ -77,7 +77,7 @@ def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: 
 def _run(
     cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock
 ) -> dict[str, str]:
-    """Create pods, one for a node, until their images are there. The pods are deleted in any case."""
+    """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
     problems: dict[str, str] = {}
     try:
@@ -161,7 +161,7 @@ def _container(index: int, image: str) -> Object:
 def _state(pod: Object | None) -> str:
     """``pulling``, ``pulled`` or ``failed: why``."""
     if pod is None:
-        return "failed: somebody deleted the pod that pulls its images"
+        return "failed: the pod that pulls its images was deleted by another client"
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or []
     for container in containers:

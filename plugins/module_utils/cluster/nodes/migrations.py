@@ -34,16 +34,19 @@ _LONGEST_PAUSE_SECONDS = 1.0
 _PROOF_SECONDS = 30.0
 """A VMI names the new node of its guest only some moments after the migration has ended."""
 _MOST_SINGLE_READS = 40
-"""Up to so many VMIs are read one by one; for more, a list of all VMIs is cheaper."""
+"""VMIs read individually, up to this number; for more, a list of all VMIs is cheaper."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``batch``: migrations at once. ``max_failures``: after so many, none begins. ``timeout``: seconds for each."""
+    """How many migrations there may be."""
 
     batch: int = 2
+    """Migrations at once."""
     max_failures: int = 1
+    """After this many failures, no migration begins."""
     timeout: float = 900
+    """Seconds for each migration."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +292,7 @@ class _Migrations(t.Generic[AnyRelocation]):
 
 
 def _blocked(migration: Object) -> str | None:
-    """What KubeVirt says keeps a migration from going on, such as a quota or a backup; None when it says nothing."""
+    """What keeps a migration from going on according to KubeVirt, such as a quota or a backup; None when it reports nothing."""
     for condition in field(migration, "status", "conditions") or ():
         if condition.get("status") == "True" and condition.get("message"):
             return f"KubeVirt reports {printable(condition['message']).rstrip('.')}"

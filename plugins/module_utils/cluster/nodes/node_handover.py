@@ -33,23 +33,22 @@ from ..writing.writes import OwnerChanged, write_owner
 HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 
 _PROBLEM_PATIENCE_SECONDS = 15.0
-"""A container that waits with an error for so long will not start by itself soon enough."""
+"""How long a container may wait with an error before we give up on it."""
 
 
 @dataclass(frozen=True)
 class HandoverOutcome:
-    """What happened to one node.
-
-    ``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former owner has the
-    node again. ``stuck``: an error half-way, a person must look. ``failed``: a
-    handler pod was replaced but does not get Ready. ``gap``: seconds from the moment when the old handler was told to
-    end until the next one was Ready; None when no handler was told to end.
-    """
+    """What happened to one node."""
 
     move: Move
     result: HandoverResult
+    """``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former
+    owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a handler pod was
+    replaced but does not become Ready."""
     message: str = ""
     gap: float | None = None
+    """Seconds from the moment when the old handler was told to end until the next one was Ready; None when no
+    handler was told to end."""
 
     def __str__(self) -> str:
         without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
@@ -107,12 +106,14 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Pause:
-    """Where a node waits. ``soon``: look at it in the next round, even without an event. ``node``: the Node object will count
-    once a handler is Ready. ``problem``: the error because of which it tries again."""
+    """Where a node waits."""
 
     soon: bool = False
+    """Whether to look at it in the next round, even without an event."""
     node: bool = False
+    """Whether the Node object is needed once a handler is Ready."""
     problem: ClusterError | None = None
+    """The error because of which it tries again."""
 
 
 NodeSteps: t.TypeAlias = "t.Generator[Pause, NodeView, HandoverOutcome]"
@@ -139,7 +140,7 @@ class NodeHandover:
         self._move = move
         self._to = to
         self._back = back
-        self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by somebody else
+        self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by another client
         self._live: Object = {}  # the node as it was when we read or wrote it last
         self._ended_at: float | None = None
         self._ready_at: float | None = None
@@ -179,7 +180,7 @@ class NodeHandover:
         return self._outcome("done")
 
     def _go_back(self, problem: str, view: NodeView) -> NodeSteps:
-        """The new handler does not get Ready: hand the node back to its former owner."""
+        """The new handler does not become Ready: hand the node back to its former owner."""
         former = self._back.owner
         refused = self._back.refusal(view.node)
         if refused:
@@ -242,10 +243,10 @@ class NodeHandover:
     def _handlers_gone(
         self, view: NodeView, old: t.Sequence[HandlerPod] | None = None
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
-        """Wait until these handler pods are gone; without ``old``, until the node has no handler pod."""
+        """Wait until these handler pods have ended; without ``old``, until the node has no handler pod."""
         give_up = self._clock.now() + self._context.timeout
         while True:
-            view = yield Pause(soon=not view.pods)  # what is gone already causes no event
+            view = yield Pause(soon=not view.pods)  # a pod that was deleted before causes no event
             left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
             if not left:
                 return None, view
@@ -294,7 +295,7 @@ class NodeHandover:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
-        :raises ClusterError: at once when somebody else changed the owner, else after the batch's timeout.
+        :raises ClusterError: at once when another client changed the owner, else after the batch's timeout.
         """
         give_up = self._clock.now() + self._context.timeout
         while True:

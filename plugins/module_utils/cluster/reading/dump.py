@@ -82,7 +82,7 @@ def _objects(path: pathlib.Path) -> list[t.Any]:
     for obj in flat(documents):
         problem = _problem(obj)
         if problem is not None:
-            raise InputErrors([f"{path}: {problem}, so it is no Kubernetes object."])
+            raise InputErrors([f"{path}: {problem}, so it is not a Kubernetes object."])
     return documents
 
 

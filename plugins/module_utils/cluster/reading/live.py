@@ -28,11 +28,11 @@ _CANARY_VMS = f"{names.OURS},{names.CANARY_LABEL}"
 """Users may give their own VMs the second label."""
 
 _MOST_SINGLE_READS = 100
-"""Up to so many nodes are read one by one; for more, a list of all nodes is cheaper. A batch reads its handlers once a
+"""Nodes read individually, up to this number; for more, a list of all nodes is cheaper. A batch reads its handlers once a
 second, and the handlers of 3,000 nodes are 40 MB."""
 
 _MOST_IN_SELECTOR = 50
-"""One selector names at most so many nodes: proxies refuse URLs of more than 8 kB."""
+"""Maximum nodes in one selector: proxies refuse URLs of more than 8 kB."""
 
 _LONGEST_LABEL_VALUE = 63
 
@@ -189,7 +189,7 @@ def count_without_handler(cluster: Cluster, namespace: str) -> int:
     handlers = (ds for ds in daemonsets if ds["metadata"]["name"] == names.HANDLER or snapshot.is_pool_daemonset(ds))
     statuses = [daemonset.get("status") or {} for daemonset in handlers]
     missing = sum(max(0, s.get("desiredNumberScheduled", 0) - s.get("numberReady", 0)) for s in statuses)
-    # The server selects the nodes as far as a request's line can name the pools.
+    # The server selects the nodes, unless the pools are too many for a request's line.
     served = ",".join(sorted(pools)[:_MOST_IN_SELECTOR])
     labelled = f"{names.OWNER_LABEL},{names.OWNER_LABEL} notin ({served})" if served else names.OWNER_LABEL
     owners = (
@@ -204,7 +204,7 @@ def nodes(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
-    """The nodes with these names, as far as they exist."""
+    """The existing nodes with these names."""
     if len(nodes) > _MOST_SINGLE_READS:
         yield from (node for node in cluster.list(kinds.NODE) if node["metadata"]["name"] in nodes)
         return

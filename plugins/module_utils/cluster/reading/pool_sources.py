@@ -21,7 +21,7 @@ except ImportError:
     yaml = None  # type: ignore[assignment]
 
 _LARGEST_MANIFEST_BYTES = 4 * 1024 * 1024
-"""A manifest of 1,000 pools is well below 1 MiB."""
+"""A manifest of 1,000 pools has far less than 1 MiB."""
 
 
 def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tuple[str, tuple[Pool, ...]]:
@@ -81,7 +81,9 @@ def _from_cluster(params: t.Mapping[str, t.Any], cluster: Cluster) -> tuple[str,
     source = dialects.DIALECTS[dialect].source
     if isinstance(source, dialects.Variable):
         raise InputErrors(
-            [f"pools_from_cluster needs pools_dialect to say what to read from the cluster; {dialect} is no object."]
+            [
+                f"pools_from_cluster needs pools_dialect to say what to read from the cluster; {dialect} is not an object."
+            ]
         )
     kubevirt = live.find_kubevirt(cluster, params["kubevirt_namespace"], params["kubevirt_name"])
     objects: list[object] = []

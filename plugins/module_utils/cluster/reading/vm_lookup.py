@@ -101,7 +101,7 @@ def find_vm(source: Source, address: str) -> Subject:
     vm = source.get(kinds.VIRTUAL_MACHINE, name, namespace)
     vmi = source.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
     if vm is None:
-        hint = "there is only a VirtualMachineInstance of that name: give it as vmi" if vmi else _CHECK
+        hint = "only a VirtualMachineInstance has that name: give it as vmi" if vmi else _CHECK
         raise InputErrors([f"VirtualMachine {address} is not in {source.title}; {hint}."])
     return _subject(source, namespace, name, vm, vmi)
 
@@ -115,7 +115,7 @@ def find_vmi(source: Source, address: str) -> Subject:
     vmi = source.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
     if vmi is None:
         halted = source.get(kinds.VIRTUAL_MACHINE, name, namespace) is not None
-        hint = "the VirtualMachine of that name does not run: give it as vm" if halted else _CHECK
+        hint = "the VirtualMachine of that name is not running: give it as vm" if halted else _CHECK
         raise InputErrors([f"VirtualMachineInstance {address} is not in {source.title}; {hint}."])
     controllers = (
         reference["name"]
@@ -179,7 +179,7 @@ def _controlled_by(pod: KubeObject, vmi: KubeObject) -> bool:
 
 
 def _networks(source: Source, namespace: str, templates: t.Iterable[KubeObject]) -> dict[str, str | None]:
-    """The device that each network of a VM asks for (None: no device), as far as the network can be read."""
+    """The device that each network of a VM asks for (None: no device), for networks that can be read."""
     devices: dict[str, str | None] = {}
     for title in sorted({title for template in templates for title in prediction.network_names(template, namespace)}):
         home, _slash, name = title.partition("/")

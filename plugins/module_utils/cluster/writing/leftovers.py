@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Finds and deletes what is left of pools on a cluster whose KubeVirt is gone. There, no node can be handed over."""
+"""Finds and deletes what is left of pools on a cluster that no longer has KubeVirt. There, no node can be handed over."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ _USUAL_NAMESPACE = "kubevirt"
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What is left. ``namespace`` is where KubeVirt was; ``locked`` says whether a run can hold a Lease there."""
+    """What is left of pools after KubeVirt was deleted."""
 
     namespace: str
+    """Where KubeVirt was."""
     locked: bool
+    """Whether a run can hold a Lease there."""
     policies: tuple[Change, ...]
     objects: tuple[tuple[Kind, Object], ...]
     """Alerts, DaemonSets, pods that pull images, and the ConfigMap with the history, in the order to delete them."""
@@ -65,7 +67,7 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
     home_object = cluster.get(kinds.NAMESPACE, home)
     return Leftovers(
         namespace=home,
-        # Nobody can create an object in a namespace that is being deleted.
+        # No client can create an object in a namespace that is being deleted.
         locked=home_object is not None and not home_object["metadata"].get("deletionTimestamp"),
         policies=tuple(
             policies.removal_changes(

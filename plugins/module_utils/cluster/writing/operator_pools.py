@@ -44,8 +44,8 @@ def carry_out(
 ) -> tuple[list[Change], str | None]:
     """Do what the plan says, and wait until virt-operator has followed each step.
 
-    :param windows: is told what happened to nodes meanwhile.
-    :param last_wait: how many seconds to wait after the last step at most, when it is no failure that this is not enough;
+    :param windows: is told what happens to nodes on the way.
+    :param last_wait: how many seconds to wait after the last step at most, when a longer wait is not a failure;
         0 to wait as after any step.
     :returns: what was written, and what virt-operator has not done yet when ``last_wait`` was over.
     :raises ClusterError: when a write is refused, or when virt-operator takes longer than ``timeout`` seconds for a step.
@@ -122,7 +122,7 @@ def _await_touch(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Cl
 
 @dataclass
 class Windows:
-    """How long nodes had no handler, or several, while virt-operator worked, as far as the wait saw it."""
+    """How long nodes had no handler, or several, while virt-operator worked, as observed by the wait."""
 
     bare: dict[str, float] = field(default_factory=dict)
     doubled: dict[str, float] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Windows:
 def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> str | None:
     """Wait until virt-operator has made its DaemonSets as the pools ask for, and each node has its one Ready handler.
 
-    KubeVirt's own conditions do not count: on some builds they are early, and with a pool without a node they never come.
+    KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
 
     :returns: what is missing after ``timeout`` seconds; None for nothing.
     :raises ClusterError: when KubeVirt stays Degraded.
@@ -181,7 +181,7 @@ def _refuse_delay(problem: str | None, timeout: float, windows: Windows) -> None
 
 
 def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
-    """Give KubeVirt a moment to say that it has settled. Nodes and handlers are as they should be already, so it is no failure
+    """Give KubeVirt a moment to report that it has settled. Nodes and handlers are as they should be already, so no failure
     when it does not."""
     clock.wait(
         lambda: None if health.Health.from_kubevirt(_kubevirt(cluster, plan)).settled else "not settled",

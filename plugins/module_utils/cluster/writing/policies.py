@@ -27,7 +27,7 @@ from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions, Denied,
 from ..api.waiting import Clock, Persistence
 
 _PATIENCE_SECONDS = 3.0
-"""A wrong probe counts only when it stays wrong for so long: a server may still be reading the policy, or a webhook may
+"""How long a probe must stay wrong to be an error: a server may still be reading the policy, or a webhook may
 be restarting."""
 
 _KINDS = (
@@ -44,7 +44,7 @@ _OUR_ANNOTATIONS = (names.MAPPING_ANNOTATION, names.POLICY_ANNOTATION)
 def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[str, t.Any]] = ()) -> list[Change]:
     """What ``put`` would change, as the server would store it, and what ``remove`` would do to the ``leaving`` objects.
 
-    :raises ClusterError: when the server refuses an object, or somebody else's object has its name.
+    :raises ClusterError: when the server refuses an object, or an object that is not ours has its name.
     """
     changes = []
     for kind, obj in desired:
@@ -60,7 +60,7 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
 
     :param trial: None for objects whose effect no probe shows.
     :param timeout: seconds that the API servers may take to act by a policy.
-    :raises ClusterError: when this fails; the objects before are then restored, or the message says why not.
+    :raises ClusterError: when this fails; the objects before are then restored, or the message gives the reason.
     """
     planned = preview(cluster, desired)
     if not planned:
@@ -70,7 +70,7 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
         try:
             _try_out(cluster, trial, timeout, clock)
         except ClusterError as error:
-            raise ClusterError(f"{title} was not put live, nothing has changed for VMs: {error}") from error
+            raise ClusterError(f"{title} was not activated, nothing has changed for VMs: {error}") from error
     done: list[Change] = []
     wanted = {(kind, obj["metadata"]["name"]): obj for kind, obj in desired}
     try:
@@ -127,7 +127,7 @@ def kind_of(obj: t.Mapping[str, t.Any]) -> Kind:
 def _live_object(cluster: Cluster, kind: Kind, obj: Object) -> Object | None:
     """The live object with the name of ``obj``.
 
-    :raises ClusterError: when it is somebody else's.
+    :raises ClusterError: when it is not ours.
     """
     metadata = obj["metadata"]
     live = cluster.get(kind, metadata["name"], metadata.get("namespace"))

@@ -22,7 +22,7 @@ from ..api.waiting import Clock, Persistence
 from ..reading import live
 
 _STALL_SECONDS = 180.0
-"""A rollout that stands still for so long is stuck: a handler needs about a minute to end and get Ready."""
+"""A rollout without progress for this long is stuck: a handler needs about a minute to stop and become Ready."""
 
 _DEGRADED_PATIENCE_SECONDS = 45.0
 """How long KubeVirt may be Degraded: virt-operator updates the condition once per sync, which takes up to 15 s."""
@@ -114,7 +114,7 @@ class _Stall:
 
 
 def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
-    """Stop waiting when nodes died meanwhile: one of their handlers can hold up the whole rollout (see preflight).
+    """Stop waiting when nodes have died: one of their handlers can hold up the whole rollout (see preflight).
 
     :raises ClusterError: when there are such nodes.
     """
@@ -246,7 +246,7 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
 
 
 def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
-    """Wait until a deleted DaemonSet and its pods are gone.
+    """Wait until a deleted DaemonSet and its pods no longer exist.
 
     :raises ClusterError: after ``timeout`` seconds; it names the pods that are left.
     """

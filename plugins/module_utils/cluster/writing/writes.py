@@ -69,7 +69,7 @@ def delete_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool
 
 
 class OwnerChanged(ClusterError):
-    """Somebody else gave the node another owner meanwhile."""
+    """Another client has given the node another owner."""
 
 
 def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, former: str | None) -> Object:
@@ -78,7 +78,7 @@ def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, forme
     :param node: the node as it was seen last. The patch tests what it changes, so that the node is read again only where
         something has changed since.
     :returns: the node as stored.
-    :raises OwnerChanged: when somebody else changed the owner label meanwhile.
+    :raises OwnerChanged: when another client has changed the owner label.
     """
     labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
@@ -88,17 +88,17 @@ def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, forme
             node = cluster.existing(kinds.NODE, name)
         live = Node.from_object(node)
         if (live.owner, live.former_owner) == (owner, former):
-            # This was our own write, whose answer was lost, or somebody wrote the same.
+            # This was our own write, whose answer was lost, or another client wrote the same.
             return node
         if live.owner != expected:
             raise OwnerChanged(
-                f"Node {name} was to go from {expected} to {owner}, but somebody else changed its label "
-                f"{names.OWNER_LABEL} meanwhile: it is {live.owner} now. See who did that, then run again."
+                f"Node {name} was to go from {expected} to {owner}, but another client has changed its label "
+                f"{names.OWNER_LABEL}: it is {live.owner} now. Find out who did that, then run again."
             )
         patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
         try:
             return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
-        except Conflict:  # somebody changed its labels or annotations since we read it: read it again
+        except Conflict:  # its labels or annotations were changed since we read it: read it again
             if attempt == _MOST_TRIES - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")

@@ -35,10 +35,12 @@ class NodeMove(t.Protocol):
 
 @dataclass(frozen=True)
 class HandoverState:
-    """The state of the handovers: ``done`` are the nodes that each pool serves, ``wanted`` how many it can have."""
+    """The state of the handovers."""
 
     done: t.Mapping[str, t.Collection[str]]
+    """The nodes that each pool serves."""
     wanted: t.Mapping[str, int]
+    """How many nodes each pool can have."""
 
 
 def is_active(activation: Activation, done: int, wanted: int) -> bool:
@@ -71,7 +73,7 @@ def stages(
     pending = {move.node for batch in batches for move in batch}
     images: dict[str, str | None] = {pool.name: recorded[pool.name] for pool in pools if pool.name in recorded}
     begun = {pool.name for pool in pools if canaries.get(pool.name, "") == pool.virt_launcher_image}
-    # Each batch is planned anew, so a node without a pending move has the new handler.
+    # Each batch is planned again, so a node without a pending move has the new handler.
     begun |= {pool.name for pool in pools if not pending.issuperset(done.get(pool.name, ()))}
     tables: list[Table] = []
     former: object = None

@@ -5,7 +5,7 @@
 """The mapping table as rules of kubevirt-aie-webhook, and what such rules cannot express.
 
 We own the rules of its ConfigMap while POLICY_ANNOTATION is on it, and write no node labels.
-docs/design/aie-config-map.md says why.
+docs/design/aie-config-map.md explains this.
 """
 
 from __future__ import annotations

@@ -38,11 +38,13 @@ _KYVERNO_SINCE = "1.18"
 
 @dataclass(frozen=True)
 class Choice:
-    """The back end of a run. ``reason`` is a sentence for the user. An error among ``findings`` stops the run."""
+    """The back end of a run."""
 
     backend: Backend
     reason: str
+    """A sentence for the user."""
     findings: tuple[Finding, ...] = ()
+    """An error among them stops the run."""
 
     def __str__(self) -> str:
         return f"Launcher back end {self.backend}: {self.reason}"
@@ -209,7 +211,7 @@ def backend_in_use(admission: Admission) -> Backend | None:
 
 
 def drift(wanted: t.Sequence[tuple[Kind, Object]], admission: Admission) -> tuple[Difference, ...]:
-    """Where the live objects differ from the wanted ones; fields that a server adds are no difference.
+    """Where the live objects differ from the wanted ones; fields that a server adds are ignored.
 
     A path begins with kind and name. A path of these alone, with ABSENT, is an object that is missing.
     """

@@ -5,7 +5,7 @@
 """The launcher policy: admission gives every launcher pod the image and nodes that the mapping table has for it.
 
 It may run several times for one pod, so it notes in two variables of ``compute`` what it did.
-docs/design/launcher-policy.md says why.
+docs/design/launcher-policy.md explains this.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def spec(table: Table, namespace: str, name: str = names.POLICY) -> Object:
 
 def _spec(table: Table, namespace: str, name: str, digest: str) -> Object:
     return {
-        # With Ignore, pods could start unchanged, on the wrong node or with the wrong image, and nobody would know.
+        # With Ignore, pods could start unchanged, on the wrong node or with the wrong image, unnoticed.
         "failurePolicy": "Fail",
         "reinvocationPolicy": "IfNeeded",
         "matchConstraints": {

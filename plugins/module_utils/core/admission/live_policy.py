@@ -23,18 +23,16 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Policy:
-    """The launcher policy, of any back end.
-
-    ``edited``: somebody changed it by hand. ``outdated``: it was made for other pools, images or settings. ``failing``:
-    the object is right, but probes show that it does not work. ``created``: the creation time of the live object; None
-    when no policy of ours acts.
-    """
+    """The launcher policy, of any back end."""
 
     backend: Backend
     state: PolicyState
+    """``edited``: it was changed by hand. ``outdated``: it belongs to other pools, images or settings. ``failing``:
+    the object is right, but probes show that it does not work."""
     problem: str | None = None
     digest: str | None = None
     created: str | None = None
+    """The creation time of the live object; None when no policy of ours acts."""
     build: str | None = None
     """The build of KubeVirt that gives launcher pods their images itself, without a policy of ours; None for none."""
 
@@ -58,7 +56,13 @@ class Policy:
             return cls(backend, "missing", f"there is no {' and no '.join(absent)}" if absent else "it is not ours")
         digest = digest_in(live)
         drift = launcher_backends.drift(wanted, admission)
-        policy = cls(backend, "live", None, digest, live["metadata"].get("creationTimestamp") or "")
+        policy = cls(
+            backend=backend,
+            state="live",
+            problem=None,
+            digest=digest,
+            created=live["metadata"].get("creationTimestamp") or "",
+        )
         if not drift:
             return policy
         edited = digest == digest_in(wanted[0][1])

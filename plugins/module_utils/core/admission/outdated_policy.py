@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Keeps KubeVirt from updating pool VMs for ever.
+"""Keeps KubeVirt from updating pool VMs forever.
 
 KubeVirt compares each VM's launcher image with its own. So it calls every VM with a pool's image outdated, and with
 ``workloadUpdateMethods`` it migrates or restarts such VMs again and again. Either these methods must be empty, or a
@@ -37,7 +37,7 @@ def pool_images(table: Table, stock: str | None) -> dict[str, str]:
 
 
 def update_findings(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterator[Finding]:
-    """Findings when KubeVirt would update pool VMs for ever.
+    """Findings when KubeVirt would update pool VMs forever.
 
     :param outdated: ``correct`` when the user asks for the policy that prevents this, else ``refuse``.
     """

@@ -29,7 +29,7 @@ def to_write(desired: t.Iterable[tuple[Kind, Object]], admission: Admission) -> 
 
 
 def foreign_findings(desired: t.Iterable[tuple[Kind, Object]], admission: Admission) -> t.Iterator[Finding]:
-    """An error for each desired object whose name somebody else's object has."""
+    """An error for each desired object whose name belongs to an object that is not ours."""
     for kind, obj in desired:
         name = obj["metadata"]["name"]
         live = admission.objects.get((kind.name, name))

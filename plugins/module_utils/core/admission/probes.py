@@ -90,7 +90,7 @@ def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
     every = [_probe("for no pool", plain_pod(site, policy), table, site)]
     for number, rule in enumerate(sample(table.rules)):
         for criterion in rule.criteria:
-            # An earlier rule may take the pod all the same.
+            # An earlier rule may still take the pod.
             pod = _pod(site, policy, criterion.examples(rule.selection)[0], terms=bool(number % 2))
             every.append(_probe(f"for {criterion.path} of pool {rule.name}", pod, table, site))
             if rule.name in table.canaries:

@@ -15,11 +15,13 @@ _ORDER: dict[str, int] = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the user should know. ``code`` is stable and documented, ``message`` a sentence for a person."""
+    """One thing that the user should know."""
 
     severity: Severity
     code: str
+    """Stable and documented."""
     message: str
+    """A sentence for a person."""
 
     def to_dict(self) -> dict[str, str]:
         return {"severity": self.severity, "code": self.code, "message": self.message}

@@ -36,7 +36,7 @@ class Kind:
         Raises ValueError when the arguments do not fit the kind, which is a mistake in our code.
         """
         if namespace is not None and not self.namespaced:
-            raise ValueError(f"{self.name} objects are in no namespace, {namespace!r} was given")
+            raise ValueError(f"{self.name} objects have no namespace, but {namespace!r} was given")
         if namespace is None and name is not None and self.namespaced:
             raise ValueError(f"{self.name} {name!r} needs a namespace")
         parts = [self.base_path]

@@ -10,10 +10,10 @@ OWNER_LABEL = "virtpools.io/pool"
 """On nodes and pool handler pods: the owner. A node without it belongs to the primary."""
 
 IN_TRANSIT = "in_transit"
-"""Value of OWNER_LABEL while nobody owns the node. No pool can have this name, because of the underscore."""
+"""Value of OWNER_LABEL while the node has no owner. No pool can have this name, because of the underscore."""
 
 FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
-"""On a node during its handover: the owner that it goes back to when the new handler does not get Ready. While only its
+"""On a node during its handover: the owner that it goes back to when the new handler does not become Ready. While only its
 handler is replaced, this is its owner."""
 
 TEMPLATE_ANNOTATION = "virtpools.io/template"

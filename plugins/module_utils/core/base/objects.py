@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Kubernetes objects as plain values: comparing them, showing what differs, and digests.
 
-No function modifies its arguments. Results share no mutable part with them unless the function says so.
+No function modifies its arguments. Results share no mutable part with them unless the function documents it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def metadata_patch(
 ) -> list[Object]:
     """A JSON patch (RFC 6902) that gives ``obj`` these labels and annotations; None removes one.
 
-    The patch first tests that each of these keys is as in ``obj``. So the API server refuses the patch when somebody
+    The patch first tests that each of these keys is as in ``obj``. So the API server refuses the patch when another client
     has changed one of them since, and ignores other changes. A key that has its value already is only tested.
     """
     tests: list[Object] = []

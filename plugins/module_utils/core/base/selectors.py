@@ -34,11 +34,12 @@ _MAX_SUBDOMAIN = 253
 
 @dataclass(frozen=True, order=True)
 class Requirement:
-    """A condition on one label. The order of ``values`` has no meaning, so they are sorted."""
+    """A condition on one label."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
+    """Sorted, since their order has no meaning."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(sorted(set(self.values))))
@@ -163,7 +164,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 def integer(text: str) -> int | None:
-    """The number that Gt and Lt read in ``text`` (Go's ``ParseInt(text, 10, 64)``); None when it is no number."""
+    """The number that Gt and Lt read in ``text`` (Go's ``ParseInt(text, 10, 64)``); None when it is not a number."""
     # No label value is longer, and no number of 64 bits without leading zeros.
     if len(text) > _MAX_NAME or not _INTEGER.fullmatch(text):
         return None

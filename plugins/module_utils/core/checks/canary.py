@@ -46,11 +46,13 @@ _MINIMAL: KubeObject = {
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What canary VMs are made from. ``metadata``: labels and annotations; ``spec``: that of a VirtualMachine."""
+    """What canary VMs are created from."""
 
     namespace: str
     metadata: KubeObject
+    """Labels and annotations."""
     spec: KubeObject
+    """That of a VirtualMachine."""
 
     def vm(self, name: str, namespace: str, template: KubeObject | None = None) -> Object:
         """The VirtualMachine of this name. ``template`` replaces the user's."""
@@ -102,12 +104,13 @@ def _bad(what: str) -> InputErrors:
 
 @dataclass(frozen=True)
 class Draft:
-    """The canary VM of a pool, which must run on one of these nodes. ``namespace_labels``: of its namespace."""
+    """The canary VM of a pool, which must run on one of these nodes."""
 
     pool: str
     nodes: frozenset[str]
     vm: KubeObject
     namespace_labels: t.Mapping[str, str] | None
+    """Those of its namespace."""
 
     @property
     def title(self) -> str:
@@ -120,10 +123,11 @@ class Draft:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A pool without a canary VM. ``reason`` is a clause."""
+    """A pool without a canary VM."""
 
     pool: str
     reason: str
+    """A clause."""
 
     def __str__(self) -> str:
         return f"No canary VM starts for pool {self.pool}: {self.reason}."
@@ -254,10 +258,11 @@ def _rule(table: Table, pool: str) -> Pool | None:
 
 @dataclass(frozen=True)
 class CanaryProblem:
-    """Why a canary VM has not passed, as clauses. ``final``: it does not go away by itself."""
+    """Why a canary VM has not passed, as clauses."""
 
     message: str
     final: bool = False
+    """Whether it does not pass by itself."""
 
 
 def result(

@@ -31,42 +31,41 @@ When = t.Literal["now", "next start", "live migration"]
 
 @dataclass(frozen=True)
 class Subject:
-    """The VM to explain, from a cluster or from files.
-
-    ``vm``: with its instancetype and preference applied; None for a VM instance without a VirtualMachine. ``pods``: all
-    launcher pods of its name. ``namespace_labels``: None where they could not be read. ``networks``: those that it uses, as
-    far as they could be read.
-    """
+    """The VM to explain, from a cluster or from files."""
 
     namespace: str
     name: str
     vm: KubeObject | None = None
+    """With its instancetype and preference applied; None for a VM instance without a VirtualMachine."""
     vmi: KubeObject | None = None
     pods: tuple[LauncherPod, ...] = ()
+    """All launcher pods of its name."""
     namespace_labels: t.Mapping[str, str] | None = None
+    """None where they could not be read."""
     networks: Networks = field(default_factory=dict)
+    """Those that it uses and that could be read."""
     in_cluster: bool = True
 
 
 @dataclass(frozen=True)
 class ExplainContext:
-    """What a VM is explained by: a mapping table, all pools, and the nodes with their owners. ``title`` says when this holds.
-
-    ``judge``: decides whether a running VM is as it should be. ``places``: whether the back end also chooses nodes for VMs, and
-    not only images; ``by_node_labels``: by a pool's node labels, as KubeVirt's own pools do, and not by the owner label. ``findings``:
-    what keeps the mapping from taking effect.
-    """
+    """What a VM is explained by: a mapping table, all pools, and the nodes with their owners."""
 
     title: str
+    """When this applies."""
     table: Table
     pools: tuple[Pool, ...]
     nodes: t.Mapping[str, Node]
     stock_image: str | None
     defaults: Defaults
     judge: Judge
+    """Decides whether a running VM is as it should be."""
     places: bool = True
+    """Whether the back end also chooses nodes for VMs, and not only images."""
     by_node_labels: bool = False
+    """Whether it does so by a pool's node labels, as KubeVirt's own pools do, and not by the owner label."""
     findings: tuple[Finding, ...] = ()
+    """What keeps the mapping from taking effect."""
 
     @classmethod
     def in_effect(cls, plan: Plan) -> ExplainContext:
@@ -79,7 +78,7 @@ class ExplainContext:
         if rollout is not None and plan.snapshot.admission is not None:
             live = launcher_backends.rules_object(plan.snapshot.admission)
         if rollout is None or live is None:
-            title, table = "no launcher policy is in effect, launcher pods stay as KubeVirt makes them", Table(())
+            title, table = "no launcher policy is in effect; launcher pods stay as KubeVirt creates them", Table(())
         else:
             title = f"in effect now, by {live['kind']} {live['metadata']['name']}"
             table = rollout.in_effect or rollout.stages[0]
@@ -92,7 +91,7 @@ class ExplainContext:
         table = Table(()) if rollout is None or rollout.choice.backend == "none" else rollout.stages[-1]
         given = {pool.name for pool in pools}
         kept = [pool for pool in goals.recorded(plan.snapshot) if pool.name in plan.desired and pool.name not in given]
-        title = "as a run of site with this pool list would make it"
+        title = "as a run of site with this pool list would create it"
         return replace(cls._of(plan, title, table, (*pools, *kept), plan.nodes_after()), findings=plan.errors)
 
     @classmethod
@@ -114,11 +113,11 @@ class ExplainContext:
 
 @dataclass(frozen=True)
 class Case:
-    """What a launcher pod gets: the present pod, or the one that a start or a migration makes. ``source``: the object that this
-    follows from."""
+    """What a launcher pod gets: the present pod, or the one that a start or a migration creates."""
 
     when: When
     source: str
+    """The object that this follows from."""
     explained: Explanation
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -127,13 +126,14 @@ class Case:
 
 @dataclass(frozen=True)
 class PodNow:
-    """A launcher pod that exists. ``judgement``: None for the target of a migration. ``by_operator``: KubeVirt itself makes the
-    pools."""
+    """A launcher pod that exists."""
 
     pod: LauncherPod
     owner: str
     judgement: Judgement | None
+    """None for the target of a migration."""
     by_operator: bool = False
+    """Whether KubeVirt itself manages the pools."""
 
     def to_dict(self) -> dict[str, t.Any]:
         judged = self.judgement
@@ -153,7 +153,7 @@ class PodNow:
         }
 
     def lines(self) -> t.Iterator[str]:
-        where = f"on node {self.pod.node} of {self.owner or 'nobody'}" if self.pod.node else "on no node yet"
+        where = f"on node {self.pod.node} of {self.owner or 'no owner'}" if self.pod.node else "on no node yet"
         role = "target of a live migration, " if self.judgement is None else ""
         yield f"Launcher pod {self.pod.name} ({role}{self.pod.phase or 'no phase'}) {where}:"
         for place, image in self.pod.launcher_images.items():
@@ -168,29 +168,28 @@ class PodNow:
     def _admitted(self) -> str:
         """What the launcher policy, or KubeVirt itself, did with the pod."""
         if self.by_operator and self.pod.operator_pool is None:
-            return "KubeVirt noted no pool of its own in it"
+            return "KubeVirt recorded none of its own pools in it"
         pool, policy = self.pod.pool_env, self.pod.policy_annotation
         if self.pod.operator_pool is not None:
-            return f"when it was made, KubeVirt's own pool {self.pod.operator_pool} matched it"
+            return f"when it was created, KubeVirt's own pool {self.pod.operator_pool} matched it"
         if pool is None and policy is None:
             return "the launcher policy left no trace in it"
         matched = "no pool matched it" if pool in (None, names.PRIMARY) else f"pool {pool} matched it"
-        return f"when it was made, {matched} (launcher policy {policy})"
+        return f"when it was created, {matched} (launcher policy {policy})"
 
 
 @dataclass(frozen=True)
 class VmExplanation:
-    """The explanation of a VM. The first of ``cases`` counts most: it is the running pod or, without one, the next start.
-
-    ``notes``: why there is no case for the next start or a live migration.
-    """
+    """The explanation of a VM."""
 
     title: str
     state: str
     mapping: str
     pods: tuple[PodNow, ...]
     cases: tuple[Case, ...]
+    """The most important one first: the running pod or, without one, the next start."""
     notes: t.Mapping[When, str]
+    """Why there is no case for the next start or a live migration."""
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -216,7 +215,7 @@ class VmExplanation:
         for case in self.cases:
             title = f"{case.when.capitalize()} (by {case.source})"
             if any(case.explained.answers == other.answers for other in shown):
-                lines.append(f"{title}: as above, {case.explained.result()}")
+                lines.append(f"{title}: the same, {case.explained.result()}")
             else:
                 lines += [f"{title}:", *(f"  {line}" for line in case.explained.lines())]
                 shown.append(case.explained)
@@ -231,17 +230,10 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
     pods = _pods(subject, vmi)
     cases: list[Case] = []
     notes: dict[When, str] = {}
-    findings = list(context.findings)
+    findings = [*context.findings, *_unknown_namespace(subject, context)]
 
     def predict(when: When, source: str, template: KubeObject, nodes: t.Mapping[str, Node] = context.nodes) -> None:
-        predicted = prediction.predict(
-            template,
-            subject.namespace,
-            subject.namespace_labels,
-            name=subject.name,
-            defaults=context.defaults,
-            networks=subject.networks,
-        )
+        predicted = _predicted(subject, context, template)
         findings.extend(predicted.findings)
         cases.append(Case(when, source, _explained(context, predicted.attributes, predicted.placement, nodes)))
 
@@ -261,15 +253,7 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
             others = {name: node for name, node in context.nodes.items() if name != pods[0].node}
             predict("live migration", "the VirtualMachineInstance", running, others)
         else:
-            notes["live migration"] = f"not possible, KubeVirt says: {refusal}"
-    if subject.namespace_labels is None and any(map(_by_namespace_labels, context.table.rules)):
-        findings.append(
-            warning(
-                "namespace_unknown",
-                f"Namespace {subject.namespace} could not be read. The explanation assumes that pools which select namespaces by "
-                "labels do not match this VM.",
-            )
-        )
+            notes["live migration"] = f"not possible; KubeVirt reports: {refusal}"
     return VmExplanation(
         title=f"{'VirtualMachine' if subject.vm is not None else 'VirtualMachineInstance'} {subject.namespace}/{subject.name}",
         state=_state(subject, vmi, pods),
@@ -278,6 +262,27 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
         cases=tuple(cases),
         notes=notes,
         findings=in_order(findings),
+    )
+
+
+def _unknown_namespace(subject: Subject, context: ExplainContext) -> t.Iterator[Finding]:
+    if subject.namespace_labels is None and any(map(_by_namespace_labels, context.table.rules)):
+        yield warning(
+            "namespace_unknown",
+            f"Namespace {subject.namespace} could not be read. The explanation assumes that pools which select namespaces by "
+            "labels do not match this VM.",
+        )
+
+
+def _predicted(subject: Subject, context: ExplainContext, template: KubeObject) -> prediction.Prediction:
+    """The pod that virt-controller would create from the spec of a VM instance."""
+    return prediction.predict(
+        template,
+        subject.namespace,
+        subject.namespace_labels,
+        name=subject.name,
+        defaults=context.defaults,
+        networks=subject.networks,
     )
 
 
@@ -333,7 +338,7 @@ def _state(subject: Subject, vmi: Vmi | None, pods: t.Sequence[LauncherPod]) -> 
         status = (vm.get("status") or {}).get("printableStatus")
         strategy = (vm.get("spec") or {}).get("runStrategy")
         parts = [status, f"runStrategy {strategy}" if strategy else None]
-        return f"does not run ({', '.join(part for part in parts if part) or 'no status'})"
+        return f"is not running ({', '.join(part for part in parts if part) or 'no status'})"
     phase = ((subject.vmi or {}).get("status") or {}).get("phase") or (pods[0].phase if pods else "") or "no phase"
     if pods:
         return f"{phase} on node {pods[0].node}" if pods[0].node else f"{phase}, on no node yet"

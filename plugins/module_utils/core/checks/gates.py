@@ -28,16 +28,15 @@ _DIGEST_BYTES = 5
 
 @dataclass(frozen=True)
 class GateProblem:
-    """What keeps a gate from passing. ``code`` and ``subject`` identify it, before a wave and after it.
-
-    ``final``: it does not go away by itself. ``starting``: a VM is starting, which is problem only when it takes too long.
-    """
+    """What keeps a gate from passing. ``code`` and ``subject`` identify it, before a wave and after it."""
 
     code: str
     subject: str
     message: str
     final: bool = False
+    """Whether it does not pass by itself."""
     starting: bool = False
+    """Whether a VM is starting, which is a problem only when it takes too long."""
 
     @property
     def key(self) -> str:
@@ -142,7 +141,7 @@ def _digest(key: str) -> bytes:
 def _digests_in(baseline: t.Iterable[str]) -> t.Iterator[bytes]:
     for each in baseline:
         if each.startswith(_DIGESTS):
-            with contextlib.suppress(ValueError):  # somebody edited the history
+            with contextlib.suppress(ValueError):  # the history was edited by hand
                 packed = base64.b64decode(each.removeprefix(_DIGESTS))
                 yield from (packed[start : start + _DIGEST_BYTES] for start in range(0, len(packed), _DIGEST_BYTES))
 

@@ -25,7 +25,7 @@ from ..planning.plan import Plan
 from ..planning.schedule import Action
 
 _SILENT_SECONDS = 180.0
-"""A handler that is silent for so long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
+"""A handler that is silent for this long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
 KubeVirt lets no VM onto the node any more."""
 
 
@@ -183,17 +183,17 @@ STATE = (
     NodeCheck(
         "in_transit",
         "no owner, because a handover was not finished",
-        lambda _facts, node: node.owner == names.IN_TRANSIT,
-        "run site again to finish",
+        find=lambda _facts, node: node.owner == names.IN_TRANSIT,
+        remedy="run site again to finish",
     ),
     NodeCheck("owner_unknown", "an owner that is not a pool", _owner_unknown),
     NodeCheck("no_handler", "no handler pod", _no_handler),
     NodeCheck(
         "handler_lost",
         "lost the handler, which will not be recreated",
-        _handler_lost,
-        "if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
-        "warning",
+        find=_handler_lost,
+        remedy="if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
+        severity="warning",
     ),
 )
 """Problems that a state, a gate and a verification report."""
@@ -201,9 +201,9 @@ STATE = (
 HANDOVER_UNFINISHED = NodeCheck(
     "handover_unfinished",
     "a new handler that was never proven",
-    lambda _facts, node: bool(node.former_owner) and node.owner != names.IN_TRANSIT,
-    "run site again to finish",
-    "warning",
+    find=lambda _facts, node: bool(node.former_owner) and node.owner != names.IN_TRANSIT,
+    remedy="run site again to finish",
+    severity="warning",
 )
 
 GATE = (
@@ -227,12 +227,12 @@ GATE = (
     ),
 )
 
-WRONG_OWNER = NodeCheck("wrong_owner", "another owner than the pools specify", _wrong_owner, "run site")
+WRONG_OWNER = NodeCheck("wrong_owner", "another owner than the pools specify", find=_wrong_owner, remedy="run site")
 HANDLER_OUTDATED = NodeCheck(
     "handler_outdated",
     "a handler created from an earlier template of its DaemonSet",
-    lambda facts, node: facts.actions.get(node.name) == "replace",
-    "run site",
+    find=lambda facts, node: facts.actions.get(node.name) == "replace",
+    remedy="run site",
 )
 VERIFICATION = (
     *STATE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..admission import guard, node_policy
 from ..base import names
-from ..base.findings import Finding, InputErrors, error, in_order, listed, warning
+from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, warning
 from ..base.objects import KubeObject
 from ..base.selectors import TermIndex
 from ..kubevirt import daemonsets, exclusion, health, preflight
@@ -86,13 +86,13 @@ def _leftovers(snapshot: Snapshot) -> t.Iterator[Finding]:
     if snapshot.leftover_pulls:
         yield warning(
             "pull_pods_left",
-            f"{len(snapshot.leftover_pulls)} image pull pod(s) were left behind: {listed(snapshot.leftover_pulls)}; the next "
+            f"{counted(len(snapshot.leftover_pulls), 'image pull pod was', 'image pull pods were')} left behind: {listed(snapshot.leftover_pulls)}; the next "
             "run deletes them.",
         )
     if snapshot.leftover_canaries:
         yield warning(
             "canary_vms_left",
-            f"{len(snapshot.leftover_canaries)} canary VM(s) were left behind: {listed(snapshot.leftover_canaries)}; the "
+            f"{counted(len(snapshot.leftover_canaries), 'canary VM was', 'canary VMs were')} left behind: {listed(snapshot.leftover_canaries)}; the "
             "next run deletes them.",
         )
 
@@ -108,8 +108,8 @@ def _drift(snapshot: Snapshot) -> t.Iterator[Finding]:
         except InputErrors:
             yield warning(
                 "pool_unreadable",
-                f"DaemonSet {live['metadata']['name']} of pool {name} does not say what it was made for (annotation "
-                f"{names.POOL_ANNOTATION}), so nobody can say whether it has drifted.",
+                f"DaemonSet {live['metadata']['name']} of pool {name} does not record what it was created for "
+                f"(annotation {names.POOL_ANNOTATION}), so its drift is unknown.",
             )
             continue
         pools.append(pool)
@@ -139,15 +139,15 @@ def _node_drift(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Findi
             nodes = missing[pool.name]
             yield warning(
                 "node_drift",
-                f"{len(nodes)} node(s) have the labels that pool {pool.name} selects but belong to the primary "
-                f"({listed(nodes)}): they joined or were relabelled later, could not be handed over, or no rollout has come to "
-                "them yet; run site or rollout.",
+                f"{counted(len(nodes), 'node has', 'nodes have')} the labels that pool {pool.name} selects but "
+                f"{'belongs' if len(nodes) == 1 else 'belong'} to the primary ({listed(nodes)}): a node joined or was "
+                f"relabelled later, could not be handed over, or no rollout has reached it yet; run site or rollout.",
             )
         if pool.name in strayed:
             nodes = strayed[pool.name]
             yield warning(
                 "node_drift",
-                f"{len(nodes)} node(s) belong to pool {pool.name} but no longer have the labels it selects "
+                f"{counted(len(nodes), 'node belongs', 'nodes belong')} to pool {pool.name} without the labels that it selects "
                 f"({listed(nodes)}); run site.",
             )
 
@@ -158,7 +158,7 @@ def _exclusion(snapshot: Snapshot) -> t.Iterator[Finding]:
     if not exclusion.has_exclusion(snapshot.primary):
         yield error(
             "exclusion_missing",
-            "There are pools, but the primary virt-handler does not keep off their nodes; run site.",
+            "Pools exist, but the primary virt-handler is not kept off their nodes; run site.",
         )
         return
     with contextlib.suppress(InputErrors):  # a plan says what is wrong with the annotation

@@ -5,7 +5,7 @@
 """The check before an upgrade of KubeVirt: whether it can go ahead, and which images the pools need after it.
 
 KubeVirt replaces the primary, then virt-controller, then virt-api. Pool DaemonSets stay as they are until the next run of
-site. Problems of the pools must be solved before the upgrade, since afterwards nobody could say which ones it caused.
+site. Problems of the pools must be solved before the upgrade, since afterwards their cause would be unclear.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..admission import outdated_policy
 from ..base import names
-from ..base.findings import Finding, InputErrors, error, in_order, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..kubevirt import health, preflight
 from ..observed.snapshot import Snapshot
 from ..planning import goals, plan
@@ -28,13 +28,14 @@ Readiness = t.Literal["ready", "prepare", "blocked"]
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a pool. ``needed``: the image for the new version; None where the tag does not show it."""
+    """An image of a pool."""
 
     pool: str
     field: str
     image: str
     skew: t.Literal["same", "different", "unknown"]
     needed: str | None
+    """The image for the new version; None where the tag does not show it."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return dict(vars(self))
@@ -42,11 +43,12 @@ class Image:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """Whether KubeVirt can be upgraded to ``target``. ``images``: those of the pools, with those they need after it."""
+    """Whether KubeVirt can be upgraded to ``target``."""
 
     current: str | None
     target: str
     images: tuple[Image, ...]
+    """Those of the pools, with those they need after the upgrade."""
     findings: tuple[Finding, ...]
 
     @property
@@ -63,9 +65,9 @@ class Upgrade:
         step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
         counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
         if self.verdict == "blocked":
-            return f"{step} must wait until {counts['error']} error(s) are gone."
+            return f"{step} must wait until {counted(counts['error'], 'error is', 'errors are')} fixed."
         if self.verdict == "prepare":
-            return f"{step} can go ahead once you have dealt with {counts['warning']} warning(s)."
+            return f"{step} can go ahead once you have dealt with {counted(counts['warning'], 'warning')}."
         return f"{step} can go ahead."
 
 
@@ -77,7 +79,7 @@ def check(
     :param target: KubeVirt's version after the upgrade.
     :param pools: the list for the run after the upgrade; None for the pools that the cluster records.
     :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
-    :raises InputErrors: when ``target`` is no version.
+    :raises InputErrors: when ``target`` is not a version.
     """
     if health.rank(target) is None:
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
@@ -122,15 +124,15 @@ def _rollout(snapshot: Snapshot) -> t.Iterator[Finding]:
     if stuck:
         yield error(
             "upgrade_blocked_by_unready_nodes",
-            f"KubeVirt's rollout of the new virt-handler would wait for ever for {len(stuck)} node(s) that are not Ready "
-            f"({listed(stuck)}); bring them back, or delete the Node objects of machines that are gone.",
+            f"KubeVirt's rollout of the new virt-handler would wait forever for {counted(len(stuck), 'node that is', 'nodes that are')} not Ready "
+            f"({listed(stuck)}); bring them back, or delete the Node objects of machines that no longer exist.",
         )
     unreachable = [node.name for node in snapshot.nodes.values() if node.owner in snapshot.pools and not node.ready]
     if unreachable:
         yield warning(
             "upgrade_pool_nodes_not_ready",
-            f"{len(unreachable)} node(s) of pools are not Ready ({listed(unreachable)}): they keep the old virt-handler until they are "
-            "back and site has run.",
+            f"{counted(len(unreachable), 'pool node is', 'pool nodes are')} not Ready ({listed(unreachable)}): such "
+            f"nodes keep the old virt-handler until they are back and site has run.",
         )
 
 
@@ -139,7 +141,13 @@ def _images(pools: t.Iterable[Pool], target: str) -> t.Iterator[Image]:
         images = {"virtHandlerImage": pool.virt_handler_image, "virtLauncherImage": pool.virt_launcher_image}
         for field, image in images.items():
             if image is not None:
-                yield Image(pool.name, field, image, health.skew(image, target), health.retagged(image, target))
+                yield Image(
+                    pool=pool.name,
+                    field=field,
+                    image=image,
+                    skew=health.skew(image, target),
+                    needed=health.retagged(image, target),
+                )
 
 
 def _image_findings(images: t.Iterable[Image], target: str, *, given: bool, allow_skew: bool) -> t.Iterator[Finding]:
@@ -148,8 +156,8 @@ def _image_findings(images: t.Iterable[Image], target: str, *, given: bool, allo
         if image.skew == "unknown":
             yield warning(
                 "upgrade_image_unknown",
-                f"{what}: the tag does not say its version; make sure that there is a build for KubeVirt {target} and that "
-                "the list for the next run of site names it.",
+                f"{what}: the tag does not show its version; make sure that a build for KubeVirt {target} exists and "
+                f"that the list for the next run of site names it.",
             )
         elif image.skew == "different" and given and not allow_skew:
             yield error(
@@ -171,6 +179,6 @@ def _afterwards(snapshot: Snapshot, current: str | None) -> t.Iterator[Finding]:
     if nodes:
         yield note(
             "upgrade_site_after",
-            f"{names.HANDLER} stays at {current or 'its version'} and goes on working on the {nodes} node(s) of "
-            f"{len(snapshot.pools)} pool(s), until you run site after the upgrade; site replaces it node by node.",
+            f"{names.HANDLER} stays at {current or 'its version'} and keeps working on {counted(nodes, 'node')} of "
+            f"{counted(len(snapshot.pools), 'pool')}, until you run site after the upgrade; site replaces it node by node.",
         )

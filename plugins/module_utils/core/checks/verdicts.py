@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ..admission import outdated_policy
 from ..admission.live_policy import Policy
 from ..base import names
-from ..base.findings import printable
+from ..base.findings import counted, printable
 from ..base.objects import KubeObject, condition
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
@@ -36,17 +36,17 @@ VERDICTS: tuple[Verdict, ...] = t.get_args(Verdict)
 FAILING: frozenset[Verdict] = frozenset({"wrong_image", "wrong_node", "no_ready_handler", "pending"})
 """These are problems. Others are only listed: an outdated VM gets the new images when it starts again."""
 FINDINGS: t.Mapping[Verdict, str] = {
-    "wrong_image": "run a launcher image that is not the one they should have",
-    "wrong_node": "run on nodes of another owner",
-    "no_ready_handler": "run on nodes without a Ready virt-handler",
-    "pending": "cannot start",
-    "unknown_image": "run a launcher image that may be a copy of the right one or of another",
-    "outdated": "do not have what they would get now, and get it when they are restarted or migrated",
+    "wrong_image": "with a launcher image other than the expected one",
+    "wrong_node": "on nodes of another owner",
+    "no_ready_handler": "on nodes without a Ready virt-handler",
+    "pending": "that cannot start",
+    "unknown_image": "with a launcher image that may be a copy of the right one or of another",
+    "outdated": "outdated until the next restart or migration, which brings the current image and nodes",
 }
-"""What a finding says after "3 VM(s)" when VMs have this verdict."""
+"""Completes "3 VMs ..." in the finding about VMs with this verdict."""
 
 _PROPAGATION_SECONDS = 30
-"""An API server may not know a policy for so long after its creation (measured: below 2 s)."""
+"""How long after its creation an API server may still be unaware of a policy (measured: below 2 s)."""
 
 _MOST_EXPLAINED = 200
 """How many different placements are compared with all nodes; further VMs get only the scheduler's message."""
@@ -55,19 +55,19 @@ _MOST_REASONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Vmi:
-    """What we need of a VMI in addition to its launcher pod. Small, since those of a whole cluster are held at once.
-
-    ``node``: where it runs; during a migration, the launcher pod on this node counts. ``migratable``: None while KubeVirt
-    does not say. ``problem``: why KubeVirt cannot make its pod.
-    """
+    """The parts of a VMI that are needed besides its launcher pod. Small, since those of a whole cluster are held
+    at once."""
 
     namespace: str
     name: str
     uid: str
     node: str
+    """Where it runs. During a migration, the launcher pod on this node is the one to judge."""
     migratable: bool | None
+    """None while KubeVirt does not report it."""
     ended: bool
     problem: str | None
+    """Why KubeVirt cannot create its pod."""
 
     @classmethod
     def from_object(cls, obj: KubeObject) -> Vmi:
@@ -89,7 +89,7 @@ class Vmi:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one VM, and the facts behind it. ``owner``: that of its node; empty while it has no node."""
+    """The verdict on one VM, and the facts behind it."""
 
     namespace: str
     name: str
@@ -98,6 +98,7 @@ class Judgement:
     images: t.Mapping[str, str]
     node: str
     owner: str
+    """That of its node; empty while it has no node."""
     verdict: Verdict
     reason: str
     remedy: str
@@ -176,7 +177,7 @@ class Judge:
             node="",
             owner="",
             verdict="pending",
-            reason=f"KubeVirt cannot make its launcher pod: {vmi.problem}",
+            reason=f"KubeVirt cannot create its launcher pod: {vmi.problem}",
             remedy="none" if self._in_order else "run site",
         )
 
@@ -206,7 +207,7 @@ class Judge:
         if not unsure:
             return None
         what = f"it has {_places(unsure)}, a copy of {expected} or of another launcher image"
-        return _Fault("unknown_image", f"{what}: the launcher policy did not note which one it gave the pod", "none")
+        return _Fault("unknown_image", f"{what}: the launcher policy did not record which one it gave the pod", "none")
 
     def _cause_of_image(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None) -> tuple[str, str]:
         """Why a pod that the policy should have made right has a wrong image, and what helps."""
@@ -232,7 +233,7 @@ class Judge:
         if requirement.matches(node.labels):
             return None
         what = f"it runs on node {node.name} of {node.owner}"
-        what += ", which keeps VMs without a pool off" if winner is None else f", not on one of pool {winner.name}"
+        what += ", which takes no VMs without a pool" if winner is None else f", not on one of pool {winner.name}"
         age = self._age(pod)
         if age is not None:
             return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
@@ -258,7 +259,7 @@ class Judge:
     def _placement_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
         if pod.node or pod.unschedulable is None:
             return None
-        said = f"the scheduler says: {pod.unschedulable.rstrip('.')}"
+        said = f"the scheduler reports: {pod.unschedulable.rstrip('.')}"
         if pod.placement.owner not in (None, self.table.requirement(winner)) and self._in_order:
             return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", "restart")
         explained = self._placement(pod)
@@ -266,7 +267,7 @@ class Judge:
         return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
 
     def _placement(self, pod: LauncherPod) -> str:
-        """What keeps a pod off the nodes, as far as labels and taints show; empty when that is not known."""
+        """What keeps a pod off the nodes, judged by labels and taints; empty when that is not known."""
         placement = pod.placement
         key = placement.key
         if key not in self._explained:
@@ -275,10 +276,10 @@ class Judge:
             reasons = collections.Counter(placement.unfit(node) for node in self._nodes.values())
             fitting = reasons.pop(None, 0)
             if fitting:
-                self._explained[key] = f"{fitting} node(s) have the labels it asks for"
+                self._explained[key] = f"{counted(fitting, 'node has', 'nodes have')} the labels it asks for"
             else:
                 shown = [f"on {count} {reason}" for reason, count in reasons.most_common(_MOST_REASONS)]
-                self._explained[key] = f"none of {len(self._nodes)} node(s) fits: {', '.join(shown)}"
+                self._explained[key] = f"none of {counted(len(self._nodes), 'node')} fits: {', '.join(shown)}"
         return self._explained[key]
 
     # Whether the present policy made the pod
@@ -298,7 +299,7 @@ class Judge:
             # The policy sets a variable in every pod. An annotation proves nothing, since the VM's owner could set it too.
             return f"it is older than {policy.title}" if _before(pod.created, policy.created) else None
         if pod.policy_annotation != policy.digest:
-            return "it was made under an earlier mapping"
+            return "its pod is older than the last change of the pools"
         return "the launcher policy is not what the pools ask for" if policy.state == "outdated" else None
 
     def _renewal(self, vmi: Vmi | None) -> str:

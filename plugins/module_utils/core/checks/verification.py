@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ..admission import outdated_policy
 from ..admission.live_policy import Policy, leftovers
 from ..base import names
-from ..base.findings import Finding, InputErrors, Severity, error, in_order
+from ..base.findings import Finding, InputErrors, Severity, counted, error, in_order
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
@@ -63,14 +63,16 @@ ReportDict = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a verification. ``vms``: those that are not correct, the worst first. ``left_out``: how many more of them
-    there are. ``unjudged``: how many VMs have no launcher pod yet."""
+    """The result of a verification."""
 
     pools: tuple[dict[str, t.Any], ...]
     verdicts: t.Mapping[Verdict, int]
     unjudged: int
+    """How many VMs have no launcher pod yet."""
     vms: tuple[Judgement, ...]
+    """Those that are not correct, the worst first."""
     left_out: int
+    """How many more of them there are."""
     nodes: tuple[dict[str, t.Any], ...]
     daemonsets: tuple[dict[str, t.Any], ...]
     policy: Policy
@@ -101,7 +103,7 @@ class Report:
     def summary(self) -> str:
         """The result in one sentence."""
         vms, nodes = sum(self.verdicts.values()), len(self.nodes)
-        extent = f"{vms} VM(s) on {nodes} node(s) with {len(self.pools) - 1} pool(s)"
+        extent = f"{counted(vms, 'VM')} on {counted(nodes, 'node')} with {counted(len(self.pools) - 1, 'pool')}"
         if self.healthy:
             more = code_counts(self.listed)
             return f"Everything is in order: {extent}" + (f"; listed: {more}." if more else ".")
@@ -274,7 +276,7 @@ class Verifier:
             kept = self._kept[verdict]
             if kept.count:
                 severity: Severity = "error" if verdict in FAILING else "warning"
-                yield Finding(severity, verdict, f"{kept.count} VM(s) {words}: {kept.names()}.")
+                yield Finding(severity, verdict, f"{counted(kept.count, 'VM')} {words}: {kept.names()}.")
 
     # Pools, nodes and DaemonSets
 
@@ -385,7 +387,8 @@ def _daemonset_readiness(name: str, desired: int, ready: int, excused: int) -> t
     if ready + excused < desired:
         more = f" ({excused} more are on nodes that are not Ready)" if excused else ""
         yield error(
-            "daemonset_not_ready", f"DaemonSet {name} should have {desired} Ready pod(s), and has {ready}{more}."
+            "daemonset_not_ready",
+            f"DaemonSet {name} should have {counted(desired, 'Ready pod')}, and has {ready}{more}.",
         )
 
 

@@ -75,7 +75,7 @@ def drift(desired: KubeObject, live: KubeObject) -> tuple[Difference, ...]:
 
     The spec is compared exactly: it comes from the live primary and contains the server's defaults. Labels and
     annotations are compared only where we set them: the server and others add their own. Images that admission rewrote while
-    it stored what we asked for, as a registry mirror's webhook does, are no drift.
+    it stored what we asked for, as a registry mirror's webhook does, are not drift.
     """
     live = _with_images_asked_for(desired, live)
     drifted: list[Difference] = []
@@ -112,9 +112,9 @@ def _with_images_asked_for(desired: KubeObject, live: KubeObject) -> KubeObject:
 
 
 def _not_only_ours(live: KubeObject, containers: str) -> set[str]:
-    """The containers whose image somebody else wrote, or of which the object does not say who did.
+    """The containers whose image another client wrote, or whose writer the object does not record.
 
-    What a webhook makes of a request counts as written by whoever sent the request (Kubernetes' managedFields).
+    What a webhook makes of a request is recorded as written by the sender of the request (Kubernetes' managedFields).
     """
     path = ("f:spec", "f:template", "f:spec", f"f:{containers}")
     ours, theirs = set[str](), set[str]()

@@ -5,7 +5,7 @@
 """The exclusion keeps the primary virt-handler off pool nodes: one required node-affinity requirement, always the same.
 
 It is a patch in ``spec.customizeComponents``, or part of each required term of ``spec.workloads.nodePlacement``.
-docs/design/constant-exclusion.md says why.
+docs/design/constant-exclusion.md explains this.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import copy
 import json
 import typing as t
 
-from ..base import findings, names
+from ..base import names
 from ..base.affinity import required_terms, with_required_terms, with_requirements, without_required_terms
-from ..base.findings import Finding, InputErrors
+from ..base.findings import InputErrors
 from ..base.objects import KubeObject, Object, canonical_json, field
 from . import hco
 from .hco import Edit
@@ -100,12 +100,12 @@ def _without_requirement(owner: Object) -> Object:
     return {**owner, "affinity": left} if left else _without(owner, "affinity")
 
 
-def without_exclusion_terms(pod_spec: KubeObject) -> Object:
-    """``pod_spec`` of the primary without our requirement: the base of a pool's DaemonSet.
+def without_exclusion_terms(owner: KubeObject) -> Object:
+    """A pod spec of the primary, or a nodePlacement, without our requirement. The pod spec is the base of a pool's DaemonSet.
 
     A term that held nothing else came from our patch and is dropped. Terms of the user's nodePlacement stay.
     """
-    return copy.deepcopy(_without_requirement(dict(pod_spec)))
+    return copy.deepcopy(_without_requirement(dict(owner)))
 
 
 def has_exclusion(daemonset: KubeObject) -> bool:
@@ -125,7 +125,7 @@ def _patches(spec: Object) -> list[Object]:
 
 
 def _is_ours(patch: t.Any) -> bool:
-    """Whether a patch is ours, also when somebody stored its text with other spaces or another order of keys."""
+    """Whether a patch is ours, also when its text was stored with other spaces or another order of keys."""
     if not isinstance(patch, dict) or {**patch, "patch": PATCH["patch"]} != PATCH:
         return False
     try:
@@ -133,6 +133,11 @@ def _is_ours(patch: t.Any) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     return body == _PATCH
+
+
+def patches_of_others(kubevirt: KubeObject) -> list[tuple[int, Object]]:
+    """The entries of a KubeVirt's ``spec.customizeComponents.patches`` that are not ours, with their positions."""
+    return [(index, patch) for index, patch in enumerate(_patches(_spec(kubevirt))) if not _is_ours(patch)]
 
 
 def _with_patches(spec: Object, patches: list[Object]) -> Object:
@@ -193,7 +198,7 @@ def without_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -
     """The edit that lets the primary run everywhere again; it restores the state before ``with_exclusion``.
 
     It makes no difference between states that mean the same to KubeVirt: an empty list of patches and none; an empty
-    annotation and none; and, directly before our operation, somebody's operation that makes an empty list and our own.
+    annotation and none; and, directly before our operation, an operation of others that creates an empty list and our own.
     """
     what = f"let the primary {names.HANDLER} run on every node again"
     if hyperconverged is not None:
@@ -226,13 +231,13 @@ def _kubevirt_edit(kubevirt: KubeObject, what: str, spec: Object) -> Edit:
     after = kubevirt if spec == _spec(kubevirt) else copy.deepcopy({**kubevirt, "spec": spec})
     has_terms = _terms(_placement_affinity(_spec(kubevirt)))
     place = "spec.workloads.nodePlacement" if has_terms else "spec.customizeComponents.patches"
-    return Edit("KubeVirt", kubevirt, after, what, place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=after, what=what, place=place)
 
 
 def _hco_edit(hyperconverged: KubeObject, what: str, operations: list[Object]) -> Edit:
     after = hco.with_operations(hyperconverged, operations)
     place = f"annotation {names.HCO_PATCH_ANNOTATION}, spec.workloads.nodePlacement of KubeVirt"
-    return Edit("HyperConverged", hyperconverged, after, what, place)
+    return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=place)
 
 
 # The operation in HyperConverged's annotation ---------------------------------------------------------------------
@@ -326,183 +331,4 @@ def _embedded_message(hyperconverged: KubeObject) -> str:
         f"The requirement {names.OWNER_LABEL} DoesNotExist is part of a setting of {hco.title(hyperconverged)} that is "
         f"not ours, either {hco.placement_path(hyperconverged)} or a larger value in the annotation "
         f"{names.HCO_PATCH_ANNOTATION}; remove it there, this collection adds and removes its own."
-    )
-
-
-# Conflicts with what others patch ---------------------------------------------------------------------------------
-
-_TEMPLATE = ("spec", "template", "spec")
-_TO_TERMS = (*_TEMPLATE, "affinity", "nodeAffinity", names.REQUIRED_AFFINITY)
-_TO_SELECTOR = (*_TEMPLATE, "nodeSelector")
-
-
-def conflicts(kubevirt: KubeObject, hyperconverged: KubeObject | None = None) -> list[Finding]:
-    """Findings on settings of others that defeat the exclusion of the primary, or that the exclusion would break."""
-    conflicting: list[Finding] = []
-    for index, patch in enumerate(_patches(_spec(kubevirt))):
-        if not _is_ours(patch) and _targets_primary(patch):
-            where = f"{hco.title(kubevirt)}: spec.customizeComponents.patches[{index}]"
-            conflicting.extend(_patch_findings(where, patch, _placement_place(hyperconverged)))
-    conflicting.extend(_placement_findings(kubevirt, hyperconverged))
-    return conflicting
-
-
-def _placement_place(hyperconverged: KubeObject | None) -> str:
-    """Where the user says on which nodes workloads may run."""
-    if hyperconverged is None:
-        return "spec.workloads.nodePlacement"
-    return f"{hco.placement_path(hyperconverged)} of {hco.title(hyperconverged)}"
-
-
-def _targets_primary(patch: Object) -> bool:
-    """Whether KubeVirt applies a patch to the primary: it ignores case, and ``*`` matches any resource."""
-    wanted = (("resourceType", "daemonset"), ("resourceName", names.HANDLER))
-    return all(str(patch.get(key, "")).lower() in (value, "*") for key, value in wanted)
-
-
-def _patch_findings(where: str, patch: Object, placement: str) -> t.Iterator[Finding]:
-    effect = _effect(patch)
-    if effect is None:
-        yield findings.error(
-            "patch_unreadable",
-            f"{where} is not a {patch.get('type')!r} patch that KubeVirt could apply (types: json, merge, strategic; the "
-            f"body is JSON text); correct or remove it.",
-        )
-        return
-    if effect.affinity:
-        yield findings.error(
-            "patch_on_primary_affinity",
-            f"{where} changes the required node affinity of {names.HANDLER}, where this collection keeps it off pool "
-            f"nodes, and only one patch can win; move its terms to {placement} and remove the patch.",
-        )
-    if effect.selector == "defeats":
-        yield findings.error(
-            "patch_on_primary_node_selector",
-            f"{where} sets {names.OWNER_LABEL} in the nodeSelector of {names.HANDLER}, or replaces or removes the "
-            f"whole nodeSelector; move the other labels to {placement} and remove the patch.",
-        )
-    elif effect.selector == "extends":
-        yield findings.note(
-            "primary_node_selector_patched",
-            f"{where} adds to the nodeSelector of {names.HANDLER}; the handlers of pools are derived from it and "
-            f"inherit that.",
-        )
-
-
-_SelectorEffect = t.Literal["none", "extends", "defeats"]
-
-
-class _Effect(t.NamedTuple):
-    """What a patch does to the primary's scheduling: whether it changes the affinity, and how the nodeSelector."""
-
-    affinity: bool
-    selector: _SelectorEffect
-
-
-def _effect(patch: Object) -> _Effect | None:
-    """The effect of a patch; None when KubeVirt cannot apply it."""
-    try:
-        body = json.loads(patch["patch"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    if patch.get("type") in ("strategic", "merge") and isinstance(body, dict):
-        return _Effect(_value_at(body, _TO_TERMS) is not _UNTOUCHED, _merge_patch_effect(body))
-    if patch.get("type") == "json" and isinstance(body, list) and all(map(_is_json_operation, body)):
-        return _Effect(any(map(_touches_affinity, body)), _json_patch_effect(body))
-    return None
-
-
-_UNTOUCHED: t.Final = object()
-
-
-def _value_at(body: t.Any, path: t.Sequence[str]) -> t.Any:
-    """What a merge patch puts at ``path``: None when it replaces or removes a parent, _UNTOUCHED for no change."""
-    for key in path:
-        if not isinstance(body, dict) or "$retainKeys" in body or body.get("$patch", "merge") != "merge":
-            return None
-        if key not in body:
-            return _UNTOUCHED
-        body = body[key]
-    return body
-
-
-def _merge_patch_effect(body: Object) -> _SelectorEffect:
-    selector = _value_at(body, _TO_SELECTOR)
-    if selector is _UNTOUCHED:
-        return "none"
-    if not isinstance(selector, dict) or names.OWNER_LABEL in selector or {"$patch", "$retainKeys"} & selector.keys():
-        return "defeats"
-    return "extends" if selector else "none"
-
-
-def _is_json_operation(operation: t.Any) -> bool:
-    return (
-        isinstance(operation, dict) and isinstance(operation.get("op"), str) and isinstance(operation.get("path"), str)
-    )
-
-
-def _written_paths(operation: Object) -> list[tuple[str, ...]]:
-    """The paths that a JSON patch operation writes or, with ``test``, relies on."""
-    paths = [operation["path"]]
-    if operation["op"] == "move":
-        paths.append(str(operation.get("from", "")))
-    return [tuple(token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:]) for path in paths]
-
-
-def _is_prefix(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
-    return inner[: len(outer)] == outer
-
-
-def _touches_affinity(operation: Object) -> bool:
-    affinity = (*_TEMPLATE, "affinity")
-    return any(_is_prefix(path, affinity) or _is_prefix(affinity, path) for path in _written_paths(operation))
-
-
-def _json_patch_effect(operations: t.Sequence[Object]) -> _SelectorEffect:
-    effects = {_selector_effect(operation, path) for operation in operations for path in _written_paths(operation)}
-    return "defeats" if "defeats" in effects else "extends" if "extends" in effects else "none"
-
-
-def _selector_effect(operation: Object, path: tuple[str, ...]) -> _SelectorEffect:
-    if _is_prefix(path, _TO_SELECTOR):
-        # KubeVirt adds its own nodeSelector after the patches, so a JSON patch must "add" a whole one to make any.
-        value = operation.get("value")
-        makes_one = (
-            path == _TO_SELECTOR
-            and operation["op"] == "add"
-            and isinstance(value, dict)
-            and names.OWNER_LABEL not in value
-        )
-        return "none" if operation["op"] == "test" else "extends" if makes_one else "defeats"
-    if not _is_prefix(_TO_SELECTOR, path):
-        return "none"
-    return "defeats" if names.OWNER_LABEL in path else "extends"
-
-
-def _placement_findings(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> t.Iterator[Finding]:
-    """An error when the user's placement uses the owner label; our own requirement there does not count."""
-    placement = field(kubevirt, "spec", "workloads", "nodePlacement") or {}
-    placements = [(f"{hco.title(kubevirt)}: spec.workloads.nodePlacement", _without_requirement(placement))]
-    if hyperconverged is not None:
-        source = hco.workload_placement(hyperconverged) or {}
-        placements.insert(0, (f"{hco.title(hyperconverged)}: {hco.placement_path(hyperconverged)}", source))
-    for where, by_hand in placements:
-        if _mentions_owner_label(by_hand):
-            yield findings.error(
-                "placement_uses_owner_label",
-                f"{where} uses the label {names.OWNER_LABEL}; remove it there, this collection keeps the primary off "
-                f"pool nodes by itself.",
-            )
-            return
-
-
-def _mentions_owner_label(placement: Object) -> bool:
-    if names.OWNER_LABEL in (placement.get("nodeSelector") or {}):
-        return True
-    preferred = field(placement, "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution") or []
-    terms = [*_terms(placement.get("affinity")), *(field(item, "preference") or {} for item in preferred)]
-    return any(
-        expression.get("key") == names.OWNER_LABEL
-        for term in terms
-        for expression in term.get("matchExpressions") or []
     )

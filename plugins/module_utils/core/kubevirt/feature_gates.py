@@ -85,7 +85,7 @@ def gate_problems(gates: t.Iterable[t.Any]) -> list[str]:
 def unknown_gates(
     gates: t.Iterable[str], kubevirt_version: str | None, fields: t.Collection[str] = (), *, worker_pools: bool = False
 ) -> list[Finding]:
-    """Warnings for names that mean nothing to this KubeVirt, as far as we know. KubeVirt accepts them silently.
+    """Warnings for names that are known to mean nothing to this KubeVirt. KubeVirt accepts them silently.
 
     :param fields: the fields for pools of its own that its CRD has; ``worker_pools``: whether it has the kind WorkerPool.
     """
@@ -154,8 +154,8 @@ def set_gates(
     if hyperconverged is not None:
         after = hco.with_operations(hyperconverged, _hco_operations(kubevirt, hyperconverged, on, off))
         place = f"annotation {names.HCO_PATCH_ANNOTATION}, {_PLACE} of KubeVirt"
-        return Edit("HyperConverged", hyperconverged, after, what, place)
-    return Edit("KubeVirt", kubevirt, _with_gates(kubevirt, on, off), what, _PLACE)
+        return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=_with_gates(kubevirt, on, off), what=what, place=_PLACE)
 
 
 def _gates(kubevirt: KubeObject, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Whether a node would get a handler now. A handler that runs need not: a NoSchedule taint leaves the pods alone that are
-there, and the DaemonSet controller makes none again. So ask before a handler is deleted."""
+there, and the DaemonSet controller does not recreate it. So ask before a handler is deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def primary_template(primary: KubeObject) -> KubeObject:
 def unfit(template: KubeObject, node: Node) -> str | None:
     """Why a DaemonSet with this pod template would not put a pod on the node; None when it would.
 
-    The owner label does not count: a handover changes it.
+    The owner label is ignored: a handover changes it.
     """
     spec = template["spec"]
     for key, value in (spec.get("nodeSelector") or {}).items():

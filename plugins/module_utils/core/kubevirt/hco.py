@@ -26,17 +26,19 @@ _OPERATIONS = ("add", "copy", "move", "remove", "replace", "test")
 
 @dataclass(frozen=True)
 class Edit:
-    """A whole object before and after a change; ``after is before`` when nothing changes.
+    """A whole object before and after a change.
 
-    ``what`` is the wanted state and ``place`` its place in the object, whether or not the object has it already.
-    Whoever builds an Edit compares by meaning (HCO reorders keys inside the annotation); ``changed`` does not.
+    Code that builds an Edit compares by meaning (HCO reorders keys inside the annotation); ``changed`` does not.
     """
 
     kind: t.Literal["KubeVirt", "HyperConverged"]
     before: KubeObject
     after: KubeObject
+    """``before`` itself when nothing changes."""
     what: str
+    """The wanted state, whether or not the object has it already."""
     place: str
+    """Where in the object that is."""
 
     @property
     def changed(self) -> bool:
@@ -79,7 +81,7 @@ def operations(hyperconverged: KubeObject) -> list[Object]:
     """All operations in the annotation, ours and other people's, in order.
 
     :raises InputErrors: when HCO does not accept the annotation (an array of RFC 6902 operations on paths under
-        ``/spec/``). HCO is already stuck then, and we must not overwrite what somebody meant.
+        ``/spec/``). HCO is already stuck then, and we must not overwrite the user's intention.
     """
     text = field(hyperconverged, "metadata", "annotations", names.HCO_PATCH_ANNOTATION)
     if text is None:
@@ -164,7 +166,7 @@ def refuse_positions(hyperconverged: KubeObject, list_path: str, later: t.Iterab
 
 
 def rendered(hyperconverged: KubeObject, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
-    """What HCO makes of ``base`` (a part of its fresh render) with these operations, as far as the given fields go.
+    """What HCO makes of ``base`` (a part of its fresh render) with these operations, limited to the given fields.
 
     HCO decodes the patched JSON into the object that it rendered (its ``applyAnnotationPatch``): a field that an
     operation removes keeps the rendered value. Operations on other fields are skipped, and so is ``test``, which HCO's

@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Whether KubeVirt is healthy enough to be changed: conditions, generations, upgrade and rollout.
 
-``status.phase`` says nothing: it stays Deployed while KubeVirt is degraded, half synchronised or being upgraded. What
+``status.phase`` is useless here: it stays Deployed while KubeVirt is degraded, half synchronised or being upgraded. What
 counts: the conditions, whether the operator has seen the object as it is now, and whether the observed and the target
 deployment are the same.
 """
@@ -16,7 +16,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import findings, names
-from ..base.findings import Finding, listed
+from ..base.findings import Finding, counted, listed
 from ..base.objects import KubeObject, condition, field
 from . import exclusion, hco
 
@@ -92,21 +92,22 @@ EXISTING_DEPLOYMENT = "ExistingDeployment"
 
 @dataclass(frozen=True)
 class Health:
-    """What a KubeVirt object says about itself. ``degraded`` and ``unavailable`` are KubeVirt's reasons, or None.
-
-    ``ignored``: why the operator does nothing about the object, or None; the other conditions stay as they were then.
-    ``deployed``: the operator has written conditions. ``observed``: the operator has seen the object as it is now.
-    ``upgrading`` is ``(from, to)`` while another deployment replaces the present one, perhaps of the same version.
-    """
+    """What a KubeVirt object reports about itself."""
 
     deployed: bool
+    """Whether the operator has written conditions."""
     available: bool
     progressing: bool
     ignored: str | None
+    """Why the operator does nothing about the object, or None; the other conditions stay as they were then."""
     degraded: str | None
+    """KubeVirt's reason, or None."""
     unavailable: str | None
+    """KubeVirt's reason, or None."""
     observed: bool
+    """Whether the operator has seen the object as it is now."""
     upgrading: tuple[str, str] | None
+    """``(from, to)`` while another deployment replaces the present one, perhaps of the same version."""
     version: str | None
 
     @classmethod
@@ -179,7 +180,7 @@ def _upgrade(kubevirt: KubeObject) -> tuple[str, str] | None:
 def primary_rolled_out(daemonset: KubeObject, on_unready_nodes: int = 0) -> bool:
     """Whether every node of the DaemonSet has a Ready pod of the present template.
 
-    ``on_unready_nodes`` is the number of its pods on nodes that are not Ready; they do not count.
+    ``on_unready_nodes`` is the number of its pods on nodes that are not Ready; they are ignored.
     """
     status = daemonset.get("status") or {}
     desired = status.get("desiredNumberScheduled", 0)
@@ -269,8 +270,8 @@ def _unsettled_findings(
     if waits_only_for_unready_nodes(health, not_ready, unready_nodes):
         nodes = set(not_ready.values())
         message = (
-            f"{where} is not available because {names.HANDLER} is not Ready on {len(nodes)} node(s) that are not Ready "
-            f"themselves ({listed(nodes)}); the run goes on without them."
+            f"{where} is not available because {names.HANDLER} is not Ready on "
+            f"{counted(len(nodes), 'node that is', 'nodes that are')} not Ready either ({listed(nodes)}); the run goes on without them."
         )
         return [findings.warning("kubevirt_waits_for_unready_nodes", message)]
     return [findings.error(*_refusal(where, health))]

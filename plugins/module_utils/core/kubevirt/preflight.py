@@ -9,11 +9,11 @@ from __future__ import annotations
 import typing as t
 
 from ..base import names
-from ..base.findings import Finding, error, listed, warning
+from ..base.findings import Finding, counted, error, listed, warning
 from ..observed import operator_api
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
-from . import daemonsets, exclusion, feature_gates, handler_fit, health
+from . import daemonsets, exclusion, feature_gates, handler_fit, health, patch_conflicts
 from .hco import Edit
 
 TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
@@ -38,7 +38,7 @@ def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew
 def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
     """The findings on KubeVirt itself and on the change of its primary."""
     yield from fitness(snapshot)
-    yield from exclusion.conflicts(snapshot.kubevirt, snapshot.hyperconverged)
+    yield from patch_conflicts.conflicts(snapshot.kubevirt, snapshot.hyperconverged)
     if edit.changed:
         yield from _unready_nodes(snapshot)
         yield from _handlers_not_made_again(snapshot)
@@ -80,8 +80,8 @@ def _operator(snapshot: Snapshot) -> t.Iterator[Finding]:
     if snapshot.operator_api.worker_pools and feature_gates.is_on(snapshot.kubevirt, feature_gates.WORKER_POOLS_GATE):
         yield error(
             "operator_pools_in_use",
-            f"KubeVirt {snapshot.kubevirt_name} makes pools of its own from {len(snapshot.operator_api.worker_pools)} WorkerPool object(s), "
-            "and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
+            f"KubeVirt {snapshot.kubevirt_name} creates pools of its own from "
+            f"{counted(len(snapshot.operator_api.worker_pools), 'WorkerPool object')}, and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
             "KubeVirt (virtpools_mode: operator).",
         )
 
@@ -93,13 +93,13 @@ def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterat
             yield error(
                 "foreign_daemonset",
                 f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} has the name that pool {pool.name} needs, but "
-                "this collection did not make it; delete it, or give the pool another name.",
+                "this collection did not create it; delete it, or give the pool another name.",
             )
         elif live is not None and live["metadata"].get("deletionTimestamp"):
             yield error(
                 "daemonset_being_deleted",
-                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} of pool {pool.name} is being deleted; wait until "
-                "it is gone, then run again.",
+                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} of pool {pool.name} is being deleted; wait "
+                "until that is done, then run again.",
             )
 
 
@@ -112,7 +112,7 @@ def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
         if node.owner not in known:
             unknown.setdefault(node.owner, []).append(node.name)
     for owner, nodes in sorted(unknown.items()):
-        what = f"{len(nodes)} node(s) carry the label {names.OWNER_LABEL}={owner} ({listed(nodes)}), but there is no pool of that name"
+        what = f"{counted(len(nodes), 'node has', 'nodes have')} the label {names.OWNER_LABEL}={owner} ({listed(nodes)}), but no pool has that name"
         if excluded:
             yield warning("owner_unknown", f"{what}: they have no virt-handler until the run has given them an owner.")
         else:
@@ -124,7 +124,7 @@ def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
 
 
 def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
-    """Findings on images of pools that were built for another version of KubeVirt, as far as their tags tell."""
+    """Findings on images of pools that were built for another version of KubeVirt, judged by their tags."""
     version = health.version_of(snapshot.kubevirt)
     if version is None or snapshot.primary is None:
         return
@@ -143,7 +143,7 @@ def _skew_of(what: str, image: str, version: str, allow_skew: bool) -> t.Iterato
     if skew_of_image == "different":
         message = f"{what} is of another version than KubeVirt {version}"
         if allow_skew:
-            yield warning("version_skew", f"{message}, which virtpools_allow_skew lets pass.")
+            yield warning("version_skew", f"{message}, accepted by virtpools_allow_skew.")
         else:
             yield error(
                 "version_skew",
@@ -153,7 +153,7 @@ def _skew_of(what: str, image: str, version: str, allow_skew: bool) -> t.Iterato
     elif skew_of_image == "unknown":
         yield warning(
             "version_skew_unknown",
-            f"{what}: the tag does not say its version; make sure that it was built for KubeVirt {version}.",
+            f"{what}: the tag does not show its version; make sure that it was built for KubeVirt {version}.",
         )
 
 
@@ -171,14 +171,14 @@ def _unready_nodes(snapshot: Snapshot) -> t.Iterator[Finding]:
     if dead:
         yield error(
             "exclusion_blocked_by_unready_nodes",
-            f"The exclusion changes the primary virt-handler, and KubeVirt's rollout of it would wait for ever for "
-            f"{len(dead)} node(s) that are not Ready ({listed(dead)}); bring them back, or delete the Node objects of "
-            "machines that are gone, then run again.",
+            f"The exclusion changes the primary virt-handler, and KubeVirt's rollout of it would wait forever for "
+            f"{counted(len(dead), 'node that is', 'nodes that are')} not Ready ({listed(dead)}); bring them back, or delete the Node objects of "
+            "machines that no longer exist, then run again.",
         )
 
 
 def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
-    """An error when the rollout of the primary would end handlers that its DaemonSet would not make again."""
+    """An error when the rollout of the primary would end handlers that its DaemonSet would not recreate."""
     if snapshot.primary is None:
         return
     template = handler_fit.primary_template(snapshot.primary)
@@ -191,7 +191,7 @@ def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
     for reason, nodes in by_reason.items():
         yield error(
             "exclusion_would_end_handlers",
-            f"The exclusion restarts every primary virt-handler, and {len(nodes)} node(s) would get none again because {reason}: "
+            f"The exclusion restarts every primary virt-handler, and {counted(len(nodes), 'node would not get its handler', 'nodes would not get theirs')} back, because {reason}: "
             f"{listed(nodes)}. Undo that, or let virt-handler tolerate it (KubeVirt's spec.workloads.nodePlacement), or delete "
             "the handler pods where no VM is to run, then run again.",
         )

@@ -57,12 +57,13 @@ _CHECKED = f'apiserver_mutating_admission_policy_check_total{{policy="{names.POL
 
 @dataclass(frozen=True)
 class Scope:
-    """What the rules are about. ``namespace``: KubeVirt's. ``admission_policy``: whether the launcher policy is an
-    admission policy, which API servers count."""
+    """What the rules are about."""
 
     namespace: str
+    """KubeVirt's."""
     pools: tuple[str, ...]
     admission_policy: bool = False
+    """Whether the launcher policy is an admission policy, for which API servers have metrics."""
 
     @property
     def where(self) -> str:
@@ -72,14 +73,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert. It fires when ``expr`` has had the same result for the time ``lasts``. ``health``: what it means for
-    KubeVirt, as KubeVirt's label ``operator_health_impact`` says it."""
+    """One alert. It fires when ``expr`` has had the same result for the time ``lasts``."""
 
     name: str
     expr: str
     lasts: str
     severity: AlertSeverity
     health: HealthImpact
+    """What it means for KubeVirt, in the words of KubeVirt's label ``operator_health_impact``."""
     summary: str
     description: str
 
@@ -109,7 +110,13 @@ def groups(scope: Scope, runbook_url: str) -> list[Object]:
 
 def alerts(scope: Scope) -> tuple[Alert, ...]:
     """All alerts."""
-    return (*_about_daemonsets(scope), *_about_nodes(), *_about_policies(scope), *_about_verifications())
+    return (
+        *_about_daemonsets(scope),
+        *_about_handlers(),
+        *_about_nodes(),
+        *_about_policies(scope),
+        *_about_verifications(),
+    )
 
 
 # What is recorded ---------------------------------------------------------------------------------------------------
@@ -226,8 +233,7 @@ def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
     )
 
 
-def _about_nodes() -> tuple[Alert, ...]:
-    in_transit = f'kube_node_labels{{label_virtpools_io_pool="{names.IN_TRANSIT}"}}'
+def _about_handlers() -> tuple[Alert, ...]:
     of_pools = f'{HANDLER_READY}{{pool!="{names.PRIMARY}"}}'
     return (
         Alert(
@@ -259,6 +265,12 @@ def _about_nodes() -> tuple[Alert, ...]:
             description="The pod of DaemonSet {{ $labels.daemonset }} on the Ready node {{ $labels.node }} is not Ready: VMs "
             "there keep running, but cannot be stopped or migrated.",
         ),
+    )
+
+
+def _about_nodes() -> tuple[Alert, ...]:
+    in_transit = f'kube_node_labels{{label_virtpools_io_pool="{names.IN_TRANSIT}"}}'
+    return (
         Alert(
             "VirtPoolsTwoHandlers",
             f"count by (node) (max by (node, daemonset) ({HANDLERS})) > 1",
@@ -301,7 +313,7 @@ def _about_nodes() -> tuple[Alert, ...]:
 
 
 def _about_policies(scope: Scope) -> tuple[Alert, ...]:
-    # A policy that is there is counted for each launcher pod. Those of the last two minutes may not have been counted yet.
+    # API servers count an existing policy for each launcher pod. Those of the last two minutes may not have been counted yet.
     not_counted = f"""
         count(
           (kube_pod_created < time() - 120) > time() - 900

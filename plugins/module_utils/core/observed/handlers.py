@@ -18,20 +18,23 @@ from .nodes import Node, timestamp
 
 @dataclass(frozen=True)
 class HandlerPod:
-    """A virt-handler pod. ``daemonset`` is its DaemonSet's name; ``problem`` says why it is not Ready, if known. ``images`` are
-    those of its containers, by name. ``started``: when its handler, which now runs, last started, in seconds since 1970 by
-    the node's clock; None when it does not run."""
+    """A virt-handler pod."""
 
     name: str
     uid: str
     node: str
     daemonset: str | None
+    """Its DaemonSet's name."""
     template: str | None
     ready: bool
     terminating: bool
     problem: str | None
+    """Why it is not Ready, if known."""
     images: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    """Those of its containers, by name."""
     started: float | None = None
+    """When its handler, which now runs, last started, in seconds since 1970 by the node's clock; None when it does
+    not run."""
 
     def has_reported(self, node: Node) -> bool:
         """Whether the last heartbeat of its node is its own, and not one of an earlier handler.

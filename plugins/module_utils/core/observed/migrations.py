@@ -18,18 +18,19 @@ _FINAL_MIGRATION_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True)
 class Migration:
-    """A live migration that has not ended. ``nodes``: its source and target, as far as known."""
+    """A live migration that has not ended."""
 
     namespace: str
     name: str
     vmi: str
     nodes: frozenset[str]
+    """Its source and target, if known."""
 
 
 def active_migrations(
     migrations: t.Iterable[KubeObject], vmis: t.Iterable[KubeObject], targets: t.Iterable[KubeObject] = ()
 ) -> tuple[Migration, ...]:
-    """The migrations that have not ended, with their source and target nodes as far as known.
+    """The migrations that have not ended, with their source and target nodes, where known.
 
     The VMI names both (``status.nodeName`` and ``status.migrationState``) earlier than the migration itself. Before that only
     the target pod knows the target.

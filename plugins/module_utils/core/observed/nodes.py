@@ -19,17 +19,15 @@ _PRESSURES = ("DiskPressure", "PIDPressure")
 
 @dataclass(frozen=True)
 class Node:
-    """What we need of a node. ``owner`` is the value of the owner label, or ``primary`` without one.
-
-    A label that is empty or says ``primary`` was set by hand and keeps the primary off. Then ``owner`` is the value in
-    quotes, which is no pool's name.
-    """
+    """The parts of a node that planning needs."""
 
     name: str
     labels: t.Mapping[str, str]
     taints: tuple[KubeObject, ...]
     ready: bool
     owner: str
+    """The value of the owner label, or ``primary`` without one. A label that is empty or ``primary`` was set by
+    hand and keeps the primary off: then this is the value in quotes, which cannot be the name of a pool."""
     former_owner: str | None
     heartbeat: str | None
     images: frozenset[str]
@@ -82,7 +80,7 @@ class Node:
 
 
 def timestamp(time: str | None) -> float | None:
-    """A time of Kubernetes in seconds since 1970; None when it is no time."""
+    """A time of Kubernetes in seconds since 1970; None when it is not a time."""
     try:
         return datetime.strptime(time or "", "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:

@@ -24,15 +24,14 @@ POOL_FIELDS: t.Final = {
 
 @dataclass(frozen=True)
 class OperatorApi:
-    """What the cluster has of pools that this build of KubeVirt itself makes.
-
-    ``fields``: the fields for a list of pools that the KubeVirt CRD has, as far as it was read. ``worker_pools_served``: the
-    server serves WorkerPool objects; ``worker_pools`` are these.
-    """
+    """What the cluster has of pools that this build of KubeVirt itself manages."""
 
     fields: tuple[str, ...] = ()
+    """The fields for a list of pools that the KubeVirt CRD has, if it was read."""
     worker_pools_served: bool = False
+    """Whether the server serves WorkerPool objects."""
     worker_pools: tuple[KubeObject, ...] = ()
+    """These objects."""
 
 
 def operator_pool_fields(kubevirt_crd: KubeObject) -> tuple[str, ...]:

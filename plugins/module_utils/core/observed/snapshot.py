@@ -22,20 +22,20 @@ from .operator_api import OperatorApi
 
 @dataclass(frozen=True)
 class Admission:
-    """What can change or refuse objects on this cluster, and which of that is ours.
-
-    ``policy_kind``: MutatingAdmissionPolicy in the API version that the server serves. ``validating``: the server
-    serves ValidatingAdmissionPolicy. ``kyverno``: it serves Kyverno's policies. ``version``: the server's. ``assumed``: a
-    dump does not tell what is served.
-    """
+    """What can change or refuse objects on this cluster, and which of that is ours."""
 
     policy_kind: kinds.Kind | None = None
+    """MutatingAdmissionPolicy in the API version that the server serves."""
     validating: bool = False
+    """Whether the server serves ValidatingAdmissionPolicy."""
     kyverno: bool = False
+    """Whether it serves Kyverno's policies."""
     version: str | None = None
+    """The server's."""
     objects: t.Mapping[tuple[str, str], KubeObject] = field(default_factory=dict)
     """Policies, bindings and ConfigMaps with names that we use, ours or not, by kind and name."""
     assumed: bool = False
+    """Whether this is assumed, since a dump does not show what is served."""
 
     @classmethod
     def from_dump(cls, objects: t.Iterable[KubeObject], namespace: str) -> Admission:
@@ -61,17 +61,16 @@ class Admission:
 
 @dataclass(frozen=True)
 class Monitoring:
-    """What of the Prometheus operator is on this cluster.
-
-    ``served``: the server serves PrometheusRule. ``missing_namespaces``: those that were asked for and do not exist.
-    ``assumed``: a dump does not tell what is served.
-    """
+    """The Prometheus operator's objects on this cluster."""
 
     served: bool = False
+    """Whether the server serves PrometheusRule."""
     rules: tuple[KubeObject, ...] = ()
     """PrometheusRules with the name that we use, ours or not, in any namespace."""
     missing_namespaces: frozenset[str] = frozenset()
+    """Those that were asked for and do not exist."""
     assumed: bool = False
+    """Whether this is assumed, since a dump does not show what is served."""
 
     @classmethod
     def from_dump(cls, objects: t.Iterable[KubeObject]) -> Monitoring:
@@ -82,10 +81,7 @@ class Monitoring:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of one cluster.
-
-    ``complete`` is False when only some nodes were read: then a missing node does not mean that it does not exist.
-    """
+    """The state of one cluster."""
 
     namespace: str
     kubevirt: KubeObject
@@ -109,6 +105,7 @@ class Snapshot:
     """None when it was not read, as when only some nodes were read; so is the next one."""
     monitoring: Monitoring | None = None
     complete: bool = True
+    """False when only some nodes were read: then a missing node does not mean that it does not exist."""
     operator_api: OperatorApi = field(default_factory=OperatorApi)
     """Unknown when only some nodes were read."""
     by_operator: bool = False
@@ -255,7 +252,7 @@ def choose_kubevirt(kubevirts: t.Iterable[KubeObject], namespace: str | None, na
         )
     titles = ", ".join(sorted(f"{kv['metadata']['namespace']}/{kv['metadata']['name']}" for kv in fitting))
     raise InputErrors(
-        [f"There are {len(fitting)} KubeVirt objects ({titles}); say which with kubevirt_namespace and kubevirt_name."]
+        [f"There are {len(fitting)} KubeVirt objects ({titles}); choose one with kubevirt_namespace and kubevirt_name."]
     )
 
 

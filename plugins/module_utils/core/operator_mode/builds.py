@@ -54,7 +54,7 @@ class Build:
     upgrade: str = ""
     """What an upgrade of KubeVirt does to its pools, beyond leaving their images as they are."""
     stalls_upgrades: bool = False
-    """Whether its way of upgrades leaves the pools' handlers at the former version, which virt-operator waits for all the same."""
+    """Whether its way of upgrades leaves the pools' handlers at the former version, although virt-operator waits for them."""
 
     @property
     def dialect(self) -> Dialect:

@@ -6,7 +6,7 @@
 
 The gate is only appended and taken out again: unlike the role feature_gate, operator mode leaves the list of disabled gates alone.
 HCO decodes what its annotation makes into its own KubeVirt type. A field that this type lacks is lost; the run sees that when
-the KubeVirt object does not get the list, and says so.
+the KubeVirt object does not get the list, and reports it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import InputErrors
+from ..base.findings import InputErrors, counted
 from ..base.objects import KubeObject, Object, field
 from ..kubevirt import feature_gates, hco
 from ..kubevirt.hco import Edit
@@ -33,16 +33,16 @@ would not do, since it does not change the object's generation."""
 
 @dataclass(frozen=True)
 class WantedParts:
-    """What an edit makes of the KubeVirt object. None leaves a part as it is.
-
-    ``entries``: the list of pools; empty to remove it. ``gate``: whether the build's gate is on. ``depth``: how many of the
-    fields down to the list of gates stay when they are empty. ``touch``: whether TOUCH is on.
-    """
+    """What an edit makes of the KubeVirt object. None leaves a part as it is."""
 
     entries: t.Sequence[Object] | None = None
+    """The list of pools; empty to remove it."""
     gate: bool | None = None
+    """Whether the build's gate is on."""
     depth: int = len(_TO_GATES)
+    """How many of the fields down to the list of gates stay when they are empty."""
     touch: bool | None = None
+    """Whether TOUCH is on."""
 
 
 def gate_depth(kubevirt: KubeObject, gate: str) -> int | None:
@@ -68,15 +68,21 @@ def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, 
     what = "; ".join(_words(build, wanted))
     if hyperconverged is not None:
         after = hco.with_operations(hyperconverged, _operations(build, kubevirt, hyperconverged, wanted))
-        return Edit("HyperConverged", hyperconverged, after, what, f"annotation {names.HCO_PATCH_ANNOTATION}")
+        return Edit(
+            kind="HyperConverged",
+            before=hyperconverged,
+            after=after,
+            what=what,
+            place=f"annotation {names.HCO_PATCH_ANNOTATION}",
+        )
     place = f"spec.{build.field}" if wanted.entries is not None else ".".join(_TO_GATES)
-    return Edit("KubeVirt", kubevirt, _edited(build, kubevirt, wanted), what, place)
+    return Edit(kind="KubeVirt", before=kubevirt, after=_edited(build, kubevirt, wanted), what=what, place=place)
 
 
 def _words(build: Build, wanted: WantedParts) -> t.Iterator[str]:
     if wanted.entries is not None:
         named = ", ".join(str(entry["name"]) for entry in wanted.entries)
-        yield f"{len(wanted.entries)} pool(s): {named}" if named else "no pools"
+        yield f"{counted(len(wanted.entries), 'pool')}: {named}" if named else "no pools"
     if wanted.gate is not None:
         yield f"feature gate {build.gate} {'on' if wanted.gate else 'off'}"
     if wanted.touch is not None:

@@ -30,16 +30,15 @@ _MOST_OVERLAPS = 5
 
 @dataclass(frozen=True)
 class Layout:
-    """The pod template of every owner's DaemonSet, the primary first, as far as it decides where handlers run.
-
-    ``without_pools`` is that of the primary on a cluster without pools.
-    """
+    """What decides where the handlers of every owner's DaemonSet run."""
 
     templates: t.Mapping[str, KubeObject]
+    """The pod template of every owner's DaemonSet, the primary first."""
     without_pools: KubeObject
+    """That of the primary on a cluster without pools."""
 
     def runners(self, node: Node) -> tuple[str, ...]:
-        """The owners whose DaemonSets would run a handler on the node: one, if all is well."""
+        """The owners whose DaemonSets would run a handler on the node: normally one."""
         return tuple(owner for owner, template in self.templates.items() if handler_fit.unfit(template, node) is None)
 
     def needs_handler(self, node: Node, snapshot: Snapshot) -> bool:
@@ -118,10 +117,12 @@ def _of_pool(build: Build, base: Object, pool: Pool) -> Object:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where handlers run: ``owners`` has each node's owners, ``needed`` the nodes that must have one."""
+    """Where handlers run."""
 
     owners: t.Mapping[str, tuple[str, ...]]
+    """Each node's owners."""
     needed: frozenset[str]
+    """The nodes that must have one."""
 
     @classmethod
     def from_layout(cls, layout: Layout, snapshot: Snapshot) -> Placement:

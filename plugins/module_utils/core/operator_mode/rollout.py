@@ -13,7 +13,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import listed
+from ..base.findings import counted, listed
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, health
 from ..observed.snapshot import Snapshot
@@ -25,17 +25,20 @@ from .placement import Placement
 
 @dataclass(frozen=True)
 class Rollout:
-    """``sets_stale`` and ``nodes_stale``: what virt-operator has not made as the pools ask for. ``unfinished``: DaemonSets that are not rolled out.
-    ``handlers``: nodes without the one Ready handler that they should have. ``bare`` and ``doubled`` are nodes that have no
-    handler now, or several.
-    """
+    """How far virt-operator has come."""
 
     sets_stale: tuple[str, ...]
+    """What of its DaemonSets is not yet as the pools specify, as clauses."""
     nodes_stale: tuple[str, ...]
+    """The same for nodes."""
     unfinished: tuple[str, ...]
+    """DaemonSets that are not rolled out."""
     handlers: tuple[str, ...]
+    """Nodes without the one Ready handler that they should have."""
     bare: tuple[str, ...]
+    """Nodes without a handler now."""
     doubled: tuple[str, ...]
+    """Nodes with several handlers now."""
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -67,7 +70,7 @@ def wrong_images(
 ) -> dict[str, str]:
     """The images of a pool's DaemonSet that are not as virt-operator should write them, by container.
 
-    One from elsewhere counts as a mirror's only when virt-operator wrote the DaemonSet for the KubeVirt object as it is now.
+    One from elsewhere is taken for a mirror's only when virt-operator wrote the DaemonSet for the KubeVirt object as it is now.
     """
     written_for = (daemonset["metadata"].get("annotations") or {}).get(names.GENERATION_ANNOTATION)
     current = written_for == str(snapshot.kubevirt["metadata"].get("generation"))
@@ -93,7 +96,9 @@ def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequ
         sets_stale=tuple(_daemonsets(build, snapshot, primary, pools, live)),
         nodes_stale=tuple(_placement(wanted, now)),
         unfinished=tuple(unfinished),
-        handlers=(f"{len(handlers)} node(s) do not have their one Ready handler yet: {listed(handlers)}",)
+        handlers=(
+            f"{counted(len(handlers), 'node does', 'nodes do')} not have exactly one Ready handler yet: {listed(handlers)}",
+        )
         if handlers
         else (),
         bare=tuple(node for node in wanted.owners if node in wanted.needed and not counts[node]),
@@ -116,7 +121,7 @@ def _daemonsets(
         name = names.pool_daemonset_name(pool.name)
         daemonset = live.get(pool.name)
         if daemonset is None:
-            yield f"virt-operator has not made DaemonSet {name}"
+            yield f"virt-operator has not created DaemonSet {name}"
             continue
         wrong = wrong_images(build, snapshot, primary, pool, daemonset)
         if wrong:
@@ -157,7 +162,7 @@ def _progress(daemonset: KubeObject) -> str:
 
 def _handlers(snapshot: Snapshot, wanted: Placement, sets: t.Mapping[str, KubeObject]) -> list[str]:
     """The nodes that do not have exactly one Ready handler, of the right DaemonSet and with its images. Nodes that are not
-    Ready do not count."""
+    Ready are ignored."""
     expected = {name: daemonsets.images_of(daemonset) for name, daemonset in sets.items()}
     wrong = []
     for node in snapshot.nodes.values():

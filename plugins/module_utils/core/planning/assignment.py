@@ -12,7 +12,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import Finding, error, in_order, listed, note, warning
+from ..base.findings import Finding, counted, error, in_order, listed, note, warning
 from ..base.objects import KubeObject
 from ..base.selectors import TermIndex, example_labels
 from ..kubevirt import handler_fit
@@ -37,10 +37,12 @@ _NODE_GROUP_LABELS = (
 
 @dataclass(frozen=True)
 class Assignment:
-    """``wanted``: the owner that every node should have. ``blocked``: why a node cannot get it now."""
+    """Which owner each node should have."""
 
     wanted: t.Mapping[str, str]
+    """The owner that every node should have."""
     blocked: t.Mapping[str, str]
+    """Why a node cannot get it now."""
     findings: tuple[Finding, ...]
 
     def nodes_of(self, owner: str) -> tuple[str, ...]:
@@ -207,7 +209,7 @@ def _could_overlap(pools: t.Sequence[Pool], claims: t.Mapping[str, t.Sequence[st
         shown = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         yield note(
             "overlap_possible",
-            f"Pools {first_name} and {second_name} both select no present node, but would both select a node with {shown}.",
+            f"No node matches both pools {first_name} and {second_name} now; a node with {shown} would.",
         )
     if len(possible) > _MOST_OVERLAPS:
         yield note(
@@ -257,7 +259,7 @@ def _held_back(
     for (owner, current, reason), stay in groups.items():
         yield warning(
             "node_held_back",
-            f"{len(stay)} node(s) should go from {current} to {owner} but stay as they are, because {reason}: "
+            f"{counted(len(stay), 'node')} should go from {current} to {owner} but cannot now, because {reason}: "
             f"{listed(stay)}.",
         )
 
@@ -267,13 +269,13 @@ def _left_without(nodes_of: t.Mapping[str, t.Sequence[str]]) -> t.Iterator[Findi
     for reason, left in nodes_of.items():
         yield warning(
             "node_without_primary",
-            f"{len(left)} node(s) have no virt-handler once they have gone back to the primary, which does not run there because "
+            f"{counted(len(left), 'node')} will have no virt-handler after the return to the primary, which does not run there because "
             f"{reason}: {listed(left)}. No VM can run on them then.",
         )
 
 
 def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator[Finding]:
-    """A note on nodes of pools that others make and replace: new ones carry no owner label unless somebody sees to it."""
+    """A note on nodes of pools that others make and replace: new ones have no owner label unless the group sets it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, owner in assigned.wanted.items():
         label = next((label for label in _NODE_GROUP_LABELS if label in nodes[name].labels), None)
@@ -282,9 +284,9 @@ def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator
     for (pool, label), made in groups.items():
         yield note(
             "nodes_of_group",
-            f"{len(made)} node(s) of pool {pool} come from a node group (label {label}), which may replace them and add others at "
+            f"{counted(len(made), f'node of pool {pool} comes', f'nodes of pool {pool} come')} from a node group (label {label}), which may replace them and add others at "
             f"any time: {listed(made)}. A new node belongs to the primary until the next run. Set virtpools_assign_new_nodes, or let "
-            f"the group label its nodes {names.OWNER_LABEL}={pool}; an autoscaler that starts with no node needs that label in any case.",
+            f"the group label its nodes {names.OWNER_LABEL}={pool}; an autoscaler that starts with no node always needs that label.",
         )
 
 
@@ -301,8 +303,8 @@ class Capacity:
     def __str__(self) -> str:
         (served, nodes), (to_move, others) = self.served, self.to_move
         return (
-            f"Pool {self.pool} is partly moved: {served} of {self.device} on its {nodes} node(s), {to_move} on {others} node(s) "
-            "still to move."
+            f"Pool {self.pool} is partly moved: {served} of {self.device} on its {counted(nodes, 'node')}, {to_move} "
+            f"on {counted(others, 'node')} still to move."
         )
 
 

@@ -37,7 +37,7 @@ class Goal:
     """The names of the pools that the plan is about, in order."""
     assigned: Assignment
     desired: t.Mapping[str, KubeObject]
-    """DaemonSet of every pool that is there after the run, by pool; a pool that does not change has the live one."""
+    """DaemonSet of every pool that exists after the run, by pool; a pool that does not change has the live one."""
     movable: Snapshot
     """The snapshot with only the nodes that the run may change."""
     waves: tuple[waves.Group, ...]
@@ -206,8 +206,8 @@ def _desired(
             findings.append(
                 warning(
                     "kept_pool_unreadable",
-                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not say what it "
-                    f"was made for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
+                    f"DaemonSet {live['metadata']['name']} of pool {name}, which is not in the list, does not record "
+                    f"what it was created for (annotation {names.POOL_ANNOTATION}); it stays as it is and does not follow KubeVirt's "
                     "upgrades.",
                 )
             )

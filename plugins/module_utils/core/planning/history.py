@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass, field, replace
 
 from ..base import kinds, names, objects
-from ..base.findings import InputErrors, listed
+from ..base.findings import InputErrors, counted, listed
 from ..base.frozen import FrozenMap, freeze, thaw
 from ..base.objects import KubeObject, foreign_message, is_managed
 from ..monitoring.alerts import Settings
@@ -87,7 +87,7 @@ class Entry:
 
     def __str__(self) -> str:
         pools = ", ".join(pool.name for pool in self.pools)
-        return f"{self.digest}: applied {self.applied} by {self.by}, {len(self.pools)} pool(s): {pools}"
+        return f"{self.digest}: applied {self.applied} by {self.by}, {counted(len(self.pools), 'pool')}: {pools}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class OpenWave:
         return objects.short_digest([sorted(self.nodes), self.back_to])
 
     def __str__(self) -> str:
-        return f"Wave {self.name} of {len(self.nodes)} node(s) was begun, and its gate has not passed: {listed(self.nodes)}"
+        return f"Wave {self.name} ({counted(len(self.nodes), 'node')}) was started, and its gate has not passed: {listed(self.nodes)}"
 
     def to_object(self) -> dict[str, t.Any]:
         return {
@@ -120,14 +120,13 @@ class OpenWave:
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """What operator mode must know to take back all that it did.
-
-    ``build``: the build's name. ``gate_depth``: None when its feature gate was on before; else how many of the fields
-    ``spec``, ``configuration``, ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then.
-    """
+    """What operator mode must know to undo all that it did."""
 
     build: str
+    """The build's name."""
     gate_depth: int | None = None
+    """None when its feature gate was on before; else how many of the fields ``spec``, ``configuration``,
+    ``developerConfiguration`` and ``featureGates`` the KubeVirt object had then."""
 
     def to_object(self) -> dict[str, t.Any]:
         return {"build": self.build, "gateDepth": self.gate_depth}
@@ -135,18 +134,19 @@ class OperatorRecord:
 
 @dataclass(frozen=True)
 class History:
-    """``entries``: the newest last. ``going_to``: during a rollback, the digest of the list it goes back to.
-
-    ``opened``: whether the history began before the cluster had pools. Without entries it is that of a first run that has
-    not completed. ``waves``: the open waves, in the order in which they began.
-    ``operator_record``: from before operator mode's first write to after its last.
-    """
+    """The lists that completed runs have applied, and what an unfinished run has begun."""
 
     entries: tuple[Entry, ...] = ()
+    """The newest last."""
     going_to: str | None = None
+    """During a rollback, the digest of the list it goes back to."""
     opened: bool = False
+    """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
+    not completed."""
     waves: tuple[OpenWave, ...] = ()
+    """The open waves, in the order in which they began."""
     operator_record: OperatorRecord | None = None
+    """From before operator mode's first write to after its last."""
 
     def open_wave(self, wave_id: str) -> OpenWave:
         """The open wave with this id.
@@ -191,7 +191,7 @@ class History:
         if len(self.entries) < 2:
             message = (
                 f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
-                f"{len(self.entries)} list(s), and only a run that changes pools and completes adds one; run the playbook site "
+                f"{counted(len(self.entries), 'list')}, and only a run that changes pools and completes adds one; run the playbook site "
                 "with the list that you want, or the playbook remove."
             )
             raise InputErrors([message])

@@ -29,13 +29,12 @@ OnNonMigratable = t.Literal["leave", "wait", "fail"]
 
 @dataclass(frozen=True)
 class Drain:
-    """What happens to the VMs on a node before its handler is taken away: they stay, are migrated, or may end first.
-
-    ``on_non_migratable``: what happens to VMs that are to be migrated and cannot be. With ``fail`` the node keeps its handler.
-    """
+    """What happens to the VMs on a node before its handler is removed."""
 
     vms: DrainMode = "leave"
+    """Whether they stay, are migrated, or may end first."""
     on_non_migratable: OnNonMigratable = "leave"
+    """What happens to VMs that are to be migrated and cannot be. With ``fail`` the node keeps its handler."""
 
 
 LEAVE = Drain()
@@ -43,17 +42,13 @@ LEAVE = Drain()
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run besides its pools. The option table (``option_table/``) describes them for users.
-
-    ``max_unavailable``: how many nodes of one pool may be without a Ready handler at the same time because of the run. A
-    number from 1, or a percentage of the pool's nodes (``10%``, rounded down, at least 1).
-
-    :raises InputErrors: for another ``max_unavailable``.
-    """
+    """The options of a run besides its pools. The option table (``option_table/``) describes them for users."""
 
     overlap: assignment.Overlap = "error"
     prune: bool = False
     max_unavailable: int | str = 1
+    """How many nodes of one pool may be without a Ready handler at the same time because of the run: a number, or a
+    percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_max_unavailable``."""
     allow_skew: bool = False
     prepull: bool = True
     launcher_backend: launcher_backends.BackendOption = "auto"
@@ -65,7 +60,7 @@ class Options:
     alerts: Settings | None = None
     """The alerts on pools that the user wants; None for none."""
     remove_pools: removal.Removed | None = None
-    """The pools to take away. The pools that the cluster records count then, and no pool list."""
+    """The pools to remove. They come from the cluster then, not from a pool list."""
     keep_history: bool = False
     """Whether the history stays when no pool does, because a run goes on with pools of the other mode."""
     waves: tuple[WaveSpec, ...] = ()
@@ -79,15 +74,6 @@ class Options:
     skip_pending_gates: bool = False
     """Whether waves that an earlier run began need not pass their gates any more."""
 
-    def __post_init__(self) -> None:
-        value = self.max_unavailable
-        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
-            object.__setattr__(self, "max_unavailable", int(value))
-        if isinstance(value, bool) or (self._number() < 1 and percentage(str(value)) is None):
-            raise InputErrors(
-                [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
-            )
-
     @property
     def undoing(self) -> bool:
         """Whether the run removes pools or restores nodes."""
@@ -95,7 +81,21 @@ class Options:
 
     def unavailable_of(self, nodes: int) -> int:
         """How many of a pool's ``nodes`` may be without a handler at the same time."""
-        return self._number() or max(1, nodes * (percentage(str(self.max_unavailable)) or 0) // 100)
+        if isinstance(self.max_unavailable, int):
+            return self.max_unavailable
+        return max(1, nodes * (percentage(self.max_unavailable) or 0) // 100)
 
-    def _number(self) -> int:
-        return self.max_unavailable if isinstance(self.max_unavailable, int) else 0
+
+def read_max_unavailable(value: object) -> int | str:
+    """``max_unavailable`` as a user gave it: a number from 1, also as text, or a percentage like ``10%``.
+
+    :raises InputErrors: for anything else.
+    """
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
+    if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
+        return number
+    if isinstance(value, str) and percentage(value) is not None:
+        return value
+    raise InputErrors(
+        [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
+    )

@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import asdict, dataclass
 
 from ..base import names
-from ..base.findings import InputErrors
+from ..base.findings import InputErrors, counted
 from .plan import Plan
 from .schedule import Wave
 
@@ -40,7 +40,7 @@ class RolloutScope:
         known = [f"{wave.number} ({wave.name})" for wave in plan.waves[:_MOST_NAMED]]
         more = len(plan.waves) - len(known)
         waves = f"{', '.join(known)}{f' and {more} more' if more > 0 else ''}" if known else "none"
-        problem = f"virtpools_stop_after_wave is {wanted[:80]!r}, and there is no such wave"
+        problem = f"virtpools_stop_after_wave is {wanted[:80]!r}, which is not a wave of this rollout"
         raise InputErrors([f"{problem}; give the number or name of a wave. The waves are: {waves}."])
 
     @property
@@ -69,7 +69,7 @@ class RolloutScope:
         wave = self.plan.waves[self.last - 1]
         return (
             f"The rollout stops after wave {wave.number} of {len(self.plan.waves)} ({wave.name}), as virtpools_stop_after_wave "
-            f"asks, with {_nodes(sum(wave.remaining for wave in self.later))} in {len(self.later)} wave(s) left. To go on, run "
+            f"asks, with {_nodes(sum(wave.remaining for wave in self.later))} in {counted(len(self.later), 'wave')} left. To go on, run "
             "again without it, or with a later wave; an approved plan stays approved."
         )
 
@@ -129,22 +129,24 @@ class RolloutScope:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rollout stands before a batch.
-
-    ``done`` of all ``nodes`` are done, and ``wave_done`` of the wave's. ``batch`` counts the ``batches`` of the run from 1.
-    ``since``: when the run began, in seconds on the clock of the machine that runs it.
-    """
+    """Where a rollout stands before a batch."""
 
     wave: str
     number: int
     waves: int
     wave_done: int
+    """How many of the wave's nodes are done."""
     wave_nodes: int
     done: int
+    """How many of them are done."""
     nodes: int
+    """All nodes of the rollout."""
     batch: int
+    """Number of the batch, from 1."""
     batches: int
+    """How many batches the run has."""
     since: float
+    """When the run began, in seconds on the clock of the machine that runs it."""
 
     @classmethod
     def from_argument(cls, given: t.Any) -> Progress:

@@ -33,7 +33,7 @@ How = t.Literal["migrate", "restart"]
 
 @dataclass(frozen=True, kw_only=True)
 class Relocation:
-    """A VM that must leave its launcher pod. ``reason``: why it cannot be migrated."""
+    """A VM that must leave its launcher pod."""
 
     namespace: str
     vmi: str
@@ -41,6 +41,7 @@ class Relocation:
     node: str
     how: How
     reason: str = ""
+    """Why it cannot be migrated."""
 
     @property
     def vm(self) -> str:
@@ -61,7 +62,7 @@ class RelocationRule(t.Protocol[AnyRelocation]):
     """A reason to migrate VMs. It finds the VMs that it applies to, and checks them after their migration."""
 
     def relocation_for(self, pod: LauncherPod) -> AnyRelocation | None:
-        """What the VM of this pod needs, as far as the pod shows; None for nothing."""
+        """What the VM of this pod needs, judged by the pod; None for nothing."""
 
     def problem(self, moved: AnyRelocation, pod: LauncherPod, node: Node | None) -> str | None:
         """What is wrong with a migrated VM that is now in this pod on this node; None for nothing."""
@@ -69,11 +70,12 @@ class RelocationRule(t.Protocol[AnyRelocation]):
 
 @dataclass(frozen=True, kw_only=True)
 class Update(Relocation):
-    """What an outdated VM needs. ``images``: its wrong images, by their place in the pod."""
+    """What an outdated VM needs."""
 
     pool: str
     expected_image: str
     images: t.Mapping[str, str]
+    """Its wrong images, by their place in the pod."""
 
     def __str__(self) -> str:
         if self.how == "migrate":
@@ -116,7 +118,7 @@ class ImageDrift:
         return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
 
     def relocation_for(self, pod: LauncherPod) -> Update | None:
-        """What the VM of this pod needs, as far as the pod shows; None when its images are right.
+        """What the VM of this pod needs, judged by the pod; None when its images are right.
 
         Also None for a pod that has ended, and for one that virt-controller did not make.
         """
@@ -179,7 +181,7 @@ def _policy_problems(
 
 
 def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | None:
-    """The same update, but by a restart where the VMI allows no migration; None when the VM instance is gone or going."""
+    """The same update, but by a restart where the VMI allows no migration; None when the VM instance no longer exists or is ending."""
     if vmi is None or vmi["metadata"].get("uid") != update.uid or vmi["metadata"].get("deletionTimestamp"):
         return None
     status = vmi.get("status") or {}
@@ -200,9 +202,10 @@ def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | N
 
 @dataclass(frozen=True)
 class Evacuation:
-    """The rule of nodes that are to be emptied. ``ready``: for each of them, whether it has a Ready virt-handler."""
+    """The rule of nodes that are to be emptied."""
 
     ready: t.Mapping[str, bool]
+    """For each of them, whether it has a Ready virt-handler."""
 
     def relocation_for(self, pod: LauncherPod) -> Relocation | None:
         if pod.node not in self.ready or pod.ended or pod.terminating or pod.vmi_uid is None:

@@ -10,7 +10,7 @@ import collections
 import typing as t
 
 from ..base import names
-from ..base.findings import Finding, InputErrors, error, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, error, listed, note, warning
 from ..base.objects import KubeObject, is_managed
 from ..kubevirt import preflight
 from ..kubevirt.hco import Edit
@@ -53,7 +53,7 @@ def is_last(removed: Removed, snapshot: Snapshot) -> bool:
 
 
 def leaving(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
-    """The owners that lose their nodes. When no pool stays, these are all but the primary, also those that are no pools."""
+    """The owners that lose their nodes. When no pool stays, these are all but the primary, also those that are not pools."""
     if not is_last(removed, snapshot):
         return frozenset(removed)
     held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner) if owner}
@@ -66,7 +66,7 @@ def nodes_of(nodes: t.Mapping[str, Node], owners: t.Collection[str]) -> tuple[st
 
 
 def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
-    """The history ConfigMap, which nobody needs without pools; nothing when it does not exist or is not ours."""
+    """The history ConfigMap, which is useless without pools; nothing when it does not exist or is not ours."""
     config_map = snapshot.admission and snapshot.admission.objects.get(("ConfigMap", names.HISTORY))
     return (config_map,) if config_map and is_managed(config_map) else ()
 
@@ -81,9 +81,10 @@ def fitness(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
         if finding.severity != "error" or finding.code in _FORBIDDING:
             yield finding
         else:
-            later = "; the exclusion goes only once that is repaired" if edit.changed else ""
+            later = "; the exclusion is removed only once that is repaired" if edit.changed else ""
             yield warning(
-                "kubevirt_unhealthy", f"{finding.message} Nodes go back all the same, each one proven{later}."
+                "kubevirt_unhealthy",
+                f"{finding.message} Nodes are still handed back, and each handover is verified{later}.",
             )
 
 
@@ -94,7 +95,7 @@ def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Findin
     if is_last(removed, snapshot) and edit.changed:
         yield note(
             "feature_gates_stay",
-            "KubeVirt's feature gates stay as they are, since the cluster does not say who set them; list those that only "
+            "KubeVirt's feature gates stay as they are, since the cluster does not record who set them; list those that only "
             "pools needed in virtpools_feature_gates_absent.",
         )
 
@@ -117,7 +118,7 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
     if missing & known:
         yield note(
             "removed_pool_gone",
-            f"The cluster has no pool {listed(missing & known)} any more: there is nothing of it to remove.",
+            f"The cluster no longer has pool {listed(missing & known)}, so nothing is left to remove.",
         )
 
 
@@ -149,9 +150,7 @@ def vm_findings(
 
 
 def _vms_finding(pool: str, names_of_vms: t.Sequence[str], vms: Vms) -> Finding:
-    running = (
-        f"{len(names_of_vms)} VM(s) run with the launcher image of pool {pool} or on its nodes ({listed(names_of_vms)})"
-    )
+    running = f"{counted(len(names_of_vms), 'VM runs', 'VMs run')} with the launcher image of pool {pool} or on its nodes ({listed(names_of_vms)})"
     if vms == "refuse":
         return error(
             "vms_of_pool",
@@ -187,15 +186,17 @@ def _pool_of(
     return next((images[image] for image in pod.launcher_images.values() if image in images), None)
 
 
-# Where KubeVirt is gone ---------------------------------------------------------------------------------------------
+# Without KubeVirt ---------------------------------------------------------------------------------------------------
 
 
 WITHOUT_KUBEVIRT: t.Final = (
-    "The cluster has no KubeVirt any more: no node can be handed back to a primary virt-handler, and the run deletes what "
+    "The cluster no longer has KubeVirt: no node can be handed back to a primary virt-handler, and the run deletes what "
     "pools left behind."
 )
-NO_POOL_STAYS: t.Final = "The cluster has no KubeVirt any more, so no pool can stay: set virtpools_remove: all to delete what is left of them."
-NOTHING_LEFT: t.Final = "The cluster has no KubeVirt any more, and nothing of the pools is left."
+NO_POOL_STAYS: t.Final = (
+    "The cluster no longer has KubeVirt, so no pool can stay: set virtpools_remove: all to delete what is left of them."
+)
+NOTHING_LEFT: t.Final = "The cluster no longer has KubeVirt, and nothing of the pools is left."
 
 
 def owner_noted(node: KubeObject) -> str | None:

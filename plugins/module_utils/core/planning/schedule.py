@@ -12,7 +12,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names
-from ..base.findings import Finding, listed, note, warning
+from ..base.findings import Finding, counted, listed, note, warning
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, handler_fit
 from ..observed.snapshot import Snapshot
@@ -51,12 +51,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Wave:
-    """``nodes``: all nodes of the wave, also those that are done. ``batches``: what is left to do."""
+    """A part of a rollout, with a gate at its end."""
 
     name: str
     number: int
     nodes: tuple[str, ...]
+    """All nodes of the wave, also those that are done."""
     batches: tuple[tuple[Move, ...], ...]
+    """What is left to do."""
     held_back: int = 0
     """How many nodes should change but cannot now."""
     open: str | None = None
@@ -117,15 +119,15 @@ def plan_moves(
         findings.append(
             warning(
                 "handover_held_back",
-                f"{len(unproven)} node(s) have a new handler that was never proven, and cannot be proven now because the nodes "
-                f"are not Ready: {listed(unproven)}.",
+                f"{counted(len(unproven), 'node has', 'nodes have')} a new handler that was never proven, and cannot "
+                f"be proven while the node is not Ready: {listed(unproven)}.",
             )
         )
     for reason, nodes in unreplaced.items():
         findings.append(
             warning(
                 "replacement_held_back",
-                f"{len(nodes)} node(s) run a handler made from an old template, which stays because {reason}: {listed(nodes)}.",
+                f"{counted(len(nodes), 'node runs', 'nodes run')} a handler created from an old template, which stays because {reason}: {listed(nodes)}.",
             )
         )
     order: dict[str, int] = {"finish": 0, "move": 1, "replace": 2}
@@ -171,7 +173,15 @@ def by_wave(
         nodes = set(group.nodes)
         of_wave = [move for move in moves if move.node in nodes]
         batches = _batches(of_wave, assigned, snapshot, options)
-        in_waves.append(Wave(group.name, number, group.nodes, batches, len(nodes.intersection(held))))
+        in_waves.append(
+            Wave(
+                name=group.name,
+                number=number,
+                nodes=group.nodes,
+                batches=batches,
+                held_back=len(nodes.intersection(held)),
+            )
+        )
     return tuple(in_waves)
 
 
@@ -195,7 +205,10 @@ def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Opt
         elif nodes:
             name = waves.unused(f"{wave.name}, begun before", [other.name for other in merged])
             touching = [number for number, other in enumerate(merged, 1) if other.touches(nodes)]
-            merged.insert(max(touching, default=0), Wave(name, 0, nodes, (), open=wave.id, gate_only=True))
+            merged.insert(
+                max(touching, default=0),
+                Wave(name=name, number=0, nodes=nodes, batches=(), open=wave.id, gate_only=True),
+            )
     return tuple(replace(wave, number=number) for number, wave in enumerate(merged, 1))
 
 
@@ -212,7 +225,7 @@ def pending_gates(in_waves: t.Iterable[Wave]) -> t.Iterator[Finding]:
             yield note(
                 "gate_pending",
                 f"An earlier run began wave {wave.number} ({wave.name}), and its gate has not passed since: it must pass before "
-                "this run goes on. Problems that existed before the wave do not count; to accept those that exist now, set "
+                "this run goes on. Problems that existed before the wave are ignored; to accept those that exist now, set "
                 "virtpools_skip_pending_gates.",
             )
 
@@ -227,19 +240,21 @@ def early_replacements(
     unfinished: set[str] = set()
     for wave in in_waves:
         templates = {pool: daemonsets.template_of(desired[pool]) for pool in unfinished}
-        early = [
-            node
-            for node in wave.nodes
-            if (pool := snapshot.nodes[node].owner) in unfinished
-            and any(pod.template == templates[pool] for pod in snapshot.handlers.get(node, ()))
-        ]
+        early = [node for node in wave.nodes if _has_handler_from(templates, snapshot, node)]
         if early:
             yield warning(
                 "handler_replaced_early",
-                f"{len(early)} node(s) of wave {wave.number} ({wave.name}) already run a handler from the new template, while an "
-                f"earlier wave is not done: {listed(early)}. The old handler crashed or was deleted, or the node joined meanwhile.",
+                f"Wave {wave.number} ({wave.name}) has {counted(len(early), 'node')} that already {'runs' if len(early) == 1 else 'run'} a handler from the new template, while an "
+                f"earlier wave is not done: {listed(early)}. The old handler crashed or was deleted, or the node joined since.",
             )
         unfinished |= {move.target for batch in wave.batches for move in batch if move.action == "replace"}
+
+
+def _has_handler_from(templates: t.Mapping[str, str | None], snapshot: Snapshot, node: str) -> bool:
+    """Whether the node has a handler from its pool's template, of these templates by pool."""
+    pool = snapshot.nodes[node].owner
+    pods = snapshot.handlers.get(node, ())
+    return pool in templates and any(pod.template == templates[pool] for pod in pods)
 
 
 def _batches(

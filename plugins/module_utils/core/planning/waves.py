@@ -32,25 +32,26 @@ REST = "rest"
 
 @dataclass(frozen=True)
 class WaveSpec:
-    """One entry of ``virtpools_waves``. It takes the nodes that meet all its criteria and that no earlier entry took.
-
-    ``per``: one wave for every value of this label. ``count`` and ``percent``: how many of these nodes (of every wave).
-    """
+    """One entry of ``virtpools_waves``. It takes the nodes that meet all its criteria and that no earlier entry
+    took."""
 
     name: str | None = None
     nodes: tuple[str, ...] = ()
     labels: Term = field(default_factory=Term)
     pools: tuple[str, ...] = ()
     per: str | None = None
+    """One wave for every value of this label."""
     count: int | None = None
+    """How many of these nodes (of every wave)."""
     percent: int | None = None
+    """How many percent of these nodes (of every wave)."""
 
     def fits(self, member: Member) -> bool:
         return (
             (not self.nodes or member.name in self.nodes)
             and (not self.pools or member.pool in self.pools)
             and self.labels.matches(member.labels)
-            # A node that is back at the primary no longer counts as a member: the share of the others would change.
+            # A node that is back at the primary is no longer a member: the share of the others would change.
             and not (member.leaving and self.takes_share)
         )
 
@@ -202,12 +203,13 @@ def _words(requirement: Requirement) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A node that ``pool`` has or will have. ``leaving``: ``pool`` loses it to the primary."""
+    """A node that a pool has or will have."""
 
     name: str
     labels: t.Mapping[str, str]
     pool: str
     leaving: bool = False
+    """Whether the pool loses it to the primary."""
 
 
 @dataclass(frozen=True)

@@ -40,17 +40,15 @@ ARCHITECTURE_LABEL = "kubernetes.io/arch"
 
 @dataclass(frozen=True)
 class PodAttributes:
-    """What criteria look at in a launcher pod. An admission policy sees no more of the VM than this.
-
-    ``devices`` are the names in the limits of ``compute``: devices, but also what else KubeVirt or the VM's owner put
-    there. ``node_selector`` has the VM's own labels and KubeVirt's.
-    """
+    """What criteria look at in a launcher pod. An admission policy sees no more of the VM than this."""
 
     namespace: str
     namespace_labels: t.Mapping[str, str] = field(default_factory=FrozenMap)
     labels: t.Mapping[str, str] = field(default_factory=FrozenMap)
     node_selector: t.Mapping[str, str] = field(default_factory=FrozenMap)
+    """The VM's own labels and KubeVirt's."""
     devices: frozenset[str] = frozenset()
+    """The names in the limits of ``compute``: devices, but also what else KubeVirt or the VM's owner put there."""
 
     @classmethod
     def from_pod(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> PodAttributes:
@@ -74,15 +72,13 @@ class PodAttributes:
 
 @dataclass(frozen=True)
 class Example:
-    """What a VM must have, and its launcher pod then has, to meet a criterion.
-
-    ``spec``: further fields, which virt-controller copies from the VM instance's ``spec`` to the pod's.
-    """
+    """What a VM must have, and its launcher pod then has, to meet a criterion."""
 
     labels: t.Mapping[str, str] = FrozenMap()
     node_selector: t.Mapping[str, str] = FrozenMap()
     device: str | None = None
     spec: t.Mapping[str, t.Any] = FrozenMap()
+    """Further fields, which virt-controller copies from the VM instance's ``spec`` to the pod's."""
 
 
 # The selector -------------------------------------------------------------------------------------------------------
@@ -138,16 +134,15 @@ class Namespaces:
 
 @dataclass(frozen=True)
 class VmSelector:
-    """Which VMs a pool is for: any criterion is enough, and ``namespaces`` restricts them all.
-
-    ``match_labels`` and ``match_expressions`` together are one criterion. ``match_node_selector``: the VM's
-    ``nodeSelector`` has all of the pool's. Labels are those of the VM instance.
-    """
+    """Which VMs a pool is for: any criterion is enough, and ``namespaces`` restricts them all. Labels are those of
+    the VM instance."""
 
     device_names: tuple[str, ...] = ()
     match_labels: t.Mapping[str, str] = field(default_factory=FrozenMap)
     match_expressions: tuple[Requirement, ...] = ()
+    """Together with ``match_labels`` one criterion."""
     match_node_selector: bool = False
+    """The VM's ``nodeSelector`` has all of the pool's."""
     architectures: tuple[str, ...] = ()
     namespaces: Namespaces | None = None
 
@@ -156,7 +151,7 @@ class VmSelector:
 
     @functools.cached_property
     def labels(self) -> Term:
-        """What the VM's labels must be like to match; without requirements when they are no criterion."""
+        """What the VM's labels must be like to match; without requirements when the pool does not select by them."""
         return Term((*Term.from_labels(self.match_labels).requirements, *self.match_expressions))
 
     @functools.cached_property
@@ -258,6 +253,16 @@ def _traits(kind: str, term: Term) -> list[Trait]:
     return [(kind, needed.key, value) for value in needed.values] if needed is not None else []
 
 
+def _devices_present(pool: Selection, pod: PodAttributes) -> str:
+    present = pod.devices.intersection(pool.selector.device_names)
+    return listed(present) if present else f"none of them in the limits of {names.COMPUTE}"
+
+
+def _label_examples(pool: Selection) -> list[Example]:
+    labels = example_labels(pool.selector.labels)
+    return [] if labels is None else [Example(labels=labels)]
+
+
 CRITERIA: tuple[Criterion, ...] = (
     Criterion(
         path="selector.deviceNames",
@@ -265,10 +270,7 @@ CRITERIA: tuple[Criterion, ...] = (
         readers={"device_names": inputs.texts("device names", device_name_problem)},
         met=lambda pool, pod: not pod.devices.isdisjoint(pool.selector.device_names),
         wanted=lambda pool: f"one of {listed(pool.selector.device_names)}",
-        present=lambda pool, pod: (
-            listed(pod.devices.intersection(pool.selector.device_names))
-            or f"none of them in the limits of {names.COMPUTE}"
-        ),
+        present=_devices_present,
         condition=lambda pool: cel.any_of(
             f"{cel.literal(name)} in variables.asked" for name in pool.selector.device_names
         ),
@@ -288,9 +290,7 @@ CRITERIA: tuple[Criterion, ...] = (
         present=lambda pool, pod: _labels_of(pool.selector.labels, pod.labels),
         condition=lambda pool: cel.meets_term(pool.selector.labels, "variables.labels"),
         needs=lambda pool: _traits("label", pool.selector.labels),
-        examples=lambda pool: (
-            [Example(labels=labels)] if (labels := example_labels(pool.selector.labels)) is not None else []
-        ),
+        examples=_label_examples,
     ),
     Criterion(
         path="selector.matchNodeSelector",

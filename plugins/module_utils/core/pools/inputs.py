@@ -55,11 +55,13 @@ class Problems:
 
 @dataclass(frozen=True)
 class FieldPath:
-    """Where a value stands: ``item`` is what it belongs to, as messages name it, and ``path`` its place in there."""
+    """Where a value stands."""
 
     problems: Problems
     item: str
+    """What it belongs to, as messages name it."""
     path: str = ""
+    """Its place in there."""
 
     def field(self, name: str) -> FieldPath:
         return FieldPath(self.problems, self.item, f"{self.path}.{name}" if self.path else name)
@@ -191,7 +193,7 @@ def each(
     for at, item in listed:
         result = read(at, item)
         if result is not None and first_at.setdefault(result, at) is not at:
-            at.error(f"says the same as {first_at[result].path}; keep one of them")
+            at.error(f"repeats {first_at[result].path}; keep one of them")
     return tuple(first_at) if place.problems.count == before else None
 
 
@@ -201,7 +203,7 @@ def texts(of_what: str, problem: TextProblem) -> t.Callable[[FieldPath, object],
 
 
 def mapping(place: FieldPath, value: object, known: t.Collection[str] | None = None) -> dict[str, object] | None:
-    """The fields of a mapping that have a value; null counts as absent, as in Kubernetes.
+    """The fields of a mapping that have a value; null is treated as absent, as in Kubernetes.
 
     :param known: the fields that are allowed, others are refused; None when the user chooses the keys (null is a
         value then).
@@ -296,7 +298,7 @@ def image_problem(image: str) -> str | None:
         return "has no valid tag after the colon (letters, digits, '_', '.' and '-', at most 128)"
     *host, path = _host_and_path(rest[: slash + 1] + name)
     if host and not _HOST.fullmatch(host[0]):
-        return f"begins with {shown(host[0])}, which is no host name with an optional port"
+        return f"begins with {shown(host[0])}, which is not a host name with an optional port"
     if not _PATH.fullmatch(path):
         return (
             f"has the path {shown(path)}, which is not made of lower case letters and digits with single '.', '_', '/' "
@@ -351,7 +353,7 @@ def _values(place: FieldPath, value: object, operator: Operator) -> tuple[str, .
     if operator in ("Exists", "DoesNotExist"):
         if value in (None, [], ()):
             return ()
-        place.error(f"must not be there with the operator {operator}; remove it, or use In or NotIn")
+        place.error(f"is not allowed with the operator {operator}; remove it, or use In or NotIn")
         return None
     if value is None:
         place.error(f"is missing, the operator {operator} needs it; give a list")
@@ -378,7 +380,7 @@ def _toleration(place: FieldPath, value: object) -> FrozenMap[t.Any] | None:
     elif operator == "Equal" and place.problems.count == before:
         place.error("has no key; give the key of the taint, or operator: Exists alone to tolerate every taint")
     if "value" in given and operator == "Exists":
-        place.field("value").error("must not be there with the operator Exists; remove it, or use Equal")
+        place.field("value").error("is not allowed with the operator Exists; remove it, or use Equal")
     elif "value" in given:
         _label_value(place.field("value"), given["value"])
     effect = choice(place.field("effect"), given["effect"], _EFFECTS) if "effect" in given else None
@@ -414,7 +416,7 @@ def _amounts(place: FieldPath, value: object) -> dict[str, Quantity]:
     for name, item in given.items():
         amount = _quantity(item)
         if amount is None:
-            place.field(name).invalid(item, ", which is no quantity; give one like 500m, 2 or 1Gi, not below 0")
+            place.field(name).invalid(item, ", which is not a quantity; give one like 500m, 2 or 1Gi, not below 0")
         else:
             amounts[name] = amount
     return amounts

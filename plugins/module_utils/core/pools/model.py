@@ -86,7 +86,7 @@ class Pool:
 def restore_pool(obj: object) -> Pool:
     """The pool that ``Pool.to_object`` wrote, whatever form it once came from.
 
-    :raises InputErrors: when it is no such object.
+    :raises InputErrors: when it is another kind of object.
     """
     return read_pools(forms.STORED_FORM, [("The stored pool", obj)], Problems())[0]
 

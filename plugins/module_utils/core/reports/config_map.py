@@ -24,11 +24,11 @@ _ROOM = 1024 * 1024
 """Bytes of all reports together (``ValidateConfigMap`` in Kubernetes, which counts keys and decoded values)."""
 
 _TOO_LARGE = (
-    "The reports have {size:,} bytes even when they are compressed, and a ConfigMap holds {room:,}; lower "
+    "The reports have {size:,} bytes even when compressed, and a ConfigMap holds {room:,}; lower "
     "virtpools_max_listed_vms, or write files."
 )
 _FOREIGN = (
-    "ConfigMap {namespace}/{name} is there and has no reports of ours (it lacks the annotation {annotation}); give another "
+    "ConfigMap {namespace}/{name} exists and has no reports of ours (it lacks the annotation {annotation}); give another "
     "name in virtpools_report_configmap."
 )
 

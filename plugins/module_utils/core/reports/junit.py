@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from ..base.findings import printable
+from ..base.findings import counted, printable
 from ..checks.verdicts import FAILING
 from ..checks.verification import ReportDict, code_counts
 
@@ -19,11 +19,13 @@ _MOST_NODES = 5_000
 
 @dataclass(frozen=True)
 class _Case:
-    """One test. ``problem``: why it failed or, if ``listed``, why it was skipped. ``code``: the code of the problem."""
+    """One test."""
 
     name: str
     problem: str | None = None
+    """Why it failed or, if ``listed``, why it was skipped."""
     code: str = ""
+    """The code of the problem."""
     listed: bool = False
     lines: tuple[str, ...] = ()
 
@@ -51,7 +53,7 @@ def render(report: ReportDict, *, at: str = "") -> str:
 def _overall(report: ReportDict) -> _Case:
     findings = [f"{finding['severity']} {finding['code']}: {finding['message']}" for finding in report["findings"]]
     if report["vms_left_out"]:
-        findings.append(f"{report['vms_left_out']} more VM(s) that are not correct are not in this file.")
+        findings.append(f"{counted(report['vms_left_out'], 'more VM')} with a problem not in this file.")
     return _Case(
         "Everything is as the pools ask for",
         None if report["healthy"] else report["summary"],
@@ -66,7 +68,7 @@ def _policy(policy: t.Mapping[str, t.Any]) -> _Case:
 
 
 def _daemonset(daemonset: t.Mapping[str, t.Any]) -> _Case:
-    lines = (f"{daemonset['ready']} of {daemonset['desired']} pod(s) Ready",)
+    lines = (f"{daemonset['ready']} of {counted(daemonset['desired'], 'pod')} Ready",)
     return _Case(daemonset["name"], "; ".join(daemonset["problems"]) or None, "daemonset", lines=lines)
 
 
@@ -76,7 +78,7 @@ def _nodes(nodes: t.Sequence[t.Mapping[str, t.Any]], errors: t.Collection[str]) 
     return [
         _Case(
             node["name"],
-            f"{node['problem']}: owner {node['owner']}, wanted {node['wanted']}, {node['handlers']} handler(s)"
+            f"{node['problem']}: owner {node['owner']}, wanted {node['wanted']}, {counted(node['handlers'], 'handler')}"
             if node["problem"]
             else None,
             node["problem"] or "",
@@ -91,7 +93,7 @@ def _pool(pool: t.Mapping[str, t.Any]) -> _Case:
     failing = {verdict: number for verdict, number in counts.items() if verdict in FAILING}
     return _Case(
         pool["name"],
-        f"{code_counts(failing)} VM(s)" if failing else None,
+        f"VMs with a problem: {code_counts(failing)}" if failing else None,
         next(iter(failing), ""),
         lines=(f"VMs: {code_counts(counts) or 'none'}", f"launcher image {pool['launcher_image']}"),
     )

@@ -111,7 +111,7 @@ def find(vm: KubeObject, field: str, get: Get) -> KubeObject | None:
 
 
 def _kind(vm: KubeObject, field: str, matcher: KubeObject) -> Kind:
-    """The kind of an instancetype or preference. KubeVirt accepts singular and plural in any case; no kind means the
+    """The kind of an instancetype or preference. KubeVirt accepts singular and plural in upper and lower case; no kind means the
     cluster-wide one."""
     given = str(matcher.get("kind") or "").lower()
     own, of_cluster = _KINDS[field]
@@ -138,8 +138,8 @@ def _content(revision: KubeObject) -> KubeObject:
 
 def _missing(vm: KubeObject, field: str, kind: Kind, name: str) -> InputErrors:
     message = (
-        f"{kind.name} {name}, the {field} of VirtualMachine {_title(vm)}, does not exist, and without it nobody knows what "
-        "the VM asks for; create it, or add it to the manifest or dump."
+        f"{kind.name} {name}, the {field} of VirtualMachine {_title(vm)}, does not exist, so what the VM asks for is "
+        "unknown; create it, or add it to the manifest or dump."
     )
     return InputErrors([message])
 

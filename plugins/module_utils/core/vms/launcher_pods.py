@@ -38,32 +38,33 @@ def is_launcher(pod: KubeObject) -> bool:
 
 @dataclass(frozen=True)
 class LauncherPod:
-    """What we need of a launcher pod.
-
-    ``launcher_images`` maps every place that has a launcher image (``container compute``, ``init container
-    guest-console-log``, ``volume launcher-volume``) to that image. The launcher policy writes ``stock`` and
-    ``pool_env`` into variables of ``compute``; ``policy_annotation`` is an annotation, which anybody may write.
-    ``vmi_uid`` is None for a pod that no VMI controls: virt-controller did not make it. ``migration`` is the uid of
-    the migration whose target the pod is. ``unschedulable`` is the scheduler's reason why the pod has no node.
-    """
+    """The parts of a launcher pod that decide about its VM."""
 
     namespace: str
     name: str
     uid: str
     vmi: str
     vmi_uid: str | None
+    """None for a pod that no VMI controls: virt-controller did not create it."""
     phase: str
     terminating: bool
     created: str
     node: str
     migration: str | None
+    """The uid of the migration whose target the pod is."""
     attributes: PodAttributes
     launcher_images: t.Mapping[str, str]
+    """Every place that has a launcher image (``container compute``, ``init container guest-console-log``, ``volume
+    launcher-volume``), with that image."""
     stock: str | None
+    """A variable of ``compute`` that the launcher policy writes: KubeVirt's own image."""
     pool_env: str | None
+    """A variable of ``compute`` that the launcher policy writes: the pool."""
     policy_annotation: str | None
+    """An annotation, which any user may write."""
     placement: PodPlacement
     unschedulable: str | None
+    """The scheduler's reason why the pod has no node."""
     operator_pool: str | None = None
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
 
@@ -103,7 +104,7 @@ class LauncherPod:
 
     @property
     def ended(self) -> bool:
-        """Whether its guest is gone or was migrated away."""
+        """Whether its guest has ended or was migrated away."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -151,13 +152,11 @@ def _unschedulable(pod: KubeObject) -> str | None:
 
 @dataclass(frozen=True)
 class PodPlacement:
-    """What a launcher pod asks of its node, as the scheduler reads it.
-
-    ``terms`` are the required node-affinity terms as the API serves them; any one is enough. None: no such affinity.
-    """
+    """What a launcher pod asks of its node, as the scheduler reads it."""
 
     node_selector: t.Mapping[str, str]
     terms: tuple[KubeObject, ...] | None
+    """The required node-affinity terms as the API serves them; any one is enough. None: no such affinity."""
     tolerations: tuple[KubeObject, ...]
 
     @classmethod
@@ -280,7 +279,7 @@ class LauncherImages:
     def _same(self, image: str, expected: str) -> bool:
         """Whether an image is the expected one or its copy in another registry, as a mirror's webhook writes it.
 
-        Where the expected image has no digest, one that admission appended to the tag does not count.
+        Where the expected image has no digest, one that admission appended to the tag is ignored.
         """
         if "@" not in expected:
             image = image.partition("@")[0]

@@ -32,17 +32,17 @@ _PACKED = "zlib:"
 
 @dataclass(frozen=True)
 class Table:
-    """What decides the pool of a launcher pod, its image and its nodes.
-
-    ``rules`` are the active pools that select VMs, in order and with the fields of ``_rule``; the first that matches wins.
-    ``keep_off`` and ``allow`` are all pools, active or not, by their ``unmatched``. ``canaries`` are the pools whose new
-    launcher image only VMs with CANARY_LABEL get for now, with that image (None: KubeVirt's own).
-    """
+    """What decides the pool of a launcher pod, its image and its nodes."""
 
     rules: tuple[Pool, ...]
+    """The active pools that select VMs, in order and with the fields of ``_rule``; the first that matches wins."""
     keep_off: tuple[str, ...] = ()
+    """All pools, active or not, that keep unmatched VMs off."""
     allow: tuple[str, ...] = ()
+    """All pools, active or not, that allow unmatched VMs."""
     canaries: t.Mapping[str, str | None] = field(default_factory=FrozenMap)
+    """The pools whose new launcher image only VMs with CANARY_LABEL get for now, with that image (None: KubeVirt's
+    own)."""
 
     @classmethod
     def for_pools(
@@ -161,7 +161,7 @@ def _rule(pool: Pool, image: str | None) -> Pool:
 def restore(text: str) -> Table:
     """The table that ``Table.to_text`` wrote.
 
-    :raises InputErrors: when the text is no table that this release can read.
+    :raises InputErrors: when the text is not a table that this release can read.
     """
     try:
         if text.startswith(_PACKED):

@@ -17,15 +17,15 @@ from .mapping import Table
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """Whether a VM meets a criterion of a pool's selector, or its restriction to namespaces, and why.
-
-    ``field`` is its place in our form; ``wanted`` and ``found`` are words for a person.
-    """
+    """Whether a VM meets a criterion of a pool's selector, or its restriction to namespaces, and why."""
 
     field: str
+    """Its place in our form."""
     met: bool
     wanted: str
+    """What is wanted, in words."""
     found: str
+    """What the VM has of that, in words."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return {"field": self.field, "met": self.met, "wanted": self.wanted, "found": self.found}

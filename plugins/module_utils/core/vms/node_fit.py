@@ -127,7 +127,7 @@ class _Unschedulable:
 
 @dataclass
 class _VmNames:
-    """The number of VMs and the first few names: nobody reads thousands."""
+    """The number of VMs and the first few names: thousands would be unreadable."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)

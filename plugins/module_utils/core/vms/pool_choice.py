@@ -26,7 +26,7 @@ STOCK = "KubeVirt's own launcher image"
 
 _MOST_NAMES = 20
 _MOST_LOSERS = 30
-"""People see at most so many pools that do not match; the data has all of them."""
+"""Maximum number of non-matching pools in the text; the data lists all."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which pool a launcher pod belongs to, and what follows from it.
-
-    ``pool`` is ``primary`` when no pool takes the VM. ``image`` is None when it is KubeVirt's own and not known here.
-    ``requirement`` is the table's requirement on the node's owner label, in words. ``nodes``: None if not asked for.
-    """
+    """Which pool a launcher pod belongs to, and what follows from it."""
 
     attributes: PodAttributes
     answers: tuple[Answer, ...]
     pool: str
+    """``primary`` when no pool takes the VM."""
     own_image: bool
     image: str | None
+    """None when it is KubeVirt's own and not known here."""
     requirement: str | None
+    """The table's requirement on the node's owner label, in words."""
     nodes: Nodes | None = None
+    """None if not asked for."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -121,17 +121,16 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides about launcher pods.
-
-    ``pools`` are all pools, also those that the table does not map. ``places``: whether the launcher policy leads pods
-    to nodes; kubevirt-aie-webhook only changes the image. ``by_node_labels``: it does so by the labels of the pool's nodes.
-    """
+    """What decides about launcher pods."""
 
     table: Table
     pools: tuple[Pool, ...] = ()
+    """All pools, also those that the table does not map."""
     stock_image: str | None = None
     places: bool = True
+    """Whether the launcher policy sends pods to nodes; kubevirt-aie-webhook only changes the image."""
     by_node_labels: bool = False
+    """Whether it does so by the labels of the pool's nodes."""
 
     def requirements(self, winner: Pool | None) -> tuple[Requirement, ...]:
         """What a launcher pod then requires of its node."""

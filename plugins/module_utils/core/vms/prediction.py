@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Predicts what the launcher pod of a VM instance will ask for, as far as pools and nodes depend on it.
+"""Predicts what the launcher pod of a VM instance will ask for, reduced to what pools and nodes depend on.
 
 Node labels that follow from the machine type, Hyper-V, TSC and confidential computing are not predicted: pools hardly
 select by them, and the real pod shows them.
@@ -38,15 +38,13 @@ _HYPERVISOR_DEVICES = {"hyperv-direct": "mshv"}
 
 @dataclass(frozen=True)
 class Defaults:
-    """What KubeVirt's configuration gives VM instances by default.
-
-    ``hypervisor``: the hypervisor's device, which every launcher pod asks for; None with emulation.
-    """
+    """What KubeVirt's configuration gives VM instances by default."""
 
     architecture: str = "amd64"
     cpu_model: str = "host-model"
     node_selector: t.Mapping[str, str] = field(default_factory=FrozenMap)
     hypervisor: str | None = "kvm"
+    """The hypervisor's device, which every launcher pod asks for; None with emulation."""
 
     @classmethod
     def from_kubevirt(cls, kubevirt: KubeObject) -> Defaults:
@@ -65,11 +63,12 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A future launcher pod. ``findings`` say what could not be predicted."""
+    """A future launcher pod."""
 
     attributes: PodAttributes
     placement: PodPlacement
     findings: tuple[Finding, ...] = ()
+    """What could not be predicted."""
 
 
 def predict(

@@ -122,7 +122,7 @@ def test_what_an_earlier_run_left_goes_first(world, tried):
 
 def test_a_vm_of_somebody_else_is_not_touched(world, tried):
     world.put(old(namespace="default", **{names.MANAGED_BY_LABEL: "somebody"}))
-    assert "there is one of that name already" in tried()["msg"]
+    assert "one with that name already exists" in tried()["msg"]
     assert machines(world) == []
 
 
@@ -181,7 +181,7 @@ def test_one_that_the_server_refuses_is_refused_before_the_run(world, run):
     assert "create virtualmachines.kubevirt.io" in plan(run, canary_vm=True, for_run=True)["msg"]
     world.denied.clear()
     world.put(old(namespace="default", **{names.MANAGED_BY_LABEL: "somebody"}))
-    assert "there is one of that name already" in plan(run, canary_vm=True, for_run=True)["msg"]
+    assert "one with that name already exists" in plan(run, canary_vm=True, for_run=True)["msg"]
     assert world.writes == []
 
 

@@ -115,14 +115,14 @@ class TestPresent:
     @pytest.mark.usefixtures("owned")
     def test_a_policy_that_fails_is_not_put_live(self, run, world, admission):
         admission.failing.add(names.CANDIDATE_POLICY)
-        assert "was not put live" in run.failure("run_part", part="launcher_policy", pools=[RAW])
+        assert "was not activated" in run.failure("run_part", part="launcher_policy", pools=[RAW])
         assert live(world) == [None, None]
 
     @pytest.mark.usefixtures("owned")
     def test_never_takes_over_somebody_elses(self, run, world):
         foreign = POLICY.object(names.POLICY, spec={})
         world.put(foreign)
-        assert "is there but not ours" in run.failure("run_part", part="launcher_policy", pools=[RAW])
+        assert "exists but is not ours" in run.failure("run_part", part="launcher_policy", pools=[RAW])
         assert world.writes == []
 
     @pytest.mark.usefixtures("owned")

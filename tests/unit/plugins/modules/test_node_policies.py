@@ -52,7 +52,7 @@ def test_is_written_once_it_was_tried(run, excluded, acting):
 
 def test_one_that_does_nothing_is_not_put_live(run, excluded):
     message = run.failure("run_part", part="node_policy", **WANTED)
-    assert "virtpools-nodes was not put live" in message
+    assert "virtpools-nodes was not activated" in message
     assert "does not act on new nodes" in message
     assert live(excluded) == live(excluded, names.CANDIDATE_NODE_POLICY) == [None, None]
 

@@ -147,7 +147,7 @@ class TestLabels:
         assert (found["pending"], found["changes"]) == (True, ["Node n4: primary -> gpu"])
         (waits,) = [line for line in found["text"] if "have their one Ready handler" in line]
         assert waits.startswith(
-            "virt-operator has not finished: 1 node(s) do not have their one Ready handler yet: n4."
+            "virt-operator has not finished: 1 node does not have exactly one Ready handler yet: n4."
         )
         before = kubevirt(world)["metadata"]["generation"]
         found = operator(run, build)
@@ -310,7 +310,7 @@ class TestOnB:
         run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="ImagePullBackOff")
         text = run.failure("operator_pools", mode="operator", pools=[pool("B")], settle_timeout=60)
         assert "virt-operator did not follow the pools within 60 s: DaemonSet virt-handler-gpu: " in text
-        assert "node(s) do not have their one Ready handler yet: n1, n2" in text
+        assert "nodes do not have exactly one Ready handler yet: n1, n2" in text
         run.world.behave.clear()
         for node in ("n1", "n2"):
             for stuck in run.world.pods(node):

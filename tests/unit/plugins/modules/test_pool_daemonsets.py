@@ -95,7 +95,7 @@ class TestAbsent:
         """Passed over in silence, the run would end well with the pool still there."""
         world.put(builders.node("n2", owner, former))
         text = run.failure("pool_daemonsets", pools=[OTHER], state="absent", prune=True)
-        assert "Pool gpu still has node(s) n2" in text
+        assert "Pool gpu still owns n2" in text
         assert "run again" in text
         assert world.writes == []
 

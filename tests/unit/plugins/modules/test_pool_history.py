@@ -53,7 +53,7 @@ class TestRecorded:
 
     def test_somebody_elses_config_map(self, run, world):
         world.put(kinds.CONFIG_MAP.object(names.HISTORY, builders.NAMESPACE, data={}))
-        assert "is there but not ours" in run.failure("pool_history", record="completed", pools=[RAW])
+        assert "exists but is not ours" in run.failure("pool_history", record="completed", pools=[RAW])
 
 
 class TestGoingBack:
@@ -84,7 +84,7 @@ class TestGoingBack:
         record(RAW)
         found = run("pool_history")
         assert (found["target"], len(found["entries"])) == ("", 1)
-        assert "has 1 list(s)" in found["no_target"]
+        assert "has 1 list" in found["no_target"]
 
     def test_a_digest_that_is_not_there(self, run):
         assert "has no pool list 'nope'" in run.failure("plan_info", pools_from_history="nope")
@@ -125,7 +125,7 @@ class TestOpenWaves:
         assert noted["baseline"] == ["no_heartbeat n1"]
         found = run("pool_history")
         assert found["open_waves"] == [{"open": noted["open"], "name": "canary", "nodes": ["n1"]}]
-        assert found["text"] == ["Wave canary of 1 node(s) was begun, and its gate has not passed: n1"]
+        assert found["text"] == ["Wave canary (1 node) was started, and its gate has not passed: n1"]
         assert run("pool_history", record="wave_done", wave={"open": noted["open"]})["changed"]
         assert run("pool_history")["open_waves"] == []
 

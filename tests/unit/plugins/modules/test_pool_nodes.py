@@ -75,7 +75,7 @@ def test_a_node_that_fails_fails_the_module_with_a_report(run, world):
     world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
     found = run("pool_nodes", pools=[RAW])
     assert found["failed"]
-    assert found["msg"].startswith("1 of 1 node(s) failed, and the run stops here. Node n1: primary -> gpu: returned: ")
+    assert found["msg"].startswith("1 of 1 node failed, and the run stops here. Node n1: primary -> gpu: returned: ")
     assert [node["result"] for node in found["nodes"]] == ["returned"]
     assert world.all(kinds.LEASE) == []
 

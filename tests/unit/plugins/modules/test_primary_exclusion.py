@@ -73,7 +73,7 @@ class TestPresent:
     def test_is_refused_while_a_dead_node_would_hold_it_up(self, run, world):
         world.put(builders.node("dead", ready=False))
         world.put(builders.handler_pod("dead", ready=False))
-        assert "would wait forever for 1 node(s)" in run.failure("primary_exclusion")
+        assert "would wait forever for 1 node" in run.failure("primary_exclusion")
         assert world.writes == []
 
     def test_is_refused_on_an_unfit_kubevirt(self, run, world):
@@ -94,7 +94,7 @@ class TestAbsent:
         operator.put(builders.node("n9", owner))
         operator.writes.clear()
         text = run.failure("primary_exclusion", state="absent")
-        assert "1 node(s) still belong to a pool (n9)" in text
+        assert "1 node still belongs to a pool (n9)" in text
         assert operator.writes == []
 
     def test_of_nothing_changes_nothing(self, run, world):

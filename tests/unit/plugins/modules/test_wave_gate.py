@@ -198,7 +198,10 @@ def test_the_target_of_a_migration_is_no_vm_that_starts(run, world):
 def test_a_handler_that_is_gone_or_not_ready(run, world):
     for pod in world.pods("n1"):
         world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
-    assert run("wave_gate", nodes=["n1", "gone"])["text"] == ["Node n1 has no handler pod.", "Node gone is gone."]
+    assert run("wave_gate", nodes=["n1", "gone"])["text"] == [
+        "Node n1 has no handler pod.",
+        "Node gone no longer exists.",
+    ]
 
 
 def test_a_soak_comes_first_and_keeps_the_lease(run, world):

@@ -80,7 +80,7 @@ def test_a_second_run_finds_nothing(run, world, add):
     world.writes.clear()
     found = run("workload_update")
     assert (found["changed"], found["counts"]["outdated"], world.writes) == (False, 0, [])
-    assert found["text"] == ["0 VM(s) are outdated: 0 can be migrated, 0 need a restart."]
+    assert found["text"] == ["0 VMs are outdated: 0 to migrate, 0 to restart."]
 
 
 def test_check_mode_predicts_and_writes_nothing(run, world, add):
@@ -125,7 +125,7 @@ class TestFailures:
             add(f"vm-{number}")
         found = run("workload_update", batch=2)
         assert found["failed"]
-        assert found["msg"].startswith("1 of 5 update(s) failed, and 3 were not begun. VM plain/vm-0: ")
+        assert found["msg"].startswith("1 of 5 updates failed, and 3 were not begun. VM plain/vm-0: ")
         assert "failed: the target ran out of memory" in found["msg"]
         assert results(found) == {
             "vm-0": "failed", "vm-1": "done", "vm-2": "not_started", "vm-3": "not_started", "vm-4": "not_started"
@@ -144,7 +144,7 @@ class TestFailures:
         add("vm")
         message = run.failure("workload_update", timeout=20)
         assert (
-            "did not end within 20 s and was cancelled: it is Scheduling, and the scheduler says 0/4 nodes are"
+            "did not end within 20 s and was cancelled: it is Scheduling, and the scheduler reports: 0/4 nodes are"
             in message
         )
         assert migrations(world) == []
@@ -156,7 +156,7 @@ class TestFailures:
             (
                 3,
                 [],
-                "it is Pending, and it has no target pod while 3 other migration(s) run (KubeVirt's limits: spec.conf",
+                "it is Pending, and it has no target pod while 3 other migrations run (KubeVirt's limits: spec.conf",
             ),
             (
                 3,

@@ -412,7 +412,7 @@ class TestLostAnswers:
         answers = [self.EXISTS, ok(node())]
         cluster, _ = cluster_of(*([problem, *answers] if problem else answers))
         with pytest.raises(
-            AlreadyExists, match="Could not create Node n1: there is one of that name already"
+            AlreadyExists, match="Could not create Node n1: one with that name already exists"
         ) as caught:
             cluster.create(NODE, {"metadata": {"name": "n1"}}, dry_run=False)
         assert not caught.value.maybe_applied

@@ -277,7 +277,7 @@ class TestRenew:
         run.acquire(0)
         server.lease = None
         for _ in range(2):
-            with pytest.raises(LeaseLost, match="virtpools in namespace kubevirt is gone"):
+            with pytest.raises(LeaseLost, match="virtpools in namespace kubevirt was deleted"):
                 run.renew()
         assert server.lease is None
 

@@ -156,7 +156,7 @@ class TestMigrate:
         Kubevirt(world, stick={"a"})
         add("a")
         assert (
-            "did not end within 30 s and was cancelled: it is Scheduling, and the scheduler says 0/4 nodes are"
+            "did not end within 30 s and was cancelled: it is Scheduling, and the scheduler reports: 0/4 nodes are"
             in refusal(world, MIGRATE)
         )
         assert migrations(world) == []

@@ -125,7 +125,7 @@ class TestPut:
 
     def test_gives_up_what_never_acts(self, put, world, admission, old):
         admission.idle.add(names.CANDIDATE_POLICY)
-        with pytest.raises(ClusterError, match="was not put live.*has nothing in its annotation virtpools.io/policy"):
+        with pytest.raises(ClusterError, match="was not activated.*has nothing in its annotation virtpools.io/policy"):
             put(NEW)
         assert contents(live(world)) == contents(old)
 
@@ -187,7 +187,7 @@ class TestFailure:
         ((_kind, foreign), _binding) = desired(OLD, name)
         foreign["metadata"]["labels"] = {"team": "a"}
         world.put(foreign)
-        with pytest.raises(ClusterError, match=f"{name} is there but not ours.*delete or rename it"):
+        with pytest.raises(ClusterError, match=f"{name} exists but is not ours.*delete or rename it"):
             put(NEW)
         assert world.writes == []
 

@@ -95,7 +95,7 @@ class TestPrimary:
         world.put(builders.handler_pod("dead", ready=False))
         world.behave["virt-handler", "dead"] = Behaviour(start=None)
         began = world.now
-        with pytest.raises(ClusterError, match=r"no progress, and 1 node\(s\) with a handler are not Ready \(dead\)"):
+        with pytest.raises(ClusterError, match=r"no progress, and 1 node with a handler is not Ready \(dead\)"):
             self.settle(world, timeout=1000)
         assert 180 <= world.now - began < 190
 

@@ -79,7 +79,7 @@ def test_auto_takes_the_api_servers_own_policies_first():
 def test_auto_takes_kyverno_last_and_reports_its_limits():
     choice = choose("auto", admission(config_map(), kyverno=True), TABLE)
     assert choice.backend == "kyverno"
-    assert "Kyverno is there" in choice.reason
+    assert "Kyverno is installed" in choice.reason
     assert builders.codes(choice.findings) == ["launcher_backend_kyverno"]
     assert builders.codes(choice.findings, "error") == []
 

@@ -26,7 +26,7 @@ def test_path(path, expected):
 def test_a_place_that_cannot_be_is_our_mistake():
     with pytest.raises(ValueError, match="needs a namespace"):
         POD.path(name="p")
-    with pytest.raises(ValueError, match="in no namespace"):
+    with pytest.raises(ValueError, match="have no namespace"):
         NODE.path("kubevirt", "n")
 
 

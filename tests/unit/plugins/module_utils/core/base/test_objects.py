@@ -185,7 +185,7 @@ class TestDifferences:
     def test_more_than_desired_is_a_difference(self):
         found = differences({}, {"labels": {"virtpools.io/pool": "gpu"}}, "metadata")
         assert found == (Difference("metadata.labels", ABSENT, {"virtpools.io/pool": "gpu"}),)
-        assert str(found[0]) == 'metadata.labels should not be there, it is {"virtpools.io/pool":"gpu"}'
+        assert str(found[0]) == 'metadata.labels should not exist, it is {"virtpools.io/pool":"gpu"}'
 
     def test_keys_with_dots_are_bracketed(self):
         assert differences({"a.b/c": 1}, {"a.b/c": 2}, "labels")[0].path == "labels[a.b/c]"

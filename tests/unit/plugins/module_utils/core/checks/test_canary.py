@@ -63,7 +63,7 @@ def test_a_machine_starts_once():
         ("maybe", 'is "maybe"'),
         ([], "is an empty list"),
         ({"kind": "Pod"}, 'is of kind "Pod"'),
-        ({"spec": "x"}, "metadata or spec that is no mapping"),
+        ({"spec": "x"}, "metadata or spec that is not a mapping"),
         ({"kind": "VirtualMachine"}, "without spec.template.spec"),
     ],
 )

@@ -137,7 +137,7 @@ class TestRunning:
 class TestNotRunning:
     def test_is_explained_for_its_next_start(self):
         found = explanation.explain_vm(subject(vm=vm(status={"printableStatus": "Stopped"})), in_effect())
-        assert found.state == "does not run (Stopped, runStrategy Halted)"
+        assert found.state == "is not running (Stopped, runStrategy Halted)"
         assert whens(found) == [("next start", "gpu")]
         data = found.to_dict()
         assert (data["pool"], data["image"], data["pods"]) == ("gpu", vms.IMAGE, [])
@@ -235,7 +235,7 @@ def test_what_is_not_known_of_the_next_pod_is_reported_once():
 def test_one_page():
     found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi=vmi()), in_effect())
     result = f"pool gpu wins: {vms.IMAGE} on nodes with virtpools.io/pool=gpu"
-    same = "as above"
+    same = "the same"
     assert found.lines() == [
         "VirtualMachine plain/vm: Running on node gpu-0",
         "Mapping: in effect now, by MutatingAdmissionPolicy virtpools-launcher",
@@ -253,9 +253,9 @@ def test_one_page():
         "  Pools (the first that matches wins):",
         "    1. gpu: WINS, it is the first that matches",
         f"         yes: selector.deviceNames asks for one of {vms.DEVICE}; the VM has {vms.DEVICE}",
-        f"  Result: {result}; 2 node(s) fit: gpu-0, gpu-1.",
-        f"Next start (by the VirtualMachine): {same}, {result}; 2 node(s) fit: gpu-0, gpu-1.",
-        f"Live migration (by the VirtualMachineInstance): {same}, {result}; 1 node(s) fit: gpu-1.",
+        f"  Result: {result}; 2 nodes fit: gpu-0, gpu-1.",
+        f"Next start (by the VirtualMachine): {same}, {result}; 2 nodes fit: gpu-0, gpu-1.",
+        f"Live migration (by the VirtualMachineInstance): {same}, {result}; 1 node fits: gpu-1.",
     ]
 
 

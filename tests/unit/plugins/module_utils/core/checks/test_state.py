@@ -137,7 +137,7 @@ class TestDrift:
 
     def test_of_a_node_that_joined_later(self):
         text = builders.message(examined([hw("n1"), builders.node("n2")]).findings, "node_drift")
-        assert "belong to the primary (n1)" in text
+        assert "belongs to the primary (n1)" in text
 
     def test_of_a_node_that_lost_its_labels(self):
         text = builders.message(examined([builders.node("n1", "gpu")]).findings, "node_drift")

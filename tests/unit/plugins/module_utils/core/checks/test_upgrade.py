@@ -44,7 +44,7 @@ class TestVerdict:
 
     def test_what_the_run_after_it_will_do_is_noted(self):
         text = builders.message(check().findings, "upgrade_site_after")
-        assert "virt-handler stays at v1.9.0 and keeps working on the 2 node(s) of 1 pool(s)" in text
+        assert "virt-handler stays at v1.9.0 and keeps working on 2 nodes of 1 pool" in text
 
     def test_a_cluster_without_pools_is_ready(self):
         found = check(builders.fresh_snapshot([builders.node()]), pools=None)
@@ -52,10 +52,10 @@ class TestVerdict:
 
     def test_prepare_and_blocked(self):
         assert check(pools=None).verdict == "prepare"
-        assert "once you have dealt with 2 warning(s)" in check(pools=None).summary
+        assert "once you have dealt with 2 warnings" in check(pools=None).summary
         blocked = check(cluster([*vms.nodes(), vms.node("lost", names.IN_TRANSIT, former="gpu")]))
         assert blocked.verdict == "blocked"
-        assert blocked.summary.endswith("must wait until 1 error(s) are fixed.")
+        assert blocked.summary.endswith("must wait until 1 error is fixed.")
 
 
 class TestVersion:
@@ -109,7 +109,7 @@ class TestCluster:
     def test_a_dead_node_of_the_primary_stops_the_rollout(self):
         found = check(cluster([*vms.nodes(), vms.node("dead", ready=False)]))
         assert codes(found, "error") == ["upgrade_blocked_by_unready_nodes"]
-        assert "1 node(s) that are not Ready (dead)" in found.findings[0].message
+        assert "1 node that is not Ready (dead)" in found.findings[0].message
 
     def test_a_dead_node_of_a_pool_is_a_warning(self):
         found = check(cluster([*vms.nodes(), vms.node("gpu-9", "gpu", ready=False)]))
@@ -155,7 +155,7 @@ def test_as_text():
         check(pools=[NEXT, vms.gpu("other", virtHandlerImage="r/h:latest")], allow_skew=True)
     )
     assert lines[0].startswith(
-        "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead once you have dealt with 2 warning(s)"
+        "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead once you have dealt with 2 warnings"
     )
     assert any(
         line.startswith("WARNING upgrade_image_unknown: Pool other: virtHandlerImage r/h:latest") for line in lines

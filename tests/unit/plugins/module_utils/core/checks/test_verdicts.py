@@ -111,7 +111,7 @@ def test_an_unknown_age_proves_nothing():
 def test_a_former_image_of_the_pool_is_outdated():
     found = judged(launcher(image=f"{IMAGE}-old", made_by="0" * 12))
     assert (found.verdict, found.remedy) == ("outdated", "restart")
-    assert "an earlier mapping" in found.reason
+    assert "older than the last change of the pools" in found.reason
 
 
 def test_a_migration_is_enough_where_it_is_possible():
@@ -267,14 +267,14 @@ def test_no_node_fits():
     pod = launcher(on="", status=vms.unschedulable(), node_selector={"zone": "a"})
     found = judged(pod)
     assert (found.verdict, found.remedy) == ("pending", "add node")
-    assert "none of 3 node(s) fits: on 2 the nodeSelector asks for" in found.reason
+    assert "none of 3 nodes fits: on 2 the nodeSelector asks for" in found.reason
     assert "on 1 the node affinity asks for virtpools.io/pool=gpu" in found.reason
     assert found.reason.endswith("the scheduler reports: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
 
 
 def test_nodes_fit_but_are_full():
     found = judged(launcher(on="", status=vms.unschedulable()))
-    assert found.reason.startswith("2 node(s) have the labels it asks for; the scheduler reports: 0/3 nodes")
+    assert found.reason.startswith("2 nodes have the labels it asks for; the scheduler reports: 0/3 nodes")
 
 
 def test_a_taint_that_nobody_tolerates():
@@ -300,8 +300,8 @@ def test_placements_are_explained_up_to_a_limit():
         ).reason
         for number in range(250)
     }
-    assert sum("none of 3 node(s) fits: " in reason for reason in reasons) == 200
-    assert any(reason.startswith("the scheduler says") for reason in reasons)
+    assert sum("none of 3 nodes fits: " in reason for reason in reasons) == 200
+    assert any(reason.startswith("the scheduler reports") for reason in reasons)
 
 
 def test_a_launcher_pod_that_is_refused():

@@ -49,7 +49,7 @@ def test_a_cluster_in_order_has_no_findings():
     pods = [launcher(), launcher("other", "rest", "primary", device=False)]
     found = verified(pods, [vmi(), vmi("other", "rest")])
     assert (found.healthy, found.findings, found.vms, found.left_out, found.unjudged) == (True, (), (), 0, 0)
-    assert found.summary == "Everything is in order: 2 VM(s) on 3 node(s) with 1 pool(s)."
+    assert found.summary == "Everything is in order: 2 VMs on 3 nodes with 1 pool."
 
 
 def with_idle_node(name, pool=None):
@@ -62,7 +62,7 @@ def with_idle_node(name, pool=None):
 
 def test_a_node_of_the_control_plane_does_not_count():
     found = verified([launcher()], [vmi()], made=with_idle_node("master"))
-    assert found.summary == "Everything is in order: 1 VM(s) on 3 node(s) with 1 pool(s)."
+    assert found.summary == "Everything is in order: 1 VM on 3 nodes with 1 pool."
     assert [(pool["name"], pool["nodes"]) for pool in found.pools] == [("primary", 1), ("gpu", 2)]
     assert [node["name"] for node in found.nodes] == ["gpu-0", "gpu-1", "rest"]
 
@@ -188,15 +188,15 @@ def test_vms_without_a_pod():
 def test_wrong_vms_are_problems():
     found = verified([launcher(pool=None), launcher("b", "rest")], [vmi(), vmi("b", "rest")])
     assert found.problems == {"wrong_image": 1, "wrong_node": 1}
-    assert message(found, "wrong_image").endswith("not the one they should have: plain/vm.")
-    assert found.summary.startswith("Problems found: 1 wrong_image, 1 wrong_node; looked at 2 VM(s)")
+    assert message(found, "wrong_image").endswith("other than the expected one: plain/vm.")
+    assert found.summary.startswith("Problems found: 1 wrong_image, 1 wrong_node; checked 2 VMs")
 
 
 def test_outdated_vms_are_listed():
     found = verified([launcher(pool=None, created=EARLIER)], [vmi()])
     assert (found.healthy, found.problems, found.listed) == (True, {}, {"outdated": 1})
     assert told(found) == [("vm", "outdated")]
-    assert found.summary.endswith("with 1 pool(s); listed: 1 outdated.")
+    assert found.summary.endswith("with 1 pool; listed: 1 outdated.")
 
 
 @pytest.mark.parametrize("limit", [0, 3, 100])
@@ -311,7 +311,7 @@ def test_a_daemonset_that_is_not_ready(daemonset, owner):
         made=changed(daemonset, lambda found: found["status"].update(desiredNumberScheduled=9, numberReady=2))
     )
     assert found.problems == {"daemonset_not_ready": 1}
-    assert message(found, "daemonset_not_ready") == f"DaemonSet {daemonset} should have 9 Ready pod(s), and has 2."
+    assert message(found, "daemonset_not_ready") == f"DaemonSet {daemonset} should have 9 Ready pods, and has 2."
     assert found.daemonsets[owner]["problems"]
 
 
@@ -406,7 +406,7 @@ def test_anything_else_is_refused(raw):
 def test_the_report_as_text():
     lines = terminal.verification_lines(verified([launcher(f"vm-{number:02}", pool=None) for number in range(22)]))
     assert lines[0].startswith("Problems found: 22 wrong_image")
-    assert lines[1].startswith("ERROR wrong_image: 22 VM(s) run a launcher image")
+    assert lines[1].startswith("ERROR wrong_image: 22 VMs with a launcher image")
     assert lines[2].split()[:5] == ["POOL", "NODES", "READY", "CORRECT", "OUTDATED"]
     assert lines[4].split() == ["gpu", "2", "1", "0", "0", "0", "0", "0", "0", "22"]
     assert lines[5].startswith("wrong_image plain/vm-00 (pool gpu): it has ")

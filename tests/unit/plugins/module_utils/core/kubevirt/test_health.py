@@ -291,7 +291,7 @@ class TestFindings:
         assert [(finding.severity, finding.code) for finding in found] == [
             ("warning", "kubevirt_waits_for_unready_nodes")
         ]
-        assert "1 node(s)" in found[0].message
+        assert "1 node" in found[0].message
         assert "(n1)" in found[0].message
 
 

@@ -238,7 +238,7 @@ class TestPlan:
         foreign = rule("gpu", labels={})
         found = made(foreign)
         assert builders.codes(found.errors) == ["alerts_foreign"]
-        assert "PrometheusRule kubevirt/virtpools-alerts is there but not ours" in found.errors[0].message
+        assert "PrometheusRule kubevirt/virtpools-alerts exists but is not ours" in found.errors[0].message
         assert made(foreign, options=Options()).part("alerts").changes(0) == ()
         elsewhere = rule("gpu", labels={}, namespace="other")
         assert made(elsewhere).part("alerts").changes(0) == (f"{LINE}: create",), "the name is free in our namespace"

@@ -48,7 +48,7 @@ def test_all_is_done():
 
 def test_a_handler_with_old_images_is_not_done_despite_status():
     found = seen(pods=[pod("n1", "virt-handler-gpu"), pod("n2", "virt-handler")])
-    assert found.problem == "1 node(s) do not have their one Ready handler yet: n1."
+    assert found.problem == "1 node does not have exactly one Ready handler yet: n1."
 
 
 @pytest.mark.parametrize(

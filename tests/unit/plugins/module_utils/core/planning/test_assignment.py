@@ -90,7 +90,7 @@ class TestBlocked:
     def test_by_a_node_that_is_not_ready(self):
         found = assigned([hw("gpu", ready=False), builders.node("n2")], [GPU])
         assert found.blocked == {"n1": "the node is not Ready"}
-        assert "from primary to gpu but stay as they are, because the node is not Ready: n1" in builders.message(
+        assert "from primary to gpu but cannot now, because the node is not Ready: n1" in builders.message(
             found.findings, "node_held_back"
         )
 
@@ -232,13 +232,13 @@ class TestCapacities:
     def test_devices_on_moved_and_unmoved_nodes_are_counted(self):
         nodes = [self.node("n1", "gpu", A100=4), self.node("n2", "gpu", A100=2, L40S=1), self.node("n3", A100=8)]
         assert self.lines(*nodes) == [
-            f"Pool gpu is partly moved: 6 of {self.A100} on its 2 node(s), 8 on 1 node(s) still to move.",
-            f"Pool gpu is partly moved: 1 of {self.L40S} on its 2 node(s), 0 on 1 node(s) still to move.",
+            f"Pool gpu is partly moved: 6 of {self.A100} on its 2 nodes, 8 on 1 node still to move.",
+            f"Pool gpu is partly moved: 1 of {self.L40S} on its 2 nodes, 0 on 1 node still to move.",
         ]
 
     def test_a_node_whose_handover_is_not_finished_is_still_to_move(self):
         found = self.lines(self.node("n1", "gpu", A100=4), self.node("n2", "gpu", "primary", A100=2))
-        assert found[0] == f"Pool gpu is partly moved: 4 of {self.A100} on its 1 node(s), 2 on 1 node(s) still to move."
+        assert found[0] == f"Pool gpu is partly moved: 4 of {self.A100} on its 1 node, 2 on 1 node still to move."
 
     @pytest.mark.parametrize("owner", [None, "gpu"], ids=["none is moved", "all are moved"])
     def test_nothing_is_said_of_a_pool_that_is_not_partly_moved(self, owner):
@@ -261,7 +261,7 @@ class TestNodeGroups:
         (found,) = self.findings(*made, hw("gpu", "n3", owner="gpu"))
         assert found.severity == "note"
         assert found.message.startswith(
-            "2 node(s) of pool gpu come from a node group (label karpenter.sh/nodepool), which may replace them and add others at "
+            "2 nodes of pool gpu come from a node group (label karpenter.sh/nodepool), which may replace them and add others at "
             "any time: n1, n2."
         )
         assert "let the group label its nodes virtpools.io/pool=gpu" in found.message

@@ -16,7 +16,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, hco
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import (
+    Options,
+    read_max_unavailable,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import parse
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
 
@@ -185,7 +188,7 @@ class TestFirstRun:
         dead = builders.kubevirt(conditions={"Available": "False"})
         snapshot = builders.snapshot_of(nodes, of_kubevirt=dead, of_primary=builders.primary(excluded=False, ready=2))
         found = plan.make_plan(snapshot, [GPU], Options())
-        assert "wait forever for 1 node(s)" in builders.message(found.errors, "exclusion_blocked_by_unready_nodes")
+        assert "wait forever for 1 node" in builders.message(found.errors, "exclusion_blocked_by_unready_nodes")
 
     def test_before_virt_handler_exists_is_refused(self):
         nodes = [builders.node()]
@@ -458,7 +461,7 @@ class TestDigest:
 
     def test_of_an_option_that_changes_none(self):
         assert self.changed(allow_skew=True) == []
-        assert self.changed(max_unavailable="1") == []
+        assert self.changed(max_unavailable=read_max_unavailable("1")) == []
 
     def test_of_several_changes_names_them_all(self):
         assert self.changed([], (builders.pool("gpu", selector=DEVICE),), prune=True) == [OBJECTS, OWNERS, OPTIONS]
@@ -488,7 +491,7 @@ def test_a_handler_that_was_replaced_before_its_wave_is_reported():
     pods[0]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
     pods[2]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] = "old"
     found = made(nodes, pods=pods, waves=waves)
-    assert "1 node(s) of wave 2 (n2, n3) already run a handler from the new template" in builders.message(
+    assert "Wave 2 (n2, n3) has 1 node that already runs a handler from the new template" in builders.message(
         found.findings, "handler_replaced_early"
     )
     assert lines(found) == ["Node n1: replace the handler of gpu", "Node n3: replace the handler of gpu"]

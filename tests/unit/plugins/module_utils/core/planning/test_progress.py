@@ -47,7 +47,7 @@ def test_stops_after_a_wave_by_name_or_number(made, stop):
     assert [wave.name for wave in due.waves] == ["canary"]
     assert [wave["due"] for wave in due.to_list()] == [True, False]
     assert "stops after wave 1 of 2 (canary)" in due.stop
-    assert "with 2 nodes in 1 wave(s) left" in due.stop
+    assert "with 2 nodes in 1 wave left" in due.stop
     assert plan_text.plan_lines(made, due)[-7:-1] == [
         due.stop,
         "Wave 2 of 2 (rest): 1 of 3 node(s) done, 2 to go, 2 batch(es)",

@@ -182,7 +182,7 @@ class TestSome:
             [], removed=("gpu", "ghost"), admission=Admission(objects={("ConfigMap", names.HISTORY): past})
         )
         assert found.errors == ()
-        assert "no pool ghost any more" in builders.message(found.findings, "removed_pool_gone")
+        assert "no longer has pool ghost" in builders.message(found.findings, "removed_pool_gone")
         assert [change.pool for change in found.retired] == ["gpu"]
 
     def test_after_the_last_pool_any_name_was_removed_before(self):
@@ -203,7 +203,9 @@ class TestUnhealthyKubeVirt:
         of_kubevirt = builders.excluding_kubevirt(conditions=conditions)
         found = removing([builders.node("n1", "gpu")], of_kubevirt=of_kubevirt)
         assert (found.errors, lines(found)) == ((), ["Node n1: gpu -> primary"])
-        assert "the exclusion goes only once that is repaired" in builders.message(found.findings, "kubevirt_unhealthy")
+        assert "the exclusion is removed only once that is repaired" in builders.message(
+            found.findings, "kubevirt_unhealthy"
+        )
 
     def test_an_upgrade_keeps_nodes_from_going_back(self):
         of_kubevirt = builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")
@@ -236,7 +238,7 @@ class TestVms:
     def test_with_its_image_or_on_its_nodes_count(self, pod):
         (found,) = self.findings(pod)
         assert (found.severity, found.code) == ("error", "vms_of_pool")
-        assert found.message.startswith("1 VM(s) run with the launcher image of pool gpu or on its nodes (plain/vm)")
+        assert found.message.startswith("1 VM runs with the launcher image of pool gpu or on its nodes (plain/vm)")
 
     @pytest.mark.parametrize(
         "pod",

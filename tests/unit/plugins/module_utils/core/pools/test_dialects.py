@@ -229,7 +229,7 @@ def test_every_pool_can_be_written_in_our_form(dialect: str, raw: object) -> Non
         (
             "WorkerPool",
             [worker_pool(vmiSelector={"deviceNames": [DEVICE]}, selector={"deviceNames": [DEVICE]})],
-            ("WorkerPool gpu: spec.selector.deviceNames says the same as spec.vmiSelector.deviceNames; keep one",),
+            ("WorkerPool gpu: spec.selector.deviceNames repeats spec.vmiSelector.deviceNames; keep one",),
         ),
         (
             "WorkerPool",

@@ -393,7 +393,7 @@ def test_the_list(raw: object, expected: str) -> None:
         ),
         (
             {"nodeExpressions": [{"key": "a", "operator": "In", "values": ["b", "b"]}]},
-            "nodeExpressions[0].values[1] says the same as nodeExpressions[0].values[0]; keep one of them.",
+            "nodeExpressions[0].values[1] repeats nodeExpressions[0].values[0]; keep one of them.",
         ),
         (
             {"nodeExpressions": [{"key": "virtpools.io/pool", "operator": "Exists"}]},
@@ -406,7 +406,7 @@ def test_the_list(raw: object, expected: str) -> None:
         # VMs
         (
             {"selector": None},
-            "virtLauncherImage is set but selector is missing: no VM would get it; say in selector wh",
+            "virtLauncherImage is set but selector is missing: no VM would get it; specify in selector wh",
         ),
         ({"selector": {"namespaces": ["prod"]}}, "selector selects no VM; give at least one of deviceNames, vmLabels."),
         ({"selector": {"matchNodeSelector": False}}, "selector selects no VM; give at least one of deviceNames,"),
@@ -423,7 +423,7 @@ def test_the_list(raw: object, expected: str) -> None:
         ({"selector": {"deviceNames": ["A100"]}}, 'selector.deviceNames[0] is "A100", which has no vendor\'s domain,'),
         (
             {"selector": {"deviceNames": ["a.b/c", "a.b/d", "a.b/c"]}},
-            "selector.deviceNames[2] says the same as selector.deviceNames[0]; keep one of them.",
+            "selector.deviceNames[2] repeats selector.deviceNames[0]; keep one of them.",
         ),
         (
             {"selector": {"vmLabels": {"matchLabels": {"a": True}}}},
@@ -491,7 +491,7 @@ def test_the_list(raw: object, expected: str) -> None:
             {"tolerations": [{"key": "a", "effect": "NoExecute", "tolerationSeconds": "5"}]},
             'tolerations[0].tolerationSeconds is "5"; give a whole number of seconds, without quotes.',
         ),
-        ({"tolerations": [{"key": "a"}, {"key": "a", "value": ""}]}, "tolerations[1] says the same as tolerations[0];"),
+        ({"tolerations": [{"key": "a"}, {"key": "a", "value": ""}]}, "tolerations[1] repeats tolerations[0];"),
         ({"imagePullSecrets": ["regcred"]}, 'imagePullSecrets[0] is "regcred"; write it as {name: regcred}.'),
         ({"imagePullSecrets": [{}]}, "imagePullSecrets[0] has no name; give that of a Secret."),
         ({"imagePullSecrets": [{"name": "A"}]}, 'imagePullSecrets[0].name is "A", which is not a DNS name'),
@@ -509,9 +509,9 @@ def test_the_list(raw: object, expected: str) -> None:
             {"resources": {"limits": {"cpu": "1 core"}}},
             'resources.limits.cpu is "1 core", which is not a quantity; give',
         ),
-        ({"resources": {"limits": {"cpu": float("nan")}}}, "resources.limits.cpu is nan, which is no quantity;"),
-        ({"resources": {"limits": {"cpu": -1}}}, "resources.limits.cpu is -1, which is no quantity;"),
-        ({"resources": {"limits": {"cpu": True}}}, "resources.limits.cpu is true, which is no quantity;"),
+        ({"resources": {"limits": {"cpu": float("nan")}}}, "resources.limits.cpu is nan, which is not a quantity;"),
+        ({"resources": {"limits": {"cpu": -1}}}, "resources.limits.cpu is -1, which is not a quantity;"),
+        ({"resources": {"limits": {"cpu": True}}}, "resources.limits.cpu is true, which is not a quantity;"),
         (
             {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}}},
             "resources.requests.memory is 1Gi, more than the limit 1G; raise the limit or lower the request.",

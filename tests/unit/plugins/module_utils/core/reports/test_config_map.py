@@ -76,5 +76,5 @@ def test_what_others_added_stays_but_for_reports():
 def test_what_is_no_report_is_refused():
     history = kinds.CONFIG_MAP.object(names.HISTORY, "kubevirt")
     history["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-    with pytest.raises(InputErrors, match="ConfigMap kubevirt/virtpools-history is there and has no reports of ours"):
+    with pytest.raises(InputErrors, match="ConfigMap kubevirt/virtpools-history exists and has no reports of ours"):
         config_map.written(history, "kubevirt", names.HISTORY, {}, "a user")

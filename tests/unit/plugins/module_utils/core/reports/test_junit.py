@@ -58,7 +58,7 @@ class TestResults:
         report["vms"], report["vms_left_out"] = [], 3
         results, root = cases(report)
         assert results["pools", "gpu"] == "failed"
-        assert "3 more VM(s)" in "".join(root.itertext())
+        assert "3 more VMs" in "".join(root.itertext())
 
     def test_a_node_fails_when_its_problem_is_an_error(self):
         nodes = [

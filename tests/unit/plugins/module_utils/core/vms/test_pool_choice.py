@@ -157,7 +157,7 @@ class TestNodes:
             ("the node offers no nvidia.com/A100", ("without",)),
             ("the taint other=yes:NoSchedule is not tolerated", ("tainted",)),
         )
-        assert str(found) == "2 node(s) fit: a, b"
+        assert str(found) == "2 nodes fit: a, b"
 
     def test_that_do_not_fit_say_why(self):
         found = self.fitting(node("a", devices=()), node("b", None))

@@ -25,8 +25,6 @@ NOT_MIRRORED = {
 TESTED_ELSEWHERE = {
     "action/awx_objects.py": "plugin_utils/test_awx_objects.py",
     "action/role_options.py": "../test_option_table.py",
-    "module_utils/cluster/nodes/canary.py": "modules/test_canary_vm.py",
-    "module_utils/cluster/nodes/migrations.py": "module_utils/cluster/nodes/test_drain.py",
     "module_utils/cluster/nodes/node_handover.py": "module_utils/cluster/nodes/test_handover.py",
     "module_utils/cluster/writing/alerts.py": "modules/test_pool_alerts.py",
     "module_utils/cluster/writing/guard.py": "modules/test_guard_policies.py",

@@ -25,8 +25,6 @@ NOT_MIRRORED = {
 TESTED_ELSEWHERE = {
     "action/awx_objects.py": "plugin_utils/test_awx_objects.py",
     "action/role_options.py": "../test_option_table.py",
-    "module_utils/cluster/nodes/canary.py": "modules/test_canary_vm.py",
-    "module_utils/cluster/nodes/migrations.py": "module_utils/cluster/nodes/test_drain.py",
     "module_utils/cluster/nodes/node_handover.py": "module_utils/cluster/nodes/test_handover.py",
     "module_utils/cluster/writing/alerts.py": "modules/test_pool_alerts.py",
     "module_utils/cluster/writing/guard.py": "modules/test_guard_policies.py",
@@ -34,6 +32,7 @@ TESTED_ELSEWHERE = {
     "module_utils/core/operator_mode/plan.py": "modules/test_operator_pools.py",
     "module_utils/core/operator_mode/state.py": "../runs/test_operator_mode.py",
     "module_utils/core/operator_mode/view.py": "../runs/test_operator_mode.py",
+    "module_utils/core/reports/page_style.py": "module_utils/core/reports/test_page.py",
     "module_utils/core/reports/page_style.py": "module_utils/core/reports/test_page.py",
     "module_utils/module_base.py": "modules/test_cluster_info.py",
 }

@@ -20,7 +20,7 @@ from ...core.base import names, objects
 from ...core.base.kinds import SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW, SELF_SUBJECT_RULES_REVIEW, Kind
 from ...core.base.objects import Object
 from . import answers, transport, watch
-from .answers import Answer
+from .answers import ServerAnswer
 from .transport import Request
 
 if t.TYPE_CHECKING:
@@ -495,7 +495,9 @@ class Cluster:
             )
         return answer.object
 
-    def _send(self, request: Request, action: str, before_attempt: t.Callable[[], None] | None) -> tuple[Answer, bool]:
+    def _send(
+        self, request: Request, action: str, before_attempt: t.Callable[[], None] | None
+    ) -> tuple[ServerAnswer, bool]:
         """Send the request until the answer is final; also says whether an earlier attempt may have been carried out.
 
         Each pause is twice as long as the one before, with a random part: many clients must not come back at once.
@@ -531,19 +533,19 @@ class Cluster:
             self._sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _attempt(self, request: Request) -> Answer:
+    def _attempt(self, request: Request) -> ServerAnswer:
         try:
             response = self._transport.send(request)
         except transport.CannotConnect as error:
             raise Unreachable(str(error)) from error
-        return Answer(response.status, response.headers, response.body)
+        return ServerAnswer(response.status, response.headers, response.body)
 
 
 # Answers and sentences ----------------------------------------------------------------------------------------------
 
 
 def _error_for(
-    request: Request, answer: Answer, action: str, kind: Kind, server: str, maybe_applied: bool
+    request: Request, answer: ServerAnswer, action: str, kind: Kind, server: str, maybe_applied: bool
 ) -> ClusterError:
     """The error for a final answer without success."""
     status, message = answer.status, answer.message

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""What an API server answered: its status, its message for people, and whether to send the request again."""
+
+from __future__ import annotations
+
+import functools
+import json
+import typing as t
+from dataclasses import dataclass
+
+from ...core.base.kinds import Kind
+from ...core.base.objects import Object
+from .transport import Request
+
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+JSON_PATCH = "application/json-patch+json"
+
+_FAILURES = frozenset({429, 500, 502, 503, 504})
+REFUSALS = frozenset({401, 403})
+_REFUSAL_SECONDS = 1.0
+"""A refusal counts only when it lasts so long: a restarted API server forbids what is allowed for a moment (30 ms on
+Kubernetes 1.36), until it has read its RBAC rules."""
+
+_MOST_MESSAGE = 1000
+
+
+@dataclass(frozen=True)
+class ServerAnswer:
+    """The server's answer, success or not. Failures of an API server are Status objects."""
+
+    status: int
+    headers: t.Mapping[str, str]
+    body: bytes
+
+    @functools.cached_property
+    def object(self) -> Object | None:
+        """The JSON object in the answer; None when there is none."""
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+    @property
+    def reason(self) -> str:
+        """A Status's reason, a word for machines."""
+        return str((self.object or {}).get("reason") or "")
+
+    @property
+    def details(self) -> Object:
+        """A Status's details: which object it is about."""
+        return (self.object or {}).get("details") or {}
+
+    @property
+    def message(self) -> str:
+        """The message for people, without a full stop."""
+        if self.object is not None:
+            return _shortened(str(self.object.get("message") or "it gave no reason"))
+        text = self.body.decode(errors="replace")
+        return _shortened(text) if text and not text.lstrip().startswith("<") else "it gave no reason"
+
+    @property
+    def summary(self) -> str:
+        return f"{self.status} {self.reason}".rstrip() + f", {self.message}"
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """The seconds that the server asks us to wait; 0 when it gives no number (an API server sends no dates)."""
+        value = self.headers.get("retry-after", "")
+        return float(value) if value.isdigit() else 0.0
+
+
+def is_transient(request: Request, answer: ServerAnswer, refused_at: float | None, now: float) -> bool:
+    """Whether to send the request again: the server fails, or has refused for too short a time to be believed."""
+    if answer.status in REFUSALS and refused_at is not None:
+        return now - refused_at < _REFUSAL_SECONDS
+    return answer.status in _FAILURES and not unknown_field(request, answer)
+
+
+def unknown_field(request: Request, answer: ServerAnswer) -> bool:
+    """Whether the server answers that an applied object has a field that its kind does not have.
+
+    Server-side apply answers with 500 then (apiserver's managedfields/internal/structuredmerge.go); seen on 1.36.
+    """
+    return request.content_type == APPLY and "failed to create typed patch object" in answer.message
+
+
+def patch_does_not_fit(request: Request, answer: ServerAnswer) -> bool:
+    """Whether a 422 says that a JSON patch does not fit the object, rather than that its result is invalid.
+
+    The API server then names no object and hides the patch library's error (applyJSPatch in apiserver's
+    endpoints/handlers/patch.go); seen on 1.36. An admission webhook's 422 may name no object either, but has a message.
+    """
+    generic = "the server rejected our request due to an error in our request"
+    return request.content_type == JSON_PATCH and not answer.details and answer.message == generic
+
+
+def what_is_missing(answer: ServerAnswer, kind: Kind) -> str:
+    """Names what is missing. The server names a missing object or namespace, but not a kind that it does not know."""
+    if "name" in answer.details:
+        return answer.message
+    return f"this cluster does not serve {kind.plural} in {kind.api_version}; install what provides them"
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    if len(text) <= _MOST_MESSAGE:
+        return text
+    # The cause stands at the end, after a policy's expression, which may be long.
+    return f"{text[: _MOST_MESSAGE // 2]} … {text[-_MOST_MESSAGE // 2 :]}"

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.canary import CanaryOutcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.canary import Draft
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+
+
+def old(name="virt-canary-gpu", **more):
+    vm = kinds.VIRTUAL_MACHINE.object(name, "team-a", spec={})
+    vm["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: "gpu"}
+    vm["metadata"].update(more)
+    return vm
+
+
+def titles(world):
+    return [vm["metadata"]["name"] for vm in world.all(kinds.VIRTUAL_MACHINE)]
+
+
+def test_only_the_given_vms_are_removed():
+    world = World(old("one"), old("two"))
+    canary.remove(world.client(), ["team-a/one", "team-a/missing"])
+    assert titles(world) == ["two"]
+
+
+class TestLeftovers:
+    def test_of_killed_runs_are_deleted(self):
+        theirs = kinds.VIRTUAL_MACHINE.object("theirs", "team-a", spec={})
+        world = World(old(), theirs)
+        canary.remove_leftovers(world.client(), 20, world.clock())
+        assert titles(world) == ["theirs"]
+
+    def test_that_do_not_go_are_an_error_after_the_timeout(self):
+        world = World(old(), kinds.VIRTUAL_MACHINE_INSTANCE.object("virt-canary-gpu", "team-a", spec={}))
+        began = world.now
+        with pytest.raises(ClusterError, match="VirtualMachineInstance team-a/virt-canary-gpu.* still exists 20 s"):
+            canary.remove_leftovers(world.client(), 20, world.clock())
+        assert world.now - began >= 20
+
+
+class TestOutcome:
+    DRAFT = Draft("gpu", frozenset({"n1"}), old(), None)
+    IMAGE = "registry.example/virt-launcher:gpu"
+
+    def test_of_a_vm_that_passed_names_node_and_image(self):
+        text = str(CanaryOutcome(self.DRAFT, 3.21, "n1", self.IMAGE))
+        assert text == f"Canary VM team-a/virt-canary-gpu of pool gpu ran on node n1 with {self.IMAGE} after 3.2 s."
+
+    def test_of_a_vm_that_has_not_passed_has_the_problem(self):
+        assert "has not passed after 3.2 s: it failed" in str(CanaryOutcome(self.DRAFT, 3.21, problem="it failed"))
+
+    def test_is_published_with_the_vm(self):
+        assert CanaryOutcome(self.DRAFT, 3.21, "n1", self.IMAGE).to_dict() == {
+            "pool": "gpu",
+            "vm": "team-a/virt-canary-gpu",
+            "node": "n1",
+            "image": self.IMAGE,
+            "seconds": 3.2,
+        }

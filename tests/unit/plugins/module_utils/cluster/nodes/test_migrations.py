@@ -1,0 +1,116 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import migrations
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.migrations import (
+    Limits,
+    MigrationOutcome,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import Relocation
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import Kubevirt, vm
+
+
+def relocation(vmi, node):
+    return Relocation(namespace="plain", vmi=vmi, uid=f"uid-{vmi}", node=node, how="migrate")
+
+
+class OffNode:
+    """VMs have to leave this node."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def relocation_for(self, pod):
+        if pod.node != self.node or pod.phase != "Running":
+            return None
+        return relocation(pod.vmi, pod.node)
+
+    def problem(self, moved, pod, node):
+        return f"it is still on {self.node}" if pod.node == self.node else None
+
+
+RULE = OffNode("n1")
+
+
+@pytest.fixture
+def world():
+    nodes = [builders.node(name) for name in ("n1", "n2", "n3")]
+    return World(kinds.NAMESPACE.object("plain"), *nodes, *vm("a", "n1"), *vm("b", "n1"), *vm("c", "n3"))
+
+
+def find(world, **options):
+    return migrations.find(world.client(), RULE, **options)
+
+
+def carry_out(world, **limits):
+    return list(migrations.carry_out(world.client(), RULE, find(world), Limits(**limits), world.clock()))
+
+
+def results(outcomes):
+    return {outcome.relocation.vmi: outcome.result for outcome in outcomes}
+
+
+class TestFind:
+    def test_has_the_vms_that_the_rule_applies_to(self, world):
+        assert [str(found) for found in find(world)] == ["VM plain/a", "VM plain/b"]
+
+    def test_has_only_those_of_the_given_namespaces_and_nodes(self, world):
+        assert find(world, namespaces=["elsewhere"]) == []
+        assert find(world, nodes=["n3"]) == []
+
+    def test_of_a_vm_that_cannot_be_migrated_says_why(self, world):
+        for obj in vm("d", "n1", migratable=False):
+            world.put(obj)
+        found = find(world)[-1]
+        assert (found.vmi, found.how, found.reason) == ("d", "restart", "it cannot be migrated (because of its GPU)")
+
+
+class TestCarryOut:
+    def test_moves_the_vms(self, world):
+        Kubevirt(world)
+        assert results(carry_out(world)) == {"a": "done", "b": "done"}
+        assert find(world) == []
+
+    @pytest.mark.parametrize("batch", [1, 2])
+    def test_has_no_more_migrations_at_once_than_asked_for(self, world, batch):
+        kubevirt = Kubevirt(world)
+        carry_out(world, batch=batch)
+        assert kubevirt.most_at_once == batch
+
+    def test_starts_no_more_after_too_many_failures(self, world):
+        Kubevirt(world, fail=["a"])
+        failed, rest = carry_out(world, batch=1)
+        assert (failed.result, rest.result) == ("failed", "not_started")
+        assert "the target ran out of memory" in failed.message
+        assert rest.message == "1 update failed before"
+
+    def test_goes_on_while_failures_are_allowed(self, world):
+        Kubevirt(world, fail=["a"])
+        assert results(carry_out(world, batch=1, max_failures=2)) == {"a": "failed", "b": "done"}
+
+    def test_gives_up_a_migration_that_finds_no_node(self, world):
+        Kubevirt(world, stick=["a"])
+        outcomes = {outcome.relocation.vmi: outcome for outcome in carry_out(world, timeout=30)}
+        assert outcomes["a"].result == "failed"
+        assert Kubevirt.NO_NODE in outcomes["a"].message
+        assert world.find(kinds.VIRTUAL_MACHINE_INSTANCE, "a", "plain")["status"]["nodeName"] == "n1"
+
+
+class TestOutcome:
+    MOVED = relocation("a", "n1")
+
+    def test_is_one_line(self):
+        assert str(MigrationOutcome(self.MOVED, "done", seconds=1.23)) == "VM plain/a, 1.2 s"
+        assert str(MigrationOutcome(self.MOVED, "failed", "it broke")) == "VM plain/a: failed: it broke"
+
+    def test_is_published_with_the_vm(self):
+        published = MigrationOutcome(self.MOVED, "done", seconds=1.23).to_dict()
+        assert published == {**self.MOVED.to_dict(), "result": "done", "message": "", "seconds": 1.2}

@@ -29,15 +29,13 @@ ROOMS = {
         "planning",
         "checks",
         "operator_mode",
+        "modes",
         "reports",
     ),
-    "cluster": ("api", "reading", "writing", "nodes"),
+    "cluster": ("api", "reading", "writing", "nodes", "plans"),
 }
 ORDER = [f"{package}.{room}" for package, rooms in ROOMS.items() for room in rooms]
 """From the top down."""
-
-STILL_SHARED = {"Change", "Options"}
-"""Names that still stand for two types: a change of one object, and the options of a plan."""
 
 
 def module_name(file: Path, top: Path) -> str:

@@ -26,7 +26,7 @@ from ..planning.departure import REMOVAL, Departure, without_daemonsets
 from ..planning.options import Options
 from ..planning.plan import Digest, Plan
 from ..planning.progress import RolloutScope
-from ..planning.proposal import ModeName, Wait
+from ..planning.proposal import ModeName, PlanWait
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms import node_fit
@@ -82,7 +82,7 @@ class CollectionProposal:
         return known.is_current(entry)
 
     @property
-    def wait(self) -> Wait:
+    def wait(self) -> PlanWait:
         if self.settling:
             return "own_change"
         return "transient" if preflight.TRANSIENT & {finding.code for finding in self.errors} else "none"

@@ -21,7 +21,7 @@ from ..planning import goals, removal
 from ..planning.departure import REMOVAL, Departure
 from ..planning.options import Options
 from ..planning.plan import Digest
-from ..planning.proposal import ModeName, Wait
+from ..planning.proposal import ModeName, PlanWait
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
@@ -72,7 +72,7 @@ class OperatorProposal:
         return self.plan.removing or self.plan.is_recorded(self.request.options)
 
     @property
-    def wait(self) -> Wait:
+    def wait(self) -> PlanWait:
         return "transient" if preflight.TRANSIENT & {finding.code for finding in self.errors} else "none"
 
     @property

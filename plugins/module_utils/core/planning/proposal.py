@@ -20,7 +20,7 @@ ModeName = t.Literal["collection", "operator"]
 AskedMode = t.Literal["auto", "operator", "collection"]
 """What a user asks for. ``auto``: the mode whose pools the cluster has."""
 
-Wait = t.Literal["none", "own_change", "transient"]
+PlanWait = t.Literal["none", "own_change", "transient"]
 """What to wait for before a plan can be judged. ``own_change``: KubeVirt rolls out what an earlier run wrote. ``transient``:
 an error that passes within seconds, as when nodes were just handed over."""
 
@@ -69,7 +69,7 @@ class Proposal(t.Protocol):
         """Whether the history has these pools as its newest list, or need not have them."""
 
     @property
-    def wait(self) -> Wait: ...
+    def wait(self) -> PlanWait: ...
 
     @property
     def rights(self) -> t.Iterable[Permission]:

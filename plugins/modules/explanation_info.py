@@ -227,8 +227,8 @@ def body(task: module_base.Task) -> dict:
 
 def _mapping(task: module_base.Task, planned: plan.Plan) -> explanation.ExplainContext:
     if task.pools_given:
-        return explanation.ExplainContext.after(planned, task.pools())
-    return explanation.ExplainContext.in_effect(planned)
+        return explanation.ExplainContext.from_planned_policy(planned, task.pools())
+    return explanation.ExplainContext.from_live_policy(planned)
 
 
 def _read(task: module_base.Task) -> tuple[snapshot.Snapshot, vm_lookup.Source]:

@@ -5,7 +5,7 @@
 """Hands one node over, or replaces its handler pod.
 
 What happens on the node is one generator that reads from top to bottom. It yields where it waits, and is sent the node's
-state. docs/design/handover.md says why.
+state. docs/design/handover.md has the reasons.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ lint-galaxy: copy ## Build the collection and import it as Galaxy does
 
 .PHONY: sanity
 sanity: copy ## ansible-test sanity for what we ship, with its own tools from PyPI
-	ci/ansible_test.sh sanity $(foreach folder,ci testbed tests/control_plane tests/unit,--exclude $(folder)/)
+	ci/ansible_test.sh sanity $(foreach folder,ci testbed tests/control_plane tests/kind tests/unit,--exclude $(folder)/)
 
 .PHONY: units
 units: copy ## Unit tests as ansible-test runs them: those of modules without the controller's code

@@ -200,7 +200,7 @@ def _outdated(task: module_base.Task, snapshot: Snapshot) -> list[Update]:
 
 
 def _mapping(task: module_base.Task, snapshot: Snapshot) -> ImageDrift:
-    return ImageDrift.in_effect(snapshot, removal.parse(task.params["remove_pools"]))
+    return ImageDrift.from_live_policy(snapshot, removal.parse(task.params["remove_pools"]))
 
 
 def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int) -> dict:

@@ -145,7 +145,8 @@ OPTIONS: tuple[Option, ...] = (
         "bool",
         """
         Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a
-        run is any user with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs
+        run is any user with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a
+        virt-handler that runs
         on pool nodes.
 
         Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the
@@ -208,7 +209,8 @@ OPTIONS: tuple[Option, ...] = (
         V(leave) leaves the VMs where they are. Guests go on without a virt-handler, but cannot be stopped or migrated
         until the next one is Ready.
 
-        V(migrate) live-migrates them. Nodes are then handed over one at a time, regardless of O(max_unavailable), since VMs would move between the nodes of a batch.
+        V(migrate) live-migrates them. Nodes are then handed over one at a time, regardless of O(max_unavailable),
+        since VMs would move between the nodes of a batch.
 
         V(wait) waits until they have ended.
 

@@ -4,13 +4,8 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Hands one node over, or replaces its handler pod.
 
-A node never has two handlers: the old one must be *gone* before the node gets its new owner. A node is never without a
-handler for long: everything that can be checked or done before (node Ready, images pulled, migrations ended) is done
-before, and when the new handler does not become Ready in time, the node goes back to its former owner. A write that
-fails half-way is tried again: for a node without a handler, waiting is better than giving up.
-
-What happens on the node is one generator that reads from top to bottom. It yields wherever it must wait, and is sent
-the state of the node when there is something to see.
+What happens on the node is one generator that reads from top to bottom. It yields where it waits, and is sent the node's
+state. docs/design/handover.md has the reasons.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ...core.observed import snapshot
 from ...core.observed.snapshot import Snapshot
 from ...core.operator_mode import edits, rollout
 from ...core.operator_mode.edits import WantedParts
-from ...core.operator_mode.plan import ObjectChange, OperatorPlan, Step
+from ...core.operator_mode.plan import ObjectChange, OperatorPlan, WriteStep
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live
@@ -62,7 +62,13 @@ def carry_out(
 
 
 def _write(
-    cluster: Cluster, plan: OperatorPlan, step: Step, *, dry_run: bool, timeout: float = 0, clock: Clock | None = None
+    cluster: Cluster,
+    plan: OperatorPlan,
+    step: WriteStep,
+    *,
+    dry_run: bool,
+    timeout: float = 0,
+    clock: Clock | None = None,
 ) -> list[Change]:
     changes = [_write_object(cluster, change, dry_run=dry_run) for change in step.objects]
     if clock is not None:

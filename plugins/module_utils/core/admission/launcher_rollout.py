@@ -40,7 +40,7 @@ class NodeOwners(t.Protocol):
     def blocked(self) -> t.Collection[str]: ...
 
 
-class Options(t.Protocol):
+class LauncherOptions(t.Protocol):
     """The user's options for launcher policies."""
 
     @property
@@ -240,7 +240,7 @@ def make_rollout(
     retired: t.Sequence[Pool],
     owners: NodeOwners,
     batches: t.Sequence[t.Sequence[NodeMove]],
-    options: Options,
+    options: LauncherOptions,
 ) -> LauncherPolicyRollout:
     """The launcher policy over a run.
 

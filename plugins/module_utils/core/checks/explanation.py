@@ -68,7 +68,7 @@ class ExplainContext:
     """What keeps the mapping from taking effect."""
 
     @classmethod
-    def in_effect(cls, plan: Plan) -> ExplainContext:
+    def from_live_policy(cls, plan: Plan) -> ExplainContext:
         """What is in effect on the cluster now.
 
         :param plan: one for the pools that the cluster records.
@@ -82,20 +82,20 @@ class ExplainContext:
         else:
             title = f"in effect now, by {live['kind']} {live['metadata']['name']}"
             table = rollout.in_effect or rollout.stages[0]
-        return cls._of(plan, title, table, goals.recorded(plan.snapshot), plan.snapshot.nodes)
+        return cls._build(plan, title, table, goals.recorded(plan.snapshot), plan.snapshot.nodes)
 
     @classmethod
-    def after(cls, plan: Plan, pools: t.Sequence[Pool]) -> ExplainContext:
+    def from_planned_policy(cls, plan: Plan, pools: t.Sequence[Pool]) -> ExplainContext:
         """What is in effect once a plan for these pools has been carried out."""
         rollout = plan.launcher_rollout
         table = Table(()) if rollout is None or rollout.choice.backend == "none" else rollout.stages[-1]
         given = {pool.name for pool in pools}
         kept = [pool for pool in goals.recorded(plan.snapshot) if pool.name in plan.desired and pool.name not in given]
         title = "as a run of site with this pool list would create it"
-        return replace(cls._of(plan, title, table, (*pools, *kept), plan.nodes_after()), findings=plan.errors)
+        return replace(cls._build(plan, title, table, (*pools, *kept), plan.nodes_after()), findings=plan.errors)
 
     @classmethod
-    def _of(
+    def _build(
         cls, plan: Plan, title: str, table: Table, pools: t.Sequence[Pool], nodes: t.Mapping[str, Node]
     ) -> ExplainContext:
         policy = Policy.from_rollout(plan.launcher_rollout)

@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """A pool's virt-handler DaemonSet, derived from the live primary.
 
-docs/design/pool-daemonsets.md says what is kept and dropped, and why.
+docs/design/pool-daemonsets.md describes what is kept and dropped, and why.
 """
 
 from __future__ import annotations

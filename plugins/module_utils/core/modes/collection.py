@@ -167,8 +167,8 @@ class CollectionView:
 
     def explain_context(self) -> ExplainContext:
         if self.given is not None:
-            return ExplainContext.after(self.plan, self.given)
-        return ExplainContext.in_effect(self.plan)
+            return ExplainContext.from_planned_policy(self.plan, self.given)
+        return ExplainContext.from_live_policy(self.plan)
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,11 @@ class Build:
         value = ((obj.get("metadata") or {}).get("labels") or {}).get(self.pool_label)
         return None if value is None else str(value)
 
+    def pool_daemonsets(self, daemonsets: t.Iterable[KubeObject]) -> dict[str, KubeObject]:
+        """Those among these DaemonSets that belong to its pools, by pool."""
+        by_pool = ((self.pool_of(daemonset), daemonset) for daemonset in daemonsets)
+        return {pool: daemonset for pool, daemonset in by_pool if pool is not None}
+
     def __str__(self) -> str:
         return self.name
 

@@ -62,10 +62,8 @@ def layout_for(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.S
 def live(build: Build, snapshot: Snapshot, primary: KubeObject) -> Layout:
     """The layout of the DaemonSets that the cluster has now."""
     templates: dict[str, KubeObject] = {names.PRIMARY: primary["spec"]["template"]}
-    for daemonset in snapshot.daemonsets.values():
-        pool = build.pool_of(daemonset)
-        if pool is not None:
-            templates[pool] = daemonset["spec"]["template"]
+    for pool, daemonset in build.pool_daemonsets(snapshot.daemonsets.values()).items():
+        templates[pool] = daemonset["spec"]["template"]
     return Layout(templates, {"spec": _base(snapshot, primary)})
 
 

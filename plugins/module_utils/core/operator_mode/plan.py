@@ -44,7 +44,7 @@ class ObjectChange:
 
 
 @dataclass(frozen=True)
-class Step:
+class WriteStep:
     """What is written at once: first objects of pools, and when the DaemonSets of ``gone`` are gone the KubeVirt object."""
 
     objects: tuple[ObjectChange, ...] = ()
@@ -66,7 +66,7 @@ class OperatorPlan:
     build: Build
     before: tuple[Pool, ...]
     pools: tuple[Pool, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[WriteStep, ...]
     placed: Placement
     rollout: Rollout
     findings: tuple[Finding, ...]
@@ -157,7 +157,7 @@ def _names(owners: t.Sequence[str]) -> str:
     return " and ".join(owners) or "no handler"
 
 
-def _step_lines(plan: OperatorPlan, step: Step) -> t.Iterator[str]:
+def _step_lines(plan: OperatorPlan, step: WriteStep) -> t.Iterator[str]:
     for change in step.objects:
         yield f"{plan.build.kind} {change.name}: {change.action}"
     if step.edit is not None:
@@ -287,7 +287,7 @@ def _steps(
     after: t.Sequence[Pool],
     record: OperatorRecord,
     seen: Rollout,
-) -> tuple[Step, ...]:
+) -> tuple[WriteStep, ...]:
     gate = None if (not after and record.gate_depth is None) else bool(after)
     depth = 0 if record.gate_depth is None else record.gate_depth
     entries = _entries(build, snapshot, before, after) if build.field is not None else None
@@ -301,12 +301,12 @@ def _steps(
     if not edit.changed and (objects or _lost(snapshot, seen)):
         wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
-    steps = [Step(objects, gone, wanted, edit)] if edit.changed else []
+    steps = [WriteStep(objects, gone, wanted, edit)] if edit.changed else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
         # The list is gone by then.
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
-        steps += [Step(wanted=last, edit=edit)] if edit.changed else []
+        steps += [WriteStep(wanted=last, edit=edit)] if edit.changed else []
     return tuple(steps)
 
 

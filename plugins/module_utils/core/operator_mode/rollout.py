@@ -84,7 +84,7 @@ def wrong_images(
 
 def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]) -> Rollout:
     """How far the operator has come with these pools."""
-    live = _pool_daemonsets(build, snapshot)
+    live = build.pool_daemonsets(snapshot.daemonsets.values())
     wanted = Placement.from_layout(placement.layout_for(build, snapshot, primary, pools), snapshot)
     now = Placement.from_layout(placement.live(build, snapshot, primary), snapshot)
     dead = _dead_handlers(snapshot)
@@ -104,10 +104,6 @@ def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequ
         bare=tuple(node for node in wanted.owners if node in wanted.needed and not counts[node]),
         doubled=tuple(node for node, count in counts.items() if count > 1),
     )
-
-
-def _pool_daemonsets(build: Build, snapshot: Snapshot) -> dict[str, KubeObject]:
-    return {pool: ds for ds in snapshot.daemonsets.values() if (pool := build.pool_of(ds)) is not None}
 
 
 def _daemonsets(

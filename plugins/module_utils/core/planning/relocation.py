@@ -99,7 +99,7 @@ class ImageDrift:
         self._compute_only = compute_only
 
     @classmethod
-    def in_effect(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> ImageDrift:
+    def from_live_policy(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> ImageDrift:
         """The drift from what the live launcher policy gives VMs.
 
         :param removed: pools that are being removed.

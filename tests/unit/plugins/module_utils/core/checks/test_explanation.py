@@ -27,7 +27,7 @@ def nodes():
 
 
 def in_effect(**fields):
-    return ExplainContext.in_effect(vms.plan_of(of_nodes=nodes(), **fields))
+    return ExplainContext.from_live_policy(vms.plan_of(of_nodes=nodes(), **fields))
 
 
 def vm(*, gpu=True, **fields):
@@ -181,7 +181,7 @@ class TestMapping:
         pool = vms.gpu()
         bare = [node for node in nodes() if node["metadata"]["labels"].pop("virtpools.io/pool", None) or True]
         found = plan.make_plan(builders.snapshot_of(bare, admission=vms.admission()), [pool], Options(overlap="error"))
-        after = ExplainContext.after(found, [pool])
+        after = ExplainContext.from_planned_policy(found, [pool])
         seen = explanation.explain_vm(subject(vm=vm()), after)
         assert whens(seen) == [("next start", "gpu")]
         assert seen.cases[0].explained.nodes.fit == ("gpu-0", "gpu-1")
@@ -190,28 +190,28 @@ class TestMapping:
     def test_of_a_refused_pool_list_reports_it_and_keeps_other_pools(self):
         listed = vms.gpu("other", virtHandlerImage="registry.example/virt-handler:v0.1.0")
         made = plan.make_plan(vms.plan_of(of_nodes=nodes()).snapshot, [listed], Options())
-        found = explanation.explain_vm(subject(vm=vm()), ExplainContext.after(made, [listed]))
+        found = explanation.explain_vm(subject(vm=vm()), ExplainContext.from_planned_policy(made, [listed]))
         assert "version_skew" in builders.codes(found.findings, "error")
         assert {answer.pool for answer in found.cases[0].explained.answers} == {"other", "gpu"}
 
     def test_with_a_back_end_that_changes_no_pods_takes_no_vm(self):
         made = plan.make_plan(vms.plan_of(of_nodes=nodes()).snapshot, [vms.gpu()], Options(launcher_backend="none"))
-        assert whens(explanation.explain_vm(subject(vm=vm()), ExplainContext.after(made, [vms.gpu()]))) == [
-            ("next start", "primary")
-        ]
+        assert whens(
+            explanation.explain_vm(subject(vm=vm()), ExplainContext.from_planned_policy(made, [vms.gpu()]))
+        ) == [("next start", "primary")]
 
     def test_of_kubevirt_aie_webhook_chooses_no_nodes(self):
         pool = vms.gpu(unmatched="allow")
         bare = builders.snapshot_of(nodes(), [pool], admission=vms.admission())
         made = plan.make_plan(bare, [pool], Options(launcher_backend="aie_webhook"))
-        (case,) = explanation.explain_vm(subject(vm=vm()), ExplainContext.after(made, [pool])).cases
+        (case,) = explanation.explain_vm(subject(vm=vm()), ExplainContext.from_planned_policy(made, [pool])).cases
         assert (case.explained.pool, case.explained.image, case.explained.requirement) == ("gpu", vms.IMAGE, None)
 
 
 class TestNamespace:
     def labelled(self):
         pool = vms.gpu(selector={"deviceNames": [vms.DEVICE], "namespaces": {"matchLabels": {"tier": "gold"}}})
-        return ExplainContext.in_effect(vms.plan_of(pool, of_nodes=nodes()))
+        return ExplainContext.from_live_policy(vms.plan_of(pool, of_nodes=nodes()))
 
     def test_labels_decide(self):
         for labels, pool in (({"tier": "gold"}, "gpu"), ({}, "primary")):

@@ -161,7 +161,7 @@ class TestInEffect:
 
     def refusal(self, state, removed=None):
         with pytest.raises(InputErrors) as caught:
-            ImageDrift.in_effect(state, removed)
+            ImageDrift.from_live_policy(state, removed)
         (message,) = caught.value.messages
         return message
 
@@ -169,11 +169,11 @@ class TestInEffect:
         other = builders.pool(
             "gpu", virtLauncherImage=f"{GPU}2", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}}
         )
-        found = ImageDrift.in_effect(self.state(self.admission(other)))
+        found = ImageDrift.from_live_policy(self.state(self.admission(other)))
         assert update(image=GPU, of=found, **FOR_GPU).expected_image == f"{GPU}2"
 
     def test_without_pools_everything_goes_back_to_kubevirts_image(self):
-        found = ImageDrift.in_effect(self.state(snapshot.Admission(policy_kind=POLICY), pools=()))
+        found = ImageDrift.from_live_policy(self.state(snapshot.Admission(policy_kind=POLICY), pools=()))
         assert update(image=GPU, of=found, **FOR_GPU).expected_image == STOCK
 
     def test_pools_without_policy_are_refused(self):
@@ -182,12 +182,12 @@ class TestInEffect:
 
     def test_pools_without_policy_may_be_removed(self):
         state = self.state(snapshot.Admission(policy_kind=POLICY))
-        assert update(image=GPU, of=ImageDrift.in_effect(state, ("gpu",)), **FOR_GPU).expected_image == STOCK
+        assert update(image=GPU, of=ImageDrift.from_live_policy(state, ("gpu",)), **FOR_GPU).expected_image == STOCK
         assert "no launcher policy is in force" in self.refusal(state, removed=("other",))
 
     def test_pools_with_kubevirts_own_images_need_no_policy(self):
         handlers_only = builders.pool("gpu", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
-        found = ImageDrift.in_effect(self.state(snapshot.Admission(policy_kind=POLICY), pools=[handlers_only]))
+        found = ImageDrift.from_live_policy(self.state(snapshot.Admission(policy_kind=POLICY), pools=[handlers_only]))
         assert update(image=f"{STOCK}-old", of=found, **FOR_GPU).expected_image == STOCK
 
     @pytest.mark.parametrize("part", ["spec", "binding", "annotation"])

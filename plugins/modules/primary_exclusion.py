@@ -145,7 +145,7 @@ def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> No
         )
     if not present and owned and guard.is_live(snapshot.admission):
         problems.append(
-            "The guard keeps KubeVirt from letting virt-handler back; delete it first, with guard_policies."
+            "The guard keeps KubeVirt from letting virt-handler back; delete it first, with run_part (part: guard)."
         )
     if problems:
         raise ClusterError(" ".join(problems))

@@ -83,7 +83,7 @@ def test_one_that_still_acts_after_it_was_deleted_is_told(run, acting):
 
 
 def test_the_exclusion_does_not_go_before_it(run, written):
-    assert "delete it first, with guard_policies" in run.failure("primary_exclusion", state="absent")
+    assert "delete it first, with run_part (part: guard)" in run.failure("primary_exclusion", state="absent")
     foretold = run("primary_exclusion", state="absent", after_nodes=True, check=True)
     assert foretold["changed"], "by then it will be gone"
     assert written.writes == []

@@ -126,7 +126,7 @@ leaving:
   returned: success
   type: str
 pending:
-  description: Whether a run has anything to do, as far as O(stop_after_wave) lets it.
+  description: Whether a run has anything to do, within the limit of O(stop_after_wave).
   returned: success
   type: bool
 recorded:
@@ -490,7 +490,7 @@ def _operator(
     expected: str | None,
     departure: Departure | None,
 ) -> dict:
-    """The result where KubeVirt's own operator makes the pools."""
+    """The result where KubeVirt's own operator creates the pools."""
     planned = task.operator_plan(build, departure.after if departure else cluster_state)
     if task.params["for_run"] and departure is None:
         task.require(

@@ -186,7 +186,7 @@ def _refuse_operator(snapshot: Snapshot) -> None:
     build = mode.in_use(snapshot)
     if build is not None and not snapshot.pools:
         message = (
-            f"KubeVirt {snapshot.kubevirt_name} makes the pools itself, by {build.place}, and knows their images: let it update VMs by "
+            f"KubeVirt {snapshot.kubevirt_name} creates the pools itself, by {build.place}, and knows their images: let it update VMs by "
             "spec.workloadUpdateStrategy.workloadUpdateMethods, or migrate them by hand."
         )
         raise InputErrors([message])

@@ -132,7 +132,7 @@ def _placed_by_kubevirt(primary: KubeObject, kubevirt: KubeObject) -> Object:
 
 
 def _without_collection(planned: Plan) -> Snapshot:
-    """The cluster once our pools are gone."""
+    """The cluster once our pools are deleted."""
     snapshot, edit = planned.snapshot, planned.exclusion
     primary = snapshot.primary
     if primary is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..base import names
-from ..base.findings import Finding
+from ..base.findings import Finding, counted
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
@@ -54,9 +54,9 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
             str, assignment.capacities(plan.launcher_rollout.full.rules, plan.snapshot.nodes.values(), plan.wanted)
         )
     if plan.errors:
-        lines.append("A run is refused until the errors above are gone.")
+        lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:
-        state = "nothing of these pools is left." if plan.undoing else "everything is as the pools ask for."
+        state = "nothing is left of these pools." if plan.undoing else "everything matches the pools."
         lines.append(f"No change: {state}")
     else:
         lines += _step_lines(plan, scope or RolloutScope.for_plan(plan, None))
@@ -72,11 +72,11 @@ def operator_plan_lines(plan: OperatorPlan) -> list[str]:
         ["OWNER", "NODES NOW", "AFTER THE RUN"],
         [[owner, str(count["now"]), str(count["after"])] for owner, count in plan.owners().items()],
     )
-    lines.append(f"Mode operator: virt-operator makes the pools from {plan.build.place}.")
+    lines.append(f"Mode operator: virt-operator creates the pools from {plan.build.place}.")
     if plan.errors:
-        lines.append("A run is refused until the errors above are gone.")
+        lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:
-        state = "nothing of these pools is left." if plan.removing else "everything is as the pools ask for."
+        state = "nothing is left of these pools." if plan.removing else "everything matches the pools."
         lines.append(f"No change: {state}")
     else:
         lines += plan.changes()
@@ -134,15 +134,15 @@ def _step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
 def _wave_line(wave: Wave, waves: int) -> str:
     held = f", {wave.held_back} held back" if wave.held_back else ""
     return (
-        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {len(wave.nodes)} node(s) done, {wave.remaining} to go{held}, "
-        f"{len(wave.batches)} batch(es){', gate not passed' if wave.open else ''}"
+        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {counted(len(wave.nodes), 'node')} done, {wave.remaining} to go{held}, "
+        f"{counted(len(wave.batches), 'batch', 'batches')}{', gate not passed' if wave.open else ''}"
     )
 
 
 def _difference_lines(change: DaemonSetChange) -> list[str]:
     shown = [f"{change.name}: {difference}" for difference in change.differences[:_MOST_DIFFERENCES]]
     more = len(change.differences) - len(shown)
-    return [*shown, f"{change.name}: {more} more difference(s)"] if more > 0 else shown
+    return [*shown, f"{change.name}: {counted(more, 'more difference')}"] if more > 0 else shown
 
 
 def state_lines(state: State) -> list[str]:
@@ -187,7 +187,7 @@ def verification_lines(report: Report) -> list[str]:
         for vm in report.vms[:_MOST_VMS]
     ]
     more = len(report.vms) + report.left_out - _MOST_VMS
-    return [*lines, f"{more} more VM(s) are not correct."] if more > 0 else lines
+    return [*lines, f"{counted(more, 'more VM is', 'more VMs are')} not correct."] if more > 0 else lines
 
 
 def _finding_lines(findings: t.Iterable[Finding]) -> list[str]:

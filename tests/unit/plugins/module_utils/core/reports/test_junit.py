@@ -48,7 +48,7 @@ class TestResults:
         expected = "failed" if verdict in FAILING else "skipped"
         assert results["VMs in namespace shop", "web"] == expected
         assert results["pools", "gpu"] == ("failed" if verdict in FAILING else "passed")
-        assert results["verification", "Everything is as the pools ask for"] == (
+        assert results["verification", "Everything matches the pools"] == (
             "failed" if verdict in FAILING else "passed"
         )
         assert reports.STOCK in "".join(root.itertext())

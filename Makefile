@@ -209,7 +209,7 @@ test-crash: $(VENV) ## Runs disturbed in every way at every write, and killed at
 ##### Gates
 
 .PHONY: lint
-lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-pages docs lint-ansible lint-workflows lint-galaxy ## All gates below except sanity, and make docs
+lint: lint-headers lint-python lint-types lint-yaml lint-shell lint-go lint-meta lint-changelog lint-docs lint-pages lint-words docs lint-ansible lint-workflows lint-galaxy ## All gates below except sanity, and make docs
 
 .PHONY: copy
 copy: $(VENV)
@@ -261,6 +261,10 @@ lint-docs: copy ## antsibull-docs: markup and links in the documentation of modu
 .PHONY: lint-pages
 lint-pages: copy ## Check the line width of Markdown pages
 	python ci/check_docs.py $(COPY)
+
+.PHONY: lint-words
+lint-words: copy ## Check messages, options and pages for phrases with a plainer one
+	python ci/check_words.py $(COPY)
 
 .PHONY: lint-ansible
 lint-ansible: copy ## ansible-lint, production profile

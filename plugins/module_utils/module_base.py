@@ -25,7 +25,7 @@ from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
 from .cluster.writing import history, settle
 from .core.base import objects, permissions
-from .core.base.findings import InputErrors
+from .core.base.findings import InputErrors, counted
 from .core.base.permissions import Permission
 from .core.kubevirt import preflight
 from .core.modes import choice
@@ -39,7 +39,7 @@ from .option_table import Arguments
 
 
 class Module(AnsibleModule):
-    """An AnsibleModule to which an option that is empty or null was not given, whatever its type."""
+    """An AnsibleModule that treats empty and null options as unset."""
 
     params: dict[str, t.Any]
 
@@ -111,7 +111,7 @@ class Task:
         missing = self.cluster.missing_permissions(rights)
         if missing:
             raise ClusterError(
-                f"The user {self.cluster.user()} lacks {len(missing)} permission(s) on {self.cluster.server}: "
+                f"The user {self.cluster.user()} lacks {counted(len(missing), 'permission')} on {self.cluster.server}: "
                 f"{', '.join(map(str, missing))}. Bind it to the ClusterRole virtpools-reader (plan and info modules) or "
                 "virtpools-writer (runs) that this collection ships."
             )
@@ -164,7 +164,7 @@ class Task:
         settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
 
     def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
-        """Refuse a plan that has errors. Errors with the codes ``but`` do not count.
+        """Refuse a plan that has errors. Errors with the codes ``but`` are ignored.
 
         :raises InputErrors: with all errors.
         """
@@ -173,8 +173,8 @@ class Task:
             raise InputErrors(errors)
 
     def refuse_in_run(self, made: Plan) -> None:
-        """Refuse a plan that has errors. Inside a run, what passes by itself does not count: the run's plan has waited for
-        it, and each batch makes KubeVirt unavailable anew for some seconds. A KubeVirt that stays Degraded counts.
+        """Refuse a plan that has errors. Inside a run, transient errors are ignored: the run's plan has waited for
+        it, and each batch makes KubeVirt unavailable again for some seconds. A KubeVirt that stays Degraded is refused.
 
         :raises InputErrors: with all errors.
         :raises ClusterError: when KubeVirt stays Degraded, or does not settle.
@@ -222,7 +222,7 @@ def _user_and_host() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         # A container whose user has no name.
-        user = "somebody"
+        user = "unknown user"
     return f"{user} on {socket.gethostname()}"
 
 
@@ -271,7 +271,7 @@ def _fewer_collections() -> t.Iterator[None]:
 
 
 def _unexpected(task: Task, error: Exception) -> str:
-    """A sentence on an error that no code expects. An API server validates objects, and nobody validates files."""
+    """A sentence on an error that no code expects. An API server validates objects, but files are not validated."""
     what = f"{type(error).__name__}: {error}"
     files = [str(task.params[name]) for name in ("manifest", "dump") if task.params.get(name)]
     if files and isinstance(error, (AttributeError, LookupError, TypeError, ValueError)):

@@ -126,7 +126,7 @@ leaving:
   returned: success
   type: str
 pending:
-  description: Whether a run has anything to do, as far as O(stop_after_wave) lets it.
+  description: Whether a run has anything to do, within the limit of O(stop_after_wave).
   returned: success
   type: bool
 recorded:

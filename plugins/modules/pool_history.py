@@ -215,9 +215,7 @@ def _of_wave(task: module_base.Task, wave: dict) -> dict:
     namespace = kubevirt["metadata"]["namespace"]
     if task.params["record"] == "wave_done":
         if not wave.get("open"):
-            raise InputErrors(
-                ["record is wave_done, but wave.open does not say which one; give what wave_begun returned."]
-            )
+            raise InputErrors(["record is wave_done, but wave.open does not name one; give what wave_begun returned."])
         return _write(task, namespace, lambda known: known.wave_done(wave["open"]))
     if not wave.get("open"):
         if None in (wave.get("name"), wave.get("nodes"), wave.get("baseline")):

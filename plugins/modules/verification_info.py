@@ -105,11 +105,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mode:
-  description: V(collection), or V(operator) where KubeVirt's own operator makes the pools.
+  description: V(collection), or V(operator) where KubeVirt's own operator creates the pools.
   returned: success
   type: str
 build:
-  description: The build of KubeVirt that makes the pools, as in O(pools_dialect). Empty for collection pools.
+  description: The build of KubeVirt that creates the pools, as in O(pools_dialect). Empty for collection pools.
   returned: success
   type: str
 server:

@@ -161,7 +161,7 @@ def test_a_required_approval_is_the_digest_of_the_job_before(awx: Awx, east: Loc
     planned = awx.run("plan").succeeded()
     entry = planned.artifacts["virtpools_plan"]["east"]["site"]
     assert (entry["pending"], entry["nodes"], entry["errors"]) == (True, 2, 0)
-    assert "2 node(s) in 2 batch(es) (primary -> gpu: 2)" in entry["summary"]
+    assert "2 nodes in 2 batches (primary -> gpu: 2)" in entry["summary"]
     assert entry["server"] == awx.environment["K8S_AUTH_HOST"]
     assert len(entry["uid"]) == 36
     # Somebody relabels a node between the plan and its approval.

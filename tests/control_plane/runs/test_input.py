@@ -279,7 +279,7 @@ def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None
         ("virtpools_prune", "perhaps", "prune"),
         ("virtpools_node_timeout", "soon", "node_timeout"),
         ("virtpools_mode", "mixed", "auto, operator, collection"),
-        ("virtpools_expected_plan", "yes", "which is no plan digest; copy it from the output of the playbook plan"),
+        ("virtpools_expected_plan", "yes", "which is not a plan digest; copy it from the output of the playbook plan"),
     ],
 )
 def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: str) -> None:

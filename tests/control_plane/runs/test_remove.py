@@ -144,7 +144,7 @@ def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalS
     assert scenario.running("guest")["metadata"]["uid"] == guest["metadata"]["uid"], "its guest lives on in its pod"
     with scenario.no_writes():
         again = scenario.remove(virtpools_remove_vms="refuse").succeeded()
-    assert (again.changed, again.plan["text"][-2]) == (0, "No change: nothing of these pools is left.")
+    assert (again.changed, again.plan["text"][-2]) == (0, "No change: nothing is left of these pools.")
     scenario.stop_vms()
     scenario.wait_until_settled()
     assert scenario.left_behind() == {}

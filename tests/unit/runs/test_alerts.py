@@ -156,8 +156,7 @@ class TestRights:
         excluded.denied.add((verb, "prometheusrules"))
         message = run.failure("plan_info", for_run=True, **WANTED)
         assert (
-            f"lacks 1 permission(s) on https://api.example:6443: {verb} prometheusrules.monitoring.coreos.com."
-            in message
+            f"lacks 1 permission on https://api.example:6443: {verb} prometheusrules.monitoring.coreos.com." in message
         )
         run("plan_info", for_run=True, pools=[GPU])
 

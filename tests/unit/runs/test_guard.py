@@ -94,5 +94,5 @@ def test_the_exclusion_does_not_go_before_it(run, written):
 def test_a_run_without_the_right_is_refused_before_it_begins(run, world, guarded):
     world.denied = {("assign", "nodeowners")}
     message = run.failure("plan_info", for_run=True, **{**WANTED, "guard": guarded})
-    assert "The user tester lacks 1 permission(s) on" in message
+    assert "The user tester lacks 1 permission on" in message
     assert "assign nodeowners.virtpools.io. Bind it to the ClusterRole" in message

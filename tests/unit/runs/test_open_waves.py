@@ -96,10 +96,10 @@ def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):
         (2, 2, True, False),
     ]
     assert found["waves"][0]["pools"] == ["gpu"]
-    assert "Wave 1 of 2 (n1): 1 of 1 node(s) done, 0 to go, 0 batch(es), gate not passed" in found["text"]
+    assert "Wave 1 of 2 (n1): 1 of 1 node done, 0 to go, 0 batches, gate not passed" in found["text"]
     assert "An earlier run began wave 1 (n1), and its gate has not passed since" in "\n".join(found["text"])
     rollout.run(virtpools_expected_plan=before["digest"])
-    assert "No change: everything is as the pools ask for." in rollout.plan()["text"]
+    assert "No change: everything matches the pools." in rollout.plan()["text"]
 
 
 def test_the_last_gate_is_asked_again_even_if_no_work_is_left(rollout, run):

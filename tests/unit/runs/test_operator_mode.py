@@ -83,7 +83,7 @@ class TestPlan:
     def test_of_nothing(self, run, pooled, build):
         found = run("plan_info", pools=[pool(build)])
         assert (found["mode"], found["pending"], found["recorded"], found["changes"]) == ("operator", False, True, [])
-        assert "No change: everything is as the pools ask for." in found["text"]
+        assert "No change: everything matches the pools." in found["text"]
         assert found["state"] == run("pool_info")["text"]
 
     def test_is_approved_by_its_digest(self, run, pooled, build):
@@ -279,7 +279,7 @@ class TestUpgrade:
 
     def test_names_the_nodes_that_would_be_left_without_a_handler(self, run, upgrading, build):
         text = self.refusal(run, build)
-        assert ("2 node(s) lack one (n1, n2)" in text) == (build == "B")
+        assert ("2 nodes lack one (n1, n2)" in text) == (build == "B")
 
     @pytest.mark.parametrize(
         "ends",

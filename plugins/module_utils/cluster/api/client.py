@@ -266,7 +266,7 @@ class Cluster:
                 return
 
     def follow(self, kind: Kind, namespace: str | None = None, *, label_selector: str, seconds: float) -> watch.Watch:
-        """What happens to these objects from now on, for at most ``seconds``. The connection is made by another thread; when
+        """What happens to these objects from now on, for at most ``seconds``. The connection is opened by another thread; when
         it fails, breaks or is not allowed, following ends."""
         selected = ("labelSelector", label_selector)
         path = kind.path(namespace)
@@ -334,7 +334,7 @@ class Cluster:
         """Create ``obj``. Unknown fields raise Invalid, an object of that name raises AlreadyExists.
 
         When an attempt got no answer and the next one finds an object of that name that contains all of ``obj``, we
-        made it, and it is returned. Any other object then raises AlreadyExists with ``maybe_applied``.
+        created it, and it is returned. Any other object then raises AlreadyExists with ``maybe_applied``.
         """
         address = _Address.for_object(kind, obj)
         request = Request("POST", kind.path(address.namespace), (_NO_UNKNOWN_FIELDS,), obj)

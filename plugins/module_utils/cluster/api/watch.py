@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """Follows what happens to objects, by a watch in a thread, so that a wait ends with the event it waits for.
 
-An event is a hint. What is decided is decided on what is read after it: a watch may lag, and it may end at any time. Then
+Events only wake us up; decisions use what is read afterwards: a watch may lag, and it may end at any time. Then
 the one who waits looks once a second, as without it.
 """
 

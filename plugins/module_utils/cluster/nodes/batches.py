@@ -48,7 +48,7 @@ def carry_out(
 ) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
-    :param again: makes the plan for the same nodes once more, from the cluster as it is after long preparations.
+    :param again: plans the same nodes again, from the cluster as it is after long preparations.
     :raises ClusterError: when something forbids the batch; then no node of it was touched.
     """
     began = clock.now()

@@ -89,7 +89,7 @@ class NodeView:
         return Node.from_object(self.node_object)
 
     def read(self) -> Object | None:
-        """The node, read now at the latest. One that does not exist is an error only for who looks at it.
+        """The node, read now at the latest. A missing node is an error only for callers that read it.
 
         :raises ClusterError: when it cannot be read, after which one may try again.
         """
@@ -327,7 +327,7 @@ class NodeHandover:
 
 
 def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
-    """The pods that the wanted DaemonSet made from its present template and that do not end."""
+    """The pods that the wanted DaemonSet created from its present template and that do not end."""
     return [
         pod
         for pod in pods

@@ -124,7 +124,7 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
 
 
 def _listed(cluster: Cluster, kind: kinds.Kind, wanted: t.Collection[str]) -> t.Iterable[Object]:
-    """The cluster-scoped objects with these names: by one list, or one by one for who may not list them."""
+    """The cluster-scoped objects with these names: by one list, or one by one without the right to list them."""
     if cluster.missing_permissions([right for right in permissions.LIST_POLICIES if right.resource == kind.plural]):
         return _named(cluster, kind, wanted)
     return [obj for obj in cluster.list(kind) if obj["metadata"]["name"] in wanted]
@@ -138,7 +138,7 @@ def _named(
 
 
 def monitoring(cluster: Cluster, namespace: str | None = None) -> snapshot.Monitoring:
-    """What of the Prometheus operator is on this cluster.
+    """The Prometheus operator's objects on this cluster.
 
     :param namespace: one that must exist.
     """
@@ -236,7 +236,7 @@ def operator_pool_fields(cluster: Cluster) -> list[str]:
 
 
 def read_operator_api(cluster: Cluster, kubevirt: Object, *, schema: bool = False) -> operator_api.OperatorApi:
-    """What the cluster has of pools that KubeVirt itself makes.
+    """The pools of the cluster that KubeVirt itself creates.
 
     :param schema: read the KubeVirt CRD, too. It is large, and a field that is in use is in it.
     """

@@ -153,7 +153,7 @@ class Windows:
 
 
 def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> str | None:
-    """Wait until virt-operator has made its DaemonSets as the pools ask for, and each node has its one Ready handler.
+    """Wait until virt-operator has created its DaemonSets as the pools ask for, and each node has its one Ready handler.
 
     KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
 

@@ -5,7 +5,7 @@
 """When a pool starts to take VMs, and when they get its new launcher image: the mapping table after each batch.
 
 Before a pool is active its VMs match no pool, so that no VM waits for nodes that have not been handed over yet. Once
-active, a pool stays active: a node's reboot unmaps no VM. A new launcher image of an active pool takes effect after the
+active, a pool stays active: rebooting a node does not deactivate its pool. A new launcher image of an active pool takes effect after the
 last node of the pool has the handler that goes with it; canary VMs get the image after the first node has it.
 """
 
@@ -21,7 +21,7 @@ from ..vms.mapping import Table
 
 
 class NodeMove(t.Protocol):
-    """The part of a plan's move that counts here: which node goes from which owner to which."""
+    """The fields of a move used here: which node goes from which owner to which."""
 
     @property
     def node(self) -> str: ...

@@ -4,7 +4,7 @@
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 """The guard: only runs may change the owner of a node, and the primary virt-handler cannot lose the exclusion.
 
-It consists of two validating policies with ``failurePolicy: Fail``. docs/design/guard.md says why.
+It consists of two validating policies with ``failurePolicy: Fail``. docs/design/guard.md explains this.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Guard:
         return self.wanted or is_live(self.admission)
 
     def findings(self) -> t.Iterator[Finding]:
-        """What forbids the guard."""
+        """Findings that prevent the guard."""
         if self.wanted and not self.admission.validating:
             yield error(
                 "guard_not_served",
@@ -100,7 +100,7 @@ class Guard:
                 node = _labelled(free, {**labels, names.OWNER_LABEL: first})
                 probes.append(GuardProbe(f"a new node of pool {first}", kinds.NODE, node))
         claimed = _labelled(free, {names.OWNER_LABEL: names.IN_TRANSIT})
-        probes.append(GuardProbe("a node that says who owns it", kinds.NODE, claimed, names.OWNER_GUARD))
+        probes.append(GuardProbe("a node that names its owner", kinds.NODE, claimed, names.OWNER_GUARD))
         if self.snapshot.primary is not None:
             primary = _daemonset(self.snapshot.primary)
             bare = copy.deepcopy(primary)
@@ -112,7 +112,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class GuardProbe:
-    """An object that a dry run creates. ``refused_by``: the policy that must refuse it; None: nobody may refuse it."""
+    """An object that a dry run creates. ``refused_by``: the policy that must refuse it; None: no policy may refuse it."""
 
     name: str
     kind: Kind
@@ -131,22 +131,22 @@ def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
 
 
 def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
-    """Warnings when somebody has changed the live guard, and when the guard refuses what KubeVirt wants to write."""
+    """Warnings when the live guard was changed by hand, and when the guard refuses what KubeVirt wants to write."""
     live = live_objects(snapshot.admission)
     unchanged = [obj for obj in live if digest_in(obj) == _digest_of(obj["spec"])]
     if live and len(unchanged) < 2 * len(names.GUARDS):
         yield warning(
             "guard_edited",
-            f"The guard ({' and '.join(names.GUARDS)}) was changed or partly deleted by hand, so that others than runs may "
-            "change the owners of nodes or drop the exclusion; run site with virtpools_guard: true to repair it, or with "
+            f"The guard ({' and '.join(names.GUARDS)}) was changed or partly deleted by hand, so that not only runs "
+            f"may change the owners of nodes or drop the exclusion; run site with virtpools_guard: true to repair it, or with "
             "false to delete it.",
         )
     degraded = health.Health.from_kubevirt(snapshot.kubevirt).degraded or ""
     if names.EXCLUSION_GUARD in degraded:
         yield warning(
             "guard_refuses",
-            f"KubeVirt asks for a {names.HANDLER} that would also run on pool nodes, and the guard refuses that: somebody "
-            "changed customizeComponents or nodePlacement. The handlers go on running; run site to restore the exclusion.",
+            f"KubeVirt asks for a {names.HANDLER} that would also run on pool nodes, and the guard refuses that: "
+            f"customizeComponents or nodePlacement was changed. The handlers keep running; run site to restore the exclusion.",
         )
 
 
@@ -203,8 +203,8 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
         "validations": [
             _validation(
                 allowed if assigned else "false",
-                f"The label {names.OWNER_LABEL} says which virt-handler runs on a node, and only who has the right "
-                f"to {right} may change it, as the ClusterRole virtpools-writer has.",
+                f"The label {names.OWNER_LABEL} decides which virt-handler runs on a node. Only users with the right "
+                f"to {right} may change it; the ClusterRole virtpools-writer has it.",
             )
         ],
     }
@@ -228,7 +228,7 @@ def _exclusion_spec(namespace: str) -> Object:
                 f"variables.terms.size() > 0 && variables.terms.all(term, {carries} || {nothing})",
                 f"Every required node-affinity term of {names.HANDLER} must have {names.OWNER_LABEL} DoesNotExist while "
                 "virtpools.kubevirt has pools here, else their nodes get two handlers. Run its playbook site to put that "
-                "back, or remove to take the pools away.",
+                "back, or remove to delete the pools.",
             )
         ],
     }

@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names, permissions
-from ..base.findings import Finding, listed, note, warning
+from ..base.findings import Finding, counted, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, change_line, digest
@@ -31,7 +31,7 @@ _STOCK = "KubeVirt's own launcher image"
 
 
 class NodeOwners(t.Protocol):
-    """What counts here of a plan's assignment: the owner that each node should have, and nodes that cannot get it."""
+    """The fields of an assignment used here: the owner that each node should have, and nodes that cannot get it."""
 
     @property
     def wanted(self) -> t.Mapping[str, str]: ...
@@ -170,8 +170,8 @@ class LauncherPolicyRollout:
         if inactive:
             yield note(
                 "pool_not_active",
-                f"{len(inactive)} pool(s) take no VM after this run either, because fewer of their nodes are handed over "
-                f"than their activation asks for: {listed(inactive)}.",
+                f"{counted(len(inactive), 'pool stays', 'pools stay')} inactive and will take no VM after this run, "
+                f"because too few nodes are handed over for the pool's activation: {listed(inactive)}.",
             )
         yield from _unknown_devices(self.snapshot, self.full)
 
@@ -312,7 +312,7 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
         if old_canaries.get(pool, "") != image:
             label = f"{names.CANARY_LABEL}={pool}"
             lines.append(f"VMs that match pool {pool} and have the label {label} start with {image or _STOCK}")
-    lines += [f"Pool {pool} takes no VM any more" for pool in old if pool not in after.images]
+    lines += [f"New VMs no longer go to pool {pool}" for pool in old if pool not in after.images]
     if before is None and after.keep_off:
         lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))
     return tuple(lines)
@@ -321,7 +321,7 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
 def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     """Pools that select a device which no node offers as a resource.
 
-    With dynamic resource allocation (DRA), a device is no resource of a node, and pods that claim it do not name it.
+    With dynamic resource allocation (DRA), a device is not a resource of a node, and pods that claim it do not name it.
     """
     offered = {device for node in snapshot.nodes.values() for device in node.devices}
     for rule in table.rules:

@@ -94,7 +94,7 @@ class NodePolicy:
         return None if self.desired else plain()
 
     def findings(self) -> t.Iterator[Finding]:
-        """What forbids the policy."""
+        """Findings that prevent the policy."""
         if self.pools and self.admission.policy_kind is None:
             yield error(
                 "node_policy_not_served",
@@ -115,14 +115,14 @@ def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
 
 
 def examine(admission: Admission | None) -> t.Iterator[Finding]:
-    """A warning when somebody has changed the live policy."""
+    """A warning when the live policy was changed by hand."""
     for obj in live_objects(admission):
         digest = digest_in(obj)
         if obj["metadata"]["name"] == names.NODE_POLICY and digest and digest != _digest(_without(digest, obj["spec"])):
             yield warning(
                 "node_policy_edited",
-                f"{obj['kind']} {names.NODE_POLICY} was changed by hand, so that new nodes may get another owner than the "
-                "pools say; run site with virtpools_assign_new_nodes: true to repair it.",
+                f"{obj['kind']} {names.NODE_POLICY} was changed by hand, so that new nodes may get another owner than "
+                f"the pools specify; run site with virtpools_assign_new_nodes: true to repair it.",
             )
 
 

@@ -57,8 +57,8 @@ def update_findings(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterat
         what = " and ".join(_EFFECTS[method] for method in methods)
         yield error(
             "workload_updates_never_end",
-            f"{hco.title(snapshot.kubevirt)} has {' and '.join(methods)} in {'.'.join(_METHODS)}, and calls every VM with "
-            f"the launcher image of pool {listed(pools)} outdated: it would {what} these VMs again and again. Either "
+            f"{hco.title(snapshot.kubevirt)} has {' and '.join(methods)} in {'.'.join(_METHODS)}, and considers every "
+            f"VM with the launcher image of pool {listed(pools)} outdated: it would {what} these VMs again and again. Either "
             f"empty {_place(snapshot)} (which also ends KubeVirt's hotplug of CPU and memory and its volume migrations), "
             "and leave updates to the VMs' owners; or empty it and run the playbook virtpools.kubevirt.workload_update for "
             "them; or keep it and set virtpools_outdated: correct, which makes KubeVirt see its own image in these VMs.",

@@ -17,7 +17,7 @@ FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
 handler is replaced, this is its owner."""
 
 TEMPLATE_ANNOTATION = "virtpools.io/template"
-"""On a pool DaemonSet's pod template: the digest of the template, which tells from which template a pod was made."""
+"""On a pool DaemonSet's pod template: the digest of the template, which shows from which template a pod was created."""
 
 POOL_ANNOTATION = "virtpools.io/pool-spec"
 """On a pool DaemonSet: its pool, in our form as canonical JSON."""
@@ -93,7 +93,7 @@ PRIMARY = "primary"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "virtpools"
 OURS = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
-"""Label selector for the objects that this collection makes."""
+"""Label selector for the objects that this collection creates."""
 FIELD_MANAGER = "virtpools"
 
 LEASE_NAME = "virtpools"

@@ -109,16 +109,16 @@ WRITER: tuple[Permission, ...] = (
     *_all("create update delete", "leases", "coordination.k8s.io"),
     *_all("update", "kubevirts", "kubevirt.io"),
 )
-"""What a run needs on a stock KubeVirt. Whoever may create pods and DaemonSets is as good as root on the nodes."""
+"""What a run needs on a stock KubeVirt. A user who may create pods and DaemonSets effectively has root on the nodes."""
 
 FOLLOW: tuple[Permission, ...] = _all("watch", "pods")
-"""What makes handovers cheap. A run without it looks at each node once a second instead."""
+"""Optional: without it, a run polls each node once a second."""
 
 WRITER_HCO: tuple[Permission, ...] = _all("get update", "hyperconvergeds", "hco.kubevirt.io")
 """What a run needs besides on a cluster that HCO manages."""
 
 OPERATOR: tuple[Permission, ...] = _all("get list create update delete", "workerpools", "worker.kubevirt.io")
-"""What an operator-mode run needs besides, where KubeVirt's own pools are objects. It creates and deletes no pods or DaemonSets."""
+"""What an operator-mode run also needs where KubeVirt's own pools are objects. It creates and deletes no pods or DaemonSets."""
 
 OPERATOR_WRITER: tuple[Permission, ...] = (
     *READER,

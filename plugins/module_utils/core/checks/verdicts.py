@@ -167,7 +167,7 @@ class Judge:
         )
 
     def without_pod(self, vmi: Vmi) -> Judgement:
-        """The verdict on a VM for which KubeVirt cannot make a launcher pod, as its VMI says."""
+        """The verdict on a VM for which KubeVirt cannot create a launcher pod, according to its VMI."""
         return Judgement(
             namespace=vmi.namespace,
             name=vmi.name,
@@ -282,7 +282,7 @@ class Judge:
                 self._explained[key] = f"none of {counted(len(self._nodes), 'node')} fits: {', '.join(shown)}"
         return self._explained[key]
 
-    # Whether the present policy made the pod
+    # Whether the pod went through the present policy
 
     @property
     def _in_order(self) -> bool:
@@ -321,7 +321,7 @@ def _places(images: t.Mapping[str, str]) -> str:
 
 
 def _before(created: str, policy_created: str) -> bool:
-    """Whether a pod was made before a policy was in force. Times are as the API serves them; True for an unreadable one."""
+    """Whether a pod was created before a policy was in force. Times are as the API serves them; True for an unreadable one."""
     try:
         pod, policy = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (created, policy_created))
     except ValueError:

@@ -200,7 +200,7 @@ class Verifier:
             self._vmis[known.namespace, known.name] = known
 
     def add_pod(self, pod: LauncherPod) -> None:
-        """Take in a launcher pod. One that has ended is ignored, and so is one that virt-controller did not make."""
+        """Take in a launcher pod. One that has ended is ignored, and so is one that virt-controller did not create."""
         pod = self._seen(pod)
         key = pod.namespace, pod.vmi
         if pod.ended or pod.terminating or pod.vmi_uid is None or key in self._judged:

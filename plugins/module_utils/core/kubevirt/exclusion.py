@@ -184,7 +184,7 @@ def exclusion_requested(kubevirt: KubeObject) -> bool:
 
 
 def with_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
-    """The edit that makes the primary keep off pool nodes: of HyperConverged if there is one, else of KubeVirt.
+    """The edit that keeps the primary off pool nodes: of HyperConverged if there is one, else of KubeVirt.
 
     :raises InputErrors: when our operations cannot be merged into HyperConverged's annotation.
     """

@@ -31,7 +31,7 @@ _PLACE = ".".join(_LISTS_IN)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _DISABLING_SINCE = (1, 8)
 
-"""The names of the CRDs that say which pools of its own a KubeVirt can have."""
+"""The names of the CRDs that show which pools of its own a KubeVirt can have."""
 
 # Names ------------------------------------------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ class CollectionMode:
 
 
 def _without_pools(planned: Plan) -> Snapshot:
-    """The cluster once our pools are gone."""
+    """The cluster once our pools are deleted."""
     snapshot, edit = planned.snapshot, planned.exclusion
     primary = snapshot.primary
     if primary is not None:

@@ -64,7 +64,7 @@ class Settings:
 
 
 def parse(wanted: bool, namespace: object, labels: object, runbook_url: object) -> Settings | None:
-    """What the options ``alerts``, ``alerts_namespace``, ``alerts_labels`` and ``runbook_url`` say; None for no alerts.
+    """What the options ``alerts``, ``alerts_namespace``, ``alerts_labels`` and ``runbook_url`` specify; None for no alerts.
 
     :raises InputErrors: with all problems of the other three.
     """
@@ -94,7 +94,7 @@ def parse(wanted: bool, namespace: object, labels: object, runbook_url: object) 
 class Alerts:
     """What a run does about the alerts.
 
-    ``namespace``: KubeVirt's. ``settings``: None for no alerts. ``pools``: those that are there after the run.
+    ``namespace``: KubeVirt's. ``settings``: None for no alerts. ``pools``: those that exist after the run.
     ``leaving``: those whose DaemonSets the run deletes. ``admission_policy``: see ``alert_rules.Scope``.
     """
 
@@ -210,7 +210,7 @@ def derive(scope: Scope, settings: Settings) -> Object:
 
 
 def drifted(desired: KubeObject, live: KubeObject) -> bool:
-    """Whether a live PrometheusRule is not as desired. Labels and annotations of others do not count."""
+    """Whether a live PrometheusRule is not as desired. Labels and annotations of others are ignored."""
     metadata = [{key: obj["metadata"].get(key) or {} for key in ("labels", "annotations")} for obj in (desired, live)]
     return live.get("spec") != desired["spec"] or not objects.contains(metadata[1], metadata[0])
 
@@ -233,7 +233,7 @@ def recorded(monitoring: Monitoring | None) -> Settings | None:
 
 
 def examine(monitoring: Monitoring | None, *, expected: bool) -> t.Iterator[Finding]:
-    """Warnings when somebody has changed or deleted the live alerts.
+    """Warnings when the live alerts were changed or deleted by hand.
 
     :param expected: whether the run that completed last was to write alerts.
     """
@@ -249,8 +249,8 @@ def examine(monitoring: Monitoring | None, *, expected: bool) -> t.Iterator[Find
     if expected and not live and monitoring is not None and monitoring.served and not monitoring.assumed:
         yield warning(
             "alerts_missing",
-            f"The last run was to write alerts, and there is no {kinds.PROMETHEUS_RULE} {names.ALERTS}: nobody watches the "
-            "pools; run site with virtpools_alerts: true to write it, or with false to do without.",
+            f"The last run was to write alerts, but {kinds.PROMETHEUS_RULE} {names.ALERTS} does not exist, so the "
+            f"pools have no alerts; run site with virtpools_alerts: true to write it, or with false to do without.",
         )
 
 

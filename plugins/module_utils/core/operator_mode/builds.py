@@ -129,7 +129,7 @@ _LIST = Build(
     window="The primary leaves all these nodes at once, and the pools' handlers come later, one pool after the other.",
     upgrade=(
         "an upgrade does not end while there are pools: virt-operator does not renew their handlers in it, and waits for them. The primary "
-        "loses its exclusion, and every pool node gets a second handler, until a run of site makes virt-operator look again"
+        "loses its exclusion, and every pool node gets a second handler, until a run of site makes virt-operator notice the pools again"
     ),
     stalls_upgrades=True,
 )

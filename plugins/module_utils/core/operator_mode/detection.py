@@ -48,7 +48,7 @@ def in_use(snapshot: Snapshot) -> Build | None:
     for name, build in FIELDS.items():
         if (snapshot.kubevirt.get("spec") or {}).get(name):
             return build
-    # WorkerPool objects alone are no use of them: they may be there as a list to read pools from.
+    # WorkerPool objects alone do not mean that the mode is used: they may only be a list to read pools from.
     if snapshot.operator_api.worker_pools and feature_gates.is_on(snapshot.kubevirt, OBJECTS.gate):
         return OBJECTS
     record = history.recorded_in(snapshot).operator_record

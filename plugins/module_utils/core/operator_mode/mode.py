@@ -166,7 +166,7 @@ class OperatorMode:
         if snapshot.pools:
             return ""
         return (
-            f"KubeVirt {snapshot.kubevirt_name} makes the pools itself, by {self.build.place}, and knows their images: let it update VMs by "
+            f"KubeVirt {snapshot.kubevirt_name} creates the pools itself, by {self.build.place}, and knows their images: let it update VMs by "
             "spec.workloadUpdateStrategy.workloadUpdateMethods, or migrate them by hand."
         )
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""The plan of an operator-mode run: what is written, what virt-operator then does on each node, and what its user must know first."""
+"""The plan of an operator-mode run: what is written, what virt-operator then does on each node, and what the user should know before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names
-from ..base.findings import Finding, InputErrors, error, in_order, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..base.objects import KubeObject, Object, digest, field
 from ..kubevirt import health, preflight
 from ..kubevirt.hco import Edit
@@ -45,7 +45,7 @@ class ObjectChange:
 
 @dataclass(frozen=True)
 class WriteStep:
-    """What is written at once: first objects of pools, and when the DaemonSets of ``gone`` are gone the KubeVirt object."""
+    """What is written at once: first objects of pools, and when the DaemonSets of ``gone`` are deleted the KubeVirt object."""
 
     objects: tuple[ObjectChange, ...] = ()
     gone: tuple[str, ...] = ()
@@ -141,9 +141,9 @@ class OperatorPlan:
             return "no change"
         moves = len(self.moves())
         parts = [line for step in self.steps for line in _step_lines(self, step)][:_MOST_NODES]
-        parts.append(f"KubeVirt's own operator gives {moves} node(s) another handler, at its own pace")
+        parts.append(f"KubeVirt's own operator gives {counted(moves, 'node')} another handler, at its own pace")
         warnings = sum(finding.severity == "warning" for finding in self.findings)
-        return "; ".join([*parts, f"{warnings} warning(s)"] if warnings else parts)
+        return "; ".join([*parts, counted(warnings, "warning")] if warnings else parts)
 
 
 def owners_now(build: Build, snapshot: Snapshot, node: str) -> tuple[str, ...]:
@@ -304,19 +304,19 @@ def _steps(
     steps = [WriteStep(objects, gone, wanted, edit)] if edit.changed else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
-        # The list is gone by then.
+        # The list is deleted by then.
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
         steps += [WriteStep(wanted=last, edit=edit)] if edit.changed else []
     return tuple(steps)
 
 
 def _lost(snapshot: Snapshot, seen: Rollout) -> bool:
-    """Whether virt-operator has seen the object as it is now, and its DaemonSets are not as the pools ask for all the same."""
+    """Whether virt-operator has seen the object as it is now, and its DaemonSets still are not as the pools ask for."""
     return bool(seen.stale) and health.Health.from_kubevirt(snapshot.kubevirt).observed
 
 
 def _entries(build: Build, snapshot: Snapshot, before: t.Sequence[Pool], after: t.Sequence[Pool]) -> tuple[Object, ...]:
-    """The list after the run. An entry that says the same already stays as somebody wrote it."""
+    """The list after the run. An entry with the same content stays as it was written."""
     live = {pool.name: pool for pool in before}
     raw = {str(entry.get("name")): entry for entry in live_entries(build, snapshot)}
     return tuple(
@@ -378,7 +378,7 @@ def _fitness(planned: OperatorPlan, *, begun: bool) -> t.Iterator[Finding]:
 
 def _what_ends_upgrade(build: Build, snapshot: Snapshot) -> t.Iterator[str]:
     """What its user must do about an upgrade of KubeVirt that does not end by itself. Nothing else than virt-operator could change
-    the pools meanwhile, and it does not look at them."""
+    the pools until then, and it does not look at them."""
     status = snapshot.kubevirt.get("status") or {}
     former, target = (str(status.get(f"{which}KubeVirtVersion")) for which in ("observed", "target"))
     now, then = health.rank(former), health.rank(target)
@@ -403,11 +403,15 @@ def _what_ends_upgrade(build: Build, snapshot: Snapshot) -> t.Iterator[str]:
         if any(pod.daemonset in left for pod in pods)
         and not any(pod.daemonset == names.HANDLER and pod.ready and not pod.terminating for pod in pods)
     ]
-    lack = f", and {len(lacking)} node(s) lack one ({listed(lacking)})" if lacking else ", as it is now"
+    lack = (
+        f", and {counted(len(lacking), 'node lacks', 'nodes lack')} one ({listed(lacking)})"
+        if lacking
+        else ", as it is now"
+    )
     yield (
         f"Once each of their nodes has a Ready handler of the primary, too{lack}, delete their DaemonSets: kubectl delete daemonset -n "
-        f"{snapshot.namespace} -l {build.pool_label}. VMs keep running, and virt-operator makes the DaemonSets again after the upgrade; then "
-        "run site."
+        f"{snapshot.namespace} -l {build.pool_label}. VMs keep running, and virt-operator recreates the DaemonSets "
+        f"after the upgrade; then run site."
     )
 
 
@@ -500,12 +504,12 @@ def _what_happens(planned: OperatorPlan) -> t.Iterator[Finding]:
     if planned.steps and changing:
         yield warning(
             "operator_window",
-            f"{len(changing)} node(s) change their handler, and virt-operator decides when ({listed(changing)}). {build.window}",
+            f"{counted(len(changing), 'node changes its', 'nodes change their')} handler, and virt-operator decides when ({listed(changing)}). {build.window}",
         )
     if planned.steps and planned.snapshot.migrations:
         yield warning(
             "operator_migrations_running",
-            f"{len(planned.snapshot.migrations)} live migration(s) are running; the run waits for them, and virt-operator will "
+            f"{counted(len(planned.snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits for them, and virt-operator will "
             "not wait for those that begin later.",
         )
     methods = field(planned.snapshot.kubevirt, *_UPDATE_METHODS) or ()

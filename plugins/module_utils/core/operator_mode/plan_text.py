@@ -16,11 +16,11 @@ def plan_lines(plan: OperatorPlan) -> list[str]:
     does on each node."""
     lines = finding_lines(plan.findings)
     lines += owner_lines(plan.owners())
-    lines.append(f"Mode operator: virt-operator makes the pools from {plan.build.place}.")
+    lines.append(f"Mode operator: virt-operator creates the pools from {plan.build.place}.")
     if plan.errors:
-        lines.append("A run is refused until the errors above are gone.")
+        lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:
-        state = "nothing of these pools is left." if plan.removing else "everything is as the pools ask for."
+        state = "nothing is left of these pools." if plan.removing else "everything matches the pools."
         lines.append(f"No change: {state}")
     else:
         lines += plan.changes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import replace
 
-from ..base.findings import Finding, InputErrors, error, in_order, note, warning
+from ..base.findings import Finding, InputErrors, counted, error, in_order, note, warning
 from ..checks import state
 from ..checks.state import State
 from ..observed.snapshot import Snapshot
@@ -38,7 +38,7 @@ def after_upgrade(build: Build, pools: t.Collection[Pool]) -> t.Iterator[Finding
         return
     yield note(
         "operator_upgrade_images",
-        f"The upgrade leaves the images of {len(pools)} pool(s) as they are, and virt-operator restarts their handlers with them; run "
+        f"The upgrade leaves the images of {counted(len(pools), 'pool')} as they are, and virt-operator restarts the handlers with them; run "
         "site with the new images after it.",
     )
     if build.upgrade:

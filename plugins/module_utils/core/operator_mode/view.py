@@ -62,7 +62,7 @@ class OperatorView:
 
     def launcher_pod(self, pod: LauncherPod) -> LauncherPod:
         """A launcher pod as the checks are to see it: what KubeVirt noted in it stands for what a launcher policy would note.
-        Places that the build leaves alone do not count."""
+        Places that the build leaves alone are ignored."""
         images = pod.launcher_images
         if not self.build.replaces_image_everywhere:
             images = {place: image for place, image in images.items() if not place.startswith("volume ")}
@@ -73,9 +73,7 @@ class OperatorView:
         """What VMs are explained by: the pools of the plan."""
         given = self.plan.launcher_pools
         now = given == self.pools
-        title = (
-            f"{'in effect now' if now else 'as a run of site with this pool list would make it'}, by {self.build.place}"
-        )
+        title = f"{'in effect now' if now else 'as a run of site with this pool list would create it'}, by {self.build.place}"
         table = Table.for_pools(given)
         stock = outdated_policy.stock_image(self.snapshot)
         return ExplainContext(
@@ -196,7 +194,7 @@ def _as_ours(daemonset: KubeObject, pool: str, pools: t.Iterable[Pool]) -> Objec
 
 
 def _desired(build: Build, primary: KubeObject, pool: Pool, live: KubeObject | None) -> Object:
-    """The pool's DaemonSet as it should be, as far as checks look at it: with its images."""
+    """The pool's DaemonSet as it should be, reduced to what checks look at: with its images."""
     shown = _as_ours(live or primary, pool.name, [pool])
     shown["metadata"]["name"] = names.pool_daemonset_name(pool.name)
     wanted = rollout.images(build, primary, pool)
@@ -261,7 +259,7 @@ def _findings(
     yield from forms.problems(build, wanted)
     yield from preflight.skew(snapshot, wanted, options.allow_skew)
     for sentence in rollout.observe(build, snapshot, primary, live).nodes_stale if live else ():
-        yield error("operator_nodes_wrong", f"{sentence}; run site, which makes virt-operator look again.")
+        yield error("operator_nodes_wrong", f"{sentence}; run site, which makes virt-operator notice the pools again.")
     for finding in operator_plan.images_left(build, wanted):
         yield warning(finding.code, finding.message)
 

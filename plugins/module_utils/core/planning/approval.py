@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 
-from ..base.findings import InputErrors, listed
+from ..base.findings import InputErrors, counted, listed
 from .plan import Plan
 from .progress import RolloutScope
 from .proposal import Proposal
@@ -55,7 +55,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
     if plan.exclusion.changed:
         parts.append("every primary virt-handler restarts" if not plan.undoing else "the exclusion is removed")
     if plan.daemonsets:
-        parts.append(f"{len(plan.daemonsets)} DaemonSet(s) change")
+        parts.append(counted(len(plan.daemonsets), "DaemonSet changes", "DaemonSets change"))
     if plan.moves:
         pairs = Counter(
             f"{move.source} -> {move.target}" if move.source != move.target else f"new handlers in {move.target}"
@@ -64,7 +64,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
         shown = [f"{pair}: {count}" for pair, count in sorted(pairs.items())]
         more = f", {len(shown) - _MOST_PAIRS} more" if len(shown) > _MOST_PAIRS else ""
         parts.append(
-            f"{len(plan.moves)} node(s) in {len(plan.batches)} batch(es) ({', '.join(shown[:_MOST_PAIRS])}{more})"
+            f"{counted(len(plan.moves), 'node')} in {counted(len(plan.batches), 'batch', 'batches')} ({', '.join(shown[:_MOST_PAIRS])}{more})"
         )
     if plan.launcher_rollout and plan.launcher_rollout.steps:
         parts.append("the launcher policy changes")
@@ -72,7 +72,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
         parts.append(f"DaemonSets of {listed(change.pool for change in plan.retired)} are deleted")
     warnings = sum(finding.severity == "warning" for finding in plan.findings)
     if warnings:
-        parts.append(f"{warnings} warning(s)")
+        parts.append(counted(warnings, "warning"))
     return "; ".join(parts or ["policies and records change"])
 
 

@@ -208,7 +208,7 @@ class History:
                 return NO_POOLS
             reason = f"the cluster has pools, but the history ConfigMap {names.HISTORY} does not record which list created them"
         elif self.entries[-1].build != entry.build:
-            reason = "the list before was one of the other mode; the playbook rollback goes back to it"
+            reason = "the previous list was one of the other mode; the playbook rollback goes back to it"
         elif self.entries[-1].digest != entry.digest:
             return self.entries[-1].digest
         else:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""The plan: everything a run will do, in order, and everything that its user must know first."""
+"""The plan: everything a run will do, in order, and what the user should know before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..admission.launcher_rollout import LauncherPolicyRollout
 from ..base import names
-from ..base.findings import Finding, InputErrors, in_order, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, in_order, listed, note, warning
 from ..base.objects import Difference, KubeObject, change_line, digest
 from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, preflight
@@ -71,7 +71,7 @@ class Digest:
         if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
-                    f"expected_plan is {expected[:80]!r}, which is no plan digest; copy it from the output of the playbook plan."
+                    f"expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
                 ]
             )
         meanings = (
@@ -108,7 +108,7 @@ class Plan:
     retired: tuple[DaemonSetChange, ...]
     wanted: t.Mapping[str, str]
     desired: t.Mapping[str, KubeObject]
-    """DaemonSet of every pool that is there after the run, by pool; a pool that does not change has the live one."""
+    """DaemonSet of every pool that exists after the run, by pool; a pool that does not change has the live one."""
     findings: tuple[Finding, ...]
     digest: Digest
     pools: tuple[str, ...] = field(default=())
@@ -318,8 +318,8 @@ def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.It
     if snapshot.migrations and (edit.changed or moves):
         yield note(
             "migrations_running",
-            f"{len(snapshot.migrations)} live migration(s) are running; the restart of a handler would break them, so the run "
-            "waits for those that it would break.",
+            f"{counted(len(snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits "
+            f"for those that the restart of a handler would break.",
         )
 
 
@@ -328,8 +328,8 @@ def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
         running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
         yield note(
             "primary_restarts",
-            f"The exclusion is part of the primary's pod template: virt-operator restarts its {running} handler(s) once, at "
-            "the pace of its own rollouts; VMs keep running.",
+            f"To keep KubeVirt's virt-handler off pool nodes, its pod template changes, so KubeVirt restarts its "
+            f"{counted(running, 'handler')} once, at its own pace; VMs keep running.",
         )
 
 

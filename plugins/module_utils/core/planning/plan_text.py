@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..base.findings import counted
 from ..base.text import finding_lines, table
 from . import assignment, waves
 from .plan import DaemonSetChange, Plan
@@ -37,9 +38,9 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
             str, assignment.capacities(plan.launcher_rollout.full.rules, plan.snapshot.nodes.values(), plan.wanted)
         )
     if plan.errors:
-        lines.append("A run is refused until the errors above are gone.")
+        lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:
-        state = "nothing of these pools is left." if plan.undoing else "everything is as the pools ask for."
+        state = "nothing is left of these pools." if plan.undoing else "everything matches the pools."
         lines.append(f"No change: {state}")
     else:
         lines += step_lines(plan, scope or RolloutScope.for_plan(plan, None))
@@ -79,12 +80,12 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
 def _wave_line(wave: Wave, waves: int) -> str:
     held = f", {wave.held_back} held back" if wave.held_back else ""
     return (
-        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {len(wave.nodes)} node(s) done, {wave.remaining} to go{held}, "
-        f"{len(wave.batches)} batch(es){', gate not passed' if wave.open else ''}"
+        f"Wave {wave.number} of {waves} ({wave.name}): {wave.done} of {counted(len(wave.nodes), 'node')} done, {wave.remaining} to go{held}, "
+        f"{counted(len(wave.batches), 'batch', 'batches')}{', gate not passed' if wave.open else ''}"
     )
 
 
 def _difference_lines(change: DaemonSetChange) -> list[str]:
     shown = [f"{change.name}: {difference}" for difference in change.differences[:_MOST_DIFFERENCES]]
     more = len(change.differences) - len(shown)
-    return [*shown, f"{change.name}: {more} more difference(s)"] if more > 0 else shown
+    return [*shown, f"{change.name}: {counted(more, 'more difference')}"] if more > 0 else shown

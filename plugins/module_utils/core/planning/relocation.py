@@ -120,7 +120,7 @@ class ImageDrift:
     def relocation_for(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, judged by the pod; None when its images are right.
 
-        Also None for a pod that has ended, and for one that virt-controller did not make.
+        Also None for a pod that has ended, and for one that virt-controller did not create.
         """
         if pod.ended or pod.terminating or pod.vmi_uid is None:
             return None

@@ -154,7 +154,7 @@ def _vms_finding(pool: str, names_of_vms: t.Sequence[str], vms: Vms) -> Finding:
     if vms == "refuse":
         return error(
             "vms_of_pool",
-            f"{running}; stop them, or set virtpools_remove_vms to leave (they keep running where they are, and start with "
+            f"{running}; stop these VMs, or set virtpools_remove_vms to leave (they keep running where they are, and start with "
             "KubeVirt's own image next time), migrate, or wait (until they end).",
         )
     if vms == "migrate":

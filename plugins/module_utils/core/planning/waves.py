@@ -22,7 +22,7 @@ from ..pools.inputs import FieldPath, Problems
 from ..pools.quantities import percentage
 
 ALL = "all"
-"""Name of the only wave, when the user asks for none."""
+"""Name of the wave when none are configured."""
 REST = "rest"
 """Name of the last wave: the nodes that no entry takes."""
 

@@ -225,8 +225,8 @@ class Criterion:
     """What ``met`` says, in CEL. The launcher policy has the variables ``asked`` (names of devices), ``labels`` and
     ``selected`` (the node selector) for it."""
     needs: t.Callable[[Selection], t.Collection[Trait]]
-    """Traits of which every pod that meets it has one; none when there are no such traits. They spare asking every pool about
-    every VM."""
+    """Traits of which every pod that meets it has one; none when there are no such traits. They avoid testing every VM
+    against every pool."""
     examples: t.Callable[[Selection], t.Sequence[Example]]
     """What meets it, one for each alternative: probes use the first, canary VMs one that their nodes have. Empty when no VM
     can meet it: then the pool is refused."""

@@ -47,7 +47,7 @@ class Pool:
 
     @property
     def nodes(self) -> Term:
-        """What the labels of the pool's nodes must be like."""
+        """The label requirements of the pool's nodes."""
         return Term((*Term.from_labels(self.node_selector).requirements, *self.node_expressions))
 
     @property

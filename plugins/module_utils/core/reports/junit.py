@@ -55,7 +55,7 @@ def _overall(report: ReportDict) -> _Case:
     if report["vms_left_out"]:
         findings.append(f"{counted(report['vms_left_out'], 'more VM')} with a problem not in this file.")
     return _Case(
-        "Everything is as the pools ask for",
+        "Everything matches the pools",
         None if report["healthy"] else report["summary"],
         "unhealthy",
         lines=(report["summary"], *findings),

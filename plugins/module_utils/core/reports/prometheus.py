@@ -34,7 +34,7 @@ def render(report: ReportDict, *, timestamp: float, labels: t.Mapping[str, str] 
         return [({"pool": daemonset["pool"]}, daemonset[key]) for daemonset in report["daemonsets"]]
 
     metrics: list[tuple[str, str, list[Sample]]] = [
-        ("healthy", "1 when everything is as the pools ask for.", [({}, int(report["healthy"]))]),
+        ("healthy", "1 when everything matches the pools.", [({}, int(report["healthy"]))]),
         ("verification_timestamp_seconds", "When the verification took place.", [({}, timestamp)]),
         ("problems", "Number of problems: VMs with a failing verdict, and other errors.", [({}, counts["problems"])]),
         (

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ..base.findings import counted
 from ..base.text import finding_lines, table
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
@@ -63,4 +64,4 @@ def verification_lines(report: Report) -> list[str]:
         for vm in report.vms[:_MOST_VMS]
     ]
     more = len(report.vms) + report.left_out - _MOST_VMS
-    return [*lines, f"{more} more VM(s) are not correct."] if more > 0 else lines
+    return [*lines, f"{counted(more, 'more VM is', 'more VMs are')} not correct."] if more > 0 else lines

@@ -122,6 +122,6 @@ def test_a_cluster_without_pools_needs_a_list(run, world):
 def test_missing_rights_are_named_together(run):
     run.world = World(*cluster(), denied={("get", "virtualmachines"), ("get", "controllerrevisions")})
     message = run.failure("explanation_info", vm="plain/vm")
-    assert "lacks 3 permission(s)" in message
+    assert "lacks 3 permissions" in message
     assert "get virtualmachines.kubevirt.io" in message
     assert "get controllerrevisions.apps" in message

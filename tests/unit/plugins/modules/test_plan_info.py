@@ -94,7 +94,7 @@ class TestForRun:
     def test_names_all_missing_rights_together(self, run, world):
         world.denied = {("patch", "nodes"), ("create", "daemonsets")}
         text = run.failure("plan_info", pools=[RAW], for_run=True)
-        assert "The user tester lacks 2 permission(s)" in text
+        assert "The user tester lacks 2 permissions" in text
         assert "patch nodes" in text
         assert "create daemonsets.apps" in text
 
@@ -112,7 +112,7 @@ class TestForRun:
 def test_missing_rights_to_read_are_named_together(run, world):
     world.denied = {("list", "nodes"), ("list", "pods")}
     text = run.failure("plan_info", pools=[RAW])
-    assert "lacks 2 permission(s)" in text
+    assert "lacks 2 permissions" in text
     assert "list nodes, list pods" in text
 
 

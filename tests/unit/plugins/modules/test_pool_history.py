@@ -149,6 +149,6 @@ class TestOpenWaves:
     def test_incomplete_or_unknown(self, run):
         told = "record is wave_begun, but wave lacks name, nodes or baseline; give all three."
         assert run.failure("pool_history", record="wave_begun", wave={"name": "canary"}) == told
-        told = "record is wave_done, but wave.open does not say which one; give what wave_begun returned."
+        told = "record is wave_done, but wave.open does not name one; give what wave_begun returned."
         assert run.failure("pool_history", record="wave_done") == told
         assert "has no open wave 'nope'" in run.failure("pool_history", record="wave_begun", wave={"open": "nope"})

@@ -192,7 +192,7 @@ class TestFailures:
         add("vm")
         world.denied.add(("create", MIGRATION.plural))
         message = run.failure("workload_update")
-        assert "lacks 1 permission(s)" in message
+        assert "lacks 1 permission " in message
         assert "create virtualmachineinstancemigrations.kubevirt.io" in message
 
     def test_somebody_deletes_the_migration(self, run, world, add):

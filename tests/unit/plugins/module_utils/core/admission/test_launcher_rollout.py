@@ -105,7 +105,7 @@ def test_a_pool_that_goes_is_unmapped_before_its_nodes_leave():
     first = planned(nodes, (GPU, RT))
     made = planned(nodes, (RT,), existing=(GPU, RT), admission=live(first), prune=True)
     assert made.part("launcher_policy").steps == (0, 1)
-    assert "Pool gpu takes no VM any more" in made.part("launcher_policy").changes(0)
+    assert "New VMs no longer go to pool gpu" in made.part("launcher_policy").changes(0)
     assert made.launcher_rollout.stages[0].keep_off == ("gpu", "rt")
     assert made.launcher_rollout.stages[1].keep_off == ("rt",)
 

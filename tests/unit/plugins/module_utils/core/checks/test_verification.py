@@ -411,4 +411,4 @@ def test_the_report_as_text():
     assert lines[4].split() == ["gpu", "2", "1", "0", "0", "0", "0", "0", "0", "22"]
     assert lines[5].startswith("wrong_image plain/vm-00 (pool gpu): it has ")
     assert lines[5].endswith("; remedy: restart")
-    assert lines[-1] == "2 more VM(s) are not correct."
+    assert lines[-1] == "2 more VMs are not correct."

@@ -35,8 +35,8 @@ class TestPublished:
         assert (entry["pending"], entry["nodes"], entry["batches"], entry["errors"]) == (True, 3, 2, 0)
         assert entry["server"] == "https://west"
         assert entry["summary"] == (
-            "every primary virt-handler restarts; 2 DaemonSet(s) change; "
-            "3 node(s) in 2 batch(es) (primary -> fpga: 1, primary -> gpu: 2)"
+            "every primary virt-handler restarts; 2 DaemonSets change; "
+            "3 nodes in 2 batches (primary -> fpga: 1, primary -> gpu: 2)"
         )
 
     def test_of_new_images_and_a_pool_that_goes(self):

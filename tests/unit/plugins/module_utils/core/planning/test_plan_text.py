@@ -63,13 +63,13 @@ class TestPlan:
 
     def test_without_a_change_says_so(self):
         text = plan_text.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))
-        assert "No change: everything is as the pools ask for." in text
+        assert "No change: everything matches the pools." in text
         assert text[-1].startswith("Plan digest: ")
 
     def test_with_errors_shows_them_first_and_no_step(self):
         text = plan_text.plan_lines(plan.make_plan(builders.snapshot_of([hw("n1")]), [GPU], Options()))
         assert text[0].startswith("ERROR primary_without_nodes: ")
-        assert "A run is refused until the errors above are gone." in text
+        assert "A run is refused until the errors above are fixed." in text
         assert not [line for line in text if line.startswith(("First", "Batch"))]
 
     def test_shows_what_an_update_changes_but_not_endlessly(self):
@@ -82,7 +82,7 @@ class TestPlan:
         text = plan_text.plan_lines(planned([], [many], [GPU]))
         shown = [line for line in text if line.startswith("    virt-handler-gpu: ")]
         assert len(shown) == 11
-        assert shown[-1].endswith("more difference(s)")
+        assert shown[-1].endswith("more differences")
 
     def test_deletes_at_the_end(self):
         text = plan_text.plan_lines(planned([hw("n1", "fpga", kind="x")], existing=[GPU, FPGA], prune=True))

@@ -50,7 +50,7 @@ def test_stops_after_a_wave_by_name_or_number(made, stop):
     assert "with 2 nodes in 1 wave left" in due.stop
     assert plan_text.plan_lines(made, due)[-7:-1] == [
         due.stop,
-        "Wave 2 of 2 (rest): 1 of 3 node(s) done, 2 to go, 2 batch(es)",
+        "Wave 2 of 2 (rest): 1 of 3 nodes done, 2 to go, 2 batches",
         "Batch 2 of 3:",
         "  Node n3: primary -> gpu",
         "Batch 3 of 3:",

@@ -115,7 +115,7 @@ class TestAll:
         found = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool)))
         assert found.part("launcher_policy").changes(0) == (
             f"{POLICY} virtpools-launcher: update",
-            "Pool gpu takes no VM any more",
+            "New VMs no longer go to pool gpu",
         )
         assert found.launcher_rollout.stages[0].keep_off == ("gpu",)
         assert found.part("launcher_policy").steps == (0, 2)

@@ -48,9 +48,7 @@ class TestResults:
         expected = "failed" if verdict in FAILING else "skipped"
         assert results["VMs in namespace shop", "web"] == expected
         assert results["pools", "gpu"] == ("failed" if verdict in FAILING else "passed")
-        assert results["verification", "Everything is as the pools ask for"] == (
-            "failed" if verdict in FAILING else "passed"
-        )
+        assert results["verification", "Everything matches the pools"] == ("failed" if verdict in FAILING else "passed")
         assert reports.STOCK in "".join(root.itertext())
 
     def test_vms_that_are_not_in_the_report_fail_with_their_pool(self):

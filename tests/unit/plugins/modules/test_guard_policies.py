@@ -8,7 +8,7 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import answers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -32,7 +32,7 @@ def written(excluded):
 
 @pytest.fixture
 def acting(world, monkeypatch):
-    monkeypatch.setattr(client, "_REFUSAL_SECONDS", 0)
+    monkeypatch.setattr(answers, "_REFUSAL_SECONDS", 0)
     return GuardAdmission(world)
 
 

@@ -87,7 +87,7 @@ class TestApproval:
         )
 
     def test_of_no_plan(self, run):
-        assert "is no plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
+        assert "is not a plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
 
 
 class TestForRun:

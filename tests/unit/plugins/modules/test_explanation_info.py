@@ -102,7 +102,7 @@ def test_a_manifest_is_explained_with_the_pools_given(run, dump, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "Exactly one of vm, vmi and manifest says which VM to explain; none is given."),
+        ({}, "Give exactly one of vm, vmi and manifest; none is given."),
         ({"vm": "a/b", "manifest": "x"}, "vm and manifest are given."),
         ({"vm": "plain/none"}, "VirtualMachine plain/none is not in the dump"),
         ({"manifest": "/nowhere/x.yaml"}, "/nowhere/x.yaml cannot be read"),

@@ -145,7 +145,7 @@ class TestLabels:
         world.find(kinds.NODE, "n4")["metadata"]["labels"]["hw"] = "gpu"
         found = run("plan_info", mode="auto", pools=[pool(build)])
         assert (found["pending"], found["changes"]) == (True, ["Node n4: primary -> gpu"])
-        (waits,) = [line for line in found["text"] if "have their one Ready handler" in line]
+        (waits,) = [line for line in found["text"] if "have exactly one Ready handler" in line]
         assert waits.startswith(
             "virt-operator has not finished: 1 node does not have exactly one Ready handler yet: n4."
         )

@@ -87,7 +87,7 @@ class TestApproval:
         )
 
     def test_of_no_plan(self, run):
-        assert "is no plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
+        assert "is not a plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
 
 
 class TestForRun:
@@ -190,7 +190,7 @@ class TestWaves:
         assert part["stop"] in part["text"]
 
     def test_no_such_wave(self, run):
-        assert "no such wave" in run.failure("plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="x")
+        assert "not a wave of this rollout" in run.failure("plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="x")
 
     def test_bad_waves(self, run):
         assert "Wave 1: count is 0" in run.failure("plan_info", pools=[RAW], waves=[{"count": 0}])

@@ -48,7 +48,7 @@ class TestPresent:
         foreign = builders.pool_daemonset(builders.pool("gpu"))
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
         world.put(foreign)
-        assert "this collection did not make it" in run.failure("pool_daemonsets", pools=[RAW])
+        assert "this collection did not create it" in run.failure("pool_daemonsets", pools=[RAW])
         assert world.writes == []
 
     def test_an_unavailable_kubevirt_is_refused_only_outside_a_run(self, run, world):

@@ -161,7 +161,7 @@ class TestFailures:
             (
                 3,
                 [{"type": "migrationRejectedByResourceQuota", "status": "True", "message": "exceeded quota: memory."}],
-                "it is Pending, and KubeVirt says exceeded quota: memory.",
+                "it is Pending, and KubeVirt reports exceeded quota: memory.",
             ),
         ],
         ids=["no reason known", "limits", "quota"],
@@ -201,7 +201,7 @@ class TestFailures:
         world.at[world.now + 5] = lambda: [
             world.drop(MIGRATION, m["metadata"]["name"], "plain") for m in world.all(MIGRATION)
         ]
-        assert "somebody deleted its migration" in run.failure("workload_update")
+        assert "was deleted by another client" in run.failure("workload_update")
 
 
 class TestMeanwhile:

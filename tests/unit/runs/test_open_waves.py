@@ -143,9 +143,9 @@ def closed_by_us(rollout):
 
 
 def test_what_was_wrong_before_the_wave_is_remembered(rollout):
-    assert "Node n1 takes no VMs" in closed_by_us(rollout)
+    assert "Node n1 has no label kubevirt.io/schedulable=true" in closed_by_us(rollout)
     again = rollout.fails(virtpools_gate_timeout=0)
-    assert "Node n1 takes no VMs" in again
+    assert "Node n1 has no label kubevirt.io/schedulable=true" in again
     assert again.endswith("To accept it instead, set virtpools_skip_pending_gates.")
     node(rollout)["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "true"
     rollout.run()

@@ -299,7 +299,7 @@ class TestUpgrade:
 
 
 def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
-    assert "makes the pools itself" in run.failure("workload_update")
+    assert "creates the pools itself" in run.failure("workload_update")
 
 
 def test_collection_pools_are_not_there_where_operator_ones_are(run, pooled, build):

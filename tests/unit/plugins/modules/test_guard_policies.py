@@ -52,7 +52,7 @@ def test_is_written_and_proven(run, excluded):
 
 def test_one_that_does_nothing_is_taken_away_again(run, excluded):
     message = run.failure("guard_policies", **WANTED)
-    assert message.startswith("The guard was deleted again: a node that says who owns it is not refused by")
+    assert message.startswith("The guard was deleted again: a node that names its owner is not refused by")
     assert live(excluded) == [None] * len(LINES)
 
 

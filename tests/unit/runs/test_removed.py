@@ -98,9 +98,9 @@ class TestDaemonSets:
 
 class TestExclusion:
     def test_in_check_mode_nodes_count_as_given_back(self, run, owned):
-        assert "still belong to a pool" in run.failure("primary_exclusion", state="absent", check=True)
+        assert "still belongs to a pool" in run.failure("primary_exclusion", state="absent", check=True)
         assert run("primary_exclusion", state="absent", after_nodes=True, check=True)["changed"]
-        assert "still belong to a pool" in run.failure("primary_exclusion", state="absent", after_nodes=True)
+        assert "still belongs to a pool" in run.failure("primary_exclusion", state="absent", after_nodes=True)
         assert owned.writes == []
 
     def test_waits_for_a_kubevirt_that_takes_in_its_nodes(self, run, excluded):

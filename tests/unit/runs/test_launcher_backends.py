@@ -90,9 +90,7 @@ class TestWebhook:
 
     def test_rules_of_others_are_refused(self, run, world, webhook):
         world.put({**webhook, "data": {aie_config.KEY: "rules: [{name: theirs, image: i, selector: {}}]"}})
-        assert "holds rules of others" in run.failure(
-            "run_part", part="launcher_policy", **TO_AIE
-        )
+        assert "holds rules of others" in run.failure("run_part", part="launcher_policy", **TO_AIE)
         assert world.writes == []
 
     def test_pools_it_cannot_serve_are_refused(self, run, world):

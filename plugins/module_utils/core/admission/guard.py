@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..base import cel, kinds, names, permissions
 from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object, digest
+from ..base.objects import KubeObject, Object, digest, short_digest
 from ..base.parts import Step
 from ..base.permissions import Permission
 from ..base.selectors import example_labels
@@ -25,8 +25,6 @@ from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import node_policy, policy_objects
 from .probes import digest_in, sample
-
-_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _object(kind: Kind, name: str, spec: Object) -> tuple[Kind, Object]:
 
 
 def _digest_of(spec: t.Mapping[str, t.Any]) -> str:
-    return digest(spec)[:_DIGITS]
+    return short_digest(spec)
 
 
 def _owner_spec(assigned: t.Sequence[Pool]) -> Object:

@@ -275,7 +275,9 @@ def make_rollout(
     )
 
 
-def without(snapshot: Snapshot, pools: t.Collection[str], batches: int, outdated: Outdated) -> LauncherPolicyRollout:
+def without_pools(
+    snapshot: Snapshot, pools: t.Collection[str], batches: int, outdated: Outdated
+) -> LauncherPolicyRollout:
     """The launcher policy over a run of so many batches that gives these pools no more VMs and changes nothing else."""
     admission = snapshot.admission or Admission()
     in_effect = launcher_backends.recorded_table(admission)

@@ -26,8 +26,6 @@ from ..pools.model import Pool
 from . import policy_objects
 from .probes import Desired, Probe, Site, Trial, digest_in, sample
 
-_DIGITS = 12
-
 
 @dataclass(frozen=True)
 class NodePolicy:
@@ -151,7 +149,7 @@ def digest_of(pools: t.Sequence[Pool]) -> str:
 
 
 def _digest(spec: t.Mapping[str, t.Any]) -> str:
-    return objects.digest(spec)[:_DIGITS]
+    return objects.short_digest(spec)
 
 
 def _without(digest: str, spec: t.Any) -> t.Any:

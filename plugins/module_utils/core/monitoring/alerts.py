@@ -36,8 +36,6 @@ LABELS: t.Final = FrozenMap({"k8s-app": "kubevirt", "prometheus.kubevirt.io": "t
 
 _namespace = inputs.checked(dns_label_problem)
 _URL = re.compile(r"https?://[^\s#{}]+")
-_DIGITS = 12
-
 
 # What the user chooses ----------------------------------------------------------------------------------------------
 
@@ -54,7 +52,7 @@ class Settings:
         return {"namespace": self.namespace, "labels": dict(self.labels), "runbookUrl": self.runbook_url}
 
     @classmethod
-    def of_object(cls, written: t.Mapping[str, t.Any]) -> Settings:
+    def from_object(cls, written: t.Mapping[str, t.Any]) -> Settings:
         """What ``to_object`` wrote.
 
         :raises InputErrors: when it is something else.
@@ -267,13 +265,13 @@ def _noted(live: KubeObject) -> tuple[str, Settings] | None:
     """The digest and the settings that a PrometheusRule of ours was written with; None when it does not say."""
     try:
         noted = json.loads(live["metadata"]["annotations"][names.ALERTS_ANNOTATION])
-        return str(noted["digest"]), Settings.of_object(noted["settings"])
+        return str(noted["digest"]), Settings.from_object(noted["settings"])
     except (InputErrors, AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
 def _digest(spec: object) -> str:
-    return objects.digest(spec)[:_DIGITS]
+    return objects.short_digest(spec)
 
 
 def _same_place(one: KubeObject, other: KubeObject) -> bool:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
-from ..base.objects import KubeObject, Object, digest, field
+from ..base.objects import KubeObject, Object, field, short_digest
 from ..kubevirt import health, preflight
 from ..kubevirt.hco import Edit
 from ..observed.snapshot import Snapshot
 from ..planning import history, removal
 from ..planning.history import OperatorRecord
 from ..planning.options import LEAVE, Options
-from ..planning.plan import Digest, ObjectAction
+from ..planning.plan import NO_DIGEST, Digest, ObjectAction
 from ..pools.model import Pool
 from . import edits, forms, placement, rollout
 from .builds import Build
@@ -260,7 +260,7 @@ def _nothing(
         placed=Placement({}, frozenset()),
         rollout=_NOTHING_TO_DO,
         findings=in_order(findings),
-        digest=Digest("0" * 12, "0" * 12, "0" * 12),
+        digest=NO_DIGEST,
         record=record,
         removing=removing,
     )
@@ -347,7 +347,7 @@ def _digest(build: Build, after: t.Sequence[Pool], placed: Placement, options: O
     objects = {"operator": build.name, "pools": [forms.to_build(build, pool) for pool in after]}
     owners = {node: list(owners) for node, owners in placed.owners.items()}
     chosen = ["operator", options.prune, *([options.remove_pools] if options.remove_pools is not None else [])]
-    return Digest(digest(objects)[:12], digest(owners)[:12], digest(chosen)[:12])
+    return Digest(short_digest(objects), short_digest(owners), short_digest(chosen))
 
 
 # What the user must know --------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..planning import history
 from ..planning.options import Options
-from ..planning.plan import DaemonSetChange, Digest, Plan
+from ..planning.plan import NO_DIGEST, DaemonSetChange, Plan
 from ..planning.schedule import Move
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
@@ -131,7 +131,18 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
         table,
         table,
     )
-    empty = Plan(view, edit, False, (), (), (), {}, {}, (), Digest("0" * 12, "0" * 12, "0" * 12))
+    empty = Plan(
+        snapshot=view,
+        exclusion=edit,
+        settling=False,
+        daemonsets=(),
+        moves=(),
+        retired=(),
+        wanted={},
+        desired={},
+        findings=(),
+        digest=NO_DIGEST,
+    )
     if primary is None:
         return replace(empty, findings=in_order(preflight.fitness(snapshot)), parts=(launchers,))
     sets = {pool: ds for ds in snapshot.daemonsets.values() if (pool := build.pool_of(ds)) is not None}

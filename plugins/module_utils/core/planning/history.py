@@ -79,7 +79,7 @@ class Entry:
         """The values for a run that brings the list back, by the names of ``planning.options.Options``."""
         noted = self.options.get(_ALERTS)
         options = {name: value for name, value in self.options.items() if name != _BUILD}
-        return {**options, _ALERTS: None if noted is None else Settings.of_object(noted)}
+        return {**options, _ALERTS: None if noted is None else Settings.from_object(noted)}
 
     def to_dict(self) -> dict[str, t.Any]:
         """The entry for users and programs that read the history."""
@@ -359,7 +359,7 @@ def _entry(written: object) -> Entry | None:
         item = t.cast("dict[str, t.Any]", written)
         options = {name: item["options"][name] for name in OPTIONS}
         if _ALERTS in item["options"]:
-            options[_ALERTS] = Settings.of_object(item["options"][_ALERTS]).to_object()
+            options[_ALERTS] = Settings.from_object(item["options"][_ALERTS]).to_object()
         if _BUILD in item["options"]:
             options[_BUILD] = str(item["options"][_BUILD])
         pools = tuple(restore_pool(pool) for pool in item["pools"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..admission.launcher_rollout import LauncherPolicyRollout
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, in_order, listed, note, warning
-from ..base.objects import Difference, KubeObject, change_line, digest
+from ..base.objects import Difference, KubeObject, change_line, short_digest
 from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, preflight
 from ..kubevirt.hco import Edit
@@ -89,6 +89,10 @@ class Digest:
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
+
+
+NO_DIGEST: t.Final = Digest("0" * 12, "0" * 12, "0" * 12)
+"""The digest of a plan that can do nothing, because KubeVirt is not installed completely."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     options, assigned = goal.options, goal.assigned
     moves, held_back, held = schedule.plan_moves(goal.movable, assigned, goal.desired)
     retired, staying = _retired(snapshot, goal.deleted, moves)
-    in_waves = schedule.by_wave(moves, held, goal.waves, assigned, snapshot, options)
+    in_waves = schedule.sort_into_waves(moves, held, goal.waves, assigned, snapshot, options)
     if not undoing:
         in_waves = schedule.with_open_waves(in_waves, snapshot, options)
     parts = run_parts.find_parts(snapshot, goal, schedule.batches_of(in_waves), [change.pool for change in retired])
@@ -276,7 +280,7 @@ def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> P
         wanted={},
         desired={},
         findings=in_order(preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew)),
-        digest=Digest("0" * 12, "0" * 12, "0" * 12),
+        digest=NO_DIGEST,
     )
 
 
@@ -348,9 +352,9 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
         **{part.name: approved for part in parts if (approved := part.approved) is not None},
     }
     return Digest(
-        objects=digest(objects)[:12],
-        owners=digest(dict(goal.assigned.wanted))[:12],
-        options=digest(
+        objects=short_digest(objects),
+        owners=short_digest(dict(goal.assigned.wanted)),
+        options=short_digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
             + (["assign_new_nodes"] if options.assign_new_nodes else [])
             + (["guard"] if options.guard else [])
@@ -358,5 +362,5 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.remove_pools] if options.remove_pools is not None else [])
             + ([[options.drain.vms, options.drain.on_non_migratable]] if options.drain != LEAVE else [])
-        )[:12],
+        ),
     )

@@ -59,7 +59,7 @@ def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Mov
         # A VM must not wait for a node of a pool that loses its last one.
         emptied = {node.owner for node in snapshot.nodes.values()} - set(goal.assigned.wanted.values())
         if emptied:
-            yield launcher_rollout.without(snapshot, emptied, len(batches), options.outdated)
+            yield launcher_rollout.without_pools(snapshot, emptied, len(batches), options.outdated)
         return
     yield launcher_rollout.make_rollout(
         snapshot,

@@ -156,7 +156,7 @@ def members(snapshot: Snapshot, assigned: assignment.Assignment) -> tuple[waves.
     return tuple(members)
 
 
-def by_wave(
+def sort_into_waves(
     moves: t.Sequence[Move],
     held: t.Collection[str],
     groups: t.Iterable[waves.Group],

@@ -190,7 +190,9 @@ class TestWaves:
         assert part["stop"] in part["text"]
 
     def test_no_such_wave(self, run):
-        assert "not a wave of this rollout" in run.failure("plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="x")
+        assert "not a wave of this rollout" in run.failure(
+            "plan_info", pools=[RAW], waves=self.WAVES, stop_after_wave="x"
+        )
 
     def test_bad_waves(self, run):
         assert "Wave 1: count is 0" in run.failure("plan_info", pools=[RAW], waves=[{"count": 0}])

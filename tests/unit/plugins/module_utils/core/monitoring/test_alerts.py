@@ -58,7 +58,7 @@ class TestSettings:
         assert alerts.parse(True, None, None, None) == Settings()
         given = alerts.parse(True, "monitoring", {"release": "prom"}, "https://docs.example/alerts")
         assert given == Settings("monitoring", {"release": "prom"}, "https://docs.example/alerts")
-        assert Settings.of_object(json.loads(json.dumps(given.to_object()))) == given
+        assert Settings.from_object(json.loads(json.dumps(given.to_object()))) == given
 
     @pytest.mark.parametrize(
         ("options", "told"),

@@ -45,7 +45,7 @@ def as_live(part: Part, step: Step) -> Part:
 def preview(cluster: Cluster, part: Part, step: Step) -> list[Change]:
     """What ``put`` would change, as the server would store it. Nothing is stored.
 
-    :raises ClusterError: when the server refuses an object, or somebody else's object has its name.
+    :raises ClusterError: when the server refuses an object, or an object that is not ours has its name.
     """
     if isinstance(part, Alerts):
         earlier = part if part.undoing or step != LAST else part.after_first()
@@ -70,7 +70,7 @@ def put(cluster: Cluster, snapshot: Snapshot, part: Part, step: Step, timeout: f
     """Write a part, prove that it works, and delete what it no longer needs. Returns the changes.
 
     :param timeout: seconds that the API servers may take to act by a policy.
-    :raises ClusterError: when this fails. What was there before is then restored, or the message says why not.
+    :raises ClusterError: when this fails. What was there before is then restored, or the message gives the reason.
     """
     if isinstance(part, Alerts):
         return alerts.put(cluster, part, after_removal=step == LAST, dry_run=False)

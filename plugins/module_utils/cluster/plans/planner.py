@@ -17,7 +17,6 @@ from ...core.base.permissions import Permission
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint
 from ...core.modes import choice
-from ...core.modes.collection import CollectionProposal
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
@@ -126,17 +125,13 @@ class Planner:
         return live.launcher_pods(self.session.cluster) if self.objects is None else dump.launcher_pods(self.objects)
 
     def _canary_findings(self, proposal: Proposal) -> t.Iterator[Finding]:
-        """Whether the canary VMs of this run can start. Operator mode has none."""
-        if self.canary_vm is None or self.objects is not None or not isinstance(proposal, CollectionProposal):
+        """Whether the canary VMs of this run can start."""
+        target = proposal.canary_target() if self.canary_vm is not None and self.objects is None else None
+        if target is None or self.canary_vm is None:
             return
-        plan = proposal.plan
-        if plan.launcher_rollout is None or plan.errors or not plan.batches:
-            return
-        pools = {move.target for move in plan.moves}
-        nodes = [node for node in plan.nodes_after().values() if node.owner in pools]
-        table, kubevirt = plan.launcher_rollout.stages[-1], plan.snapshot.kubevirt
-        drafts = canary_vms.draft_vms(self.session.cluster, self.canary_vm, table, nodes, kubevirt)
+        cluster = self.session.cluster
+        drafts = canary_vms.draft_vms(cluster, self.canary_vm, target.table, target.nodes, target.kubevirt)
         for draft in drafts if self.for_run else ():
-            if isinstance(draft, canary.Draft) and draft.title not in plan.snapshot.leftover_canaries:
-                canary_vms.dry_run(self.session.cluster, draft)
+            if isinstance(draft, canary.Draft) and draft.title not in target.leftovers:
+                canary_vms.dry_run(cluster, draft)
         yield from canary.findings(drafts)

@@ -26,7 +26,7 @@ from ..planning.departure import REMOVAL, Departure, without_daemonsets
 from ..planning.options import Options
 from ..planning.plan import Digest, Plan
 from ..planning.progress import RolloutScope
-from ..planning.proposal import ModeName, PlanWait
+from ..planning.proposal import CanaryTarget, ModeName, PlanWait
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms import node_fit
@@ -132,6 +132,14 @@ class CollectionProposal:
 
     def step_lines(self) -> list[str]:
         return plan_text.step_lines(self.plan, self.scope)
+
+    def canary_target(self) -> CanaryTarget | None:
+        plan, rollout = self.plan, self.plan.launcher_rollout
+        if rollout is None or plan.errors or not plan.batches:
+            return None
+        pools = {move.target for move in plan.moves}
+        nodes = tuple(node for node in plan.nodes_after().values() if node.owner in pools)
+        return CanaryTarget(rollout.stages[-1], nodes, self.snapshot.kubevirt, self.snapshot.leftover_canaries)
 
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
         if not self.request.asks_about_vms:

@@ -105,6 +105,9 @@ class OperatorProposal:
     def step_lines(self) -> list[str]:
         return list(self.plan.changes())
 
+    def canary_target(self) -> None:
+        return None
+
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
         made, request = self.plan, self.request
         if not (request.asks_about_vms and made.removing and made.before):

@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import dataclass
 
 from ..base.findings import Finding
+from ..base.objects import KubeObject
 from ..base.permissions import Permission
+from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
+from ..vms.mapping import Table
 from .plan import Digest
 
 ModeName = t.Literal["collection", "operator"]
@@ -31,6 +35,19 @@ NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
     "exclusion": False,
 }
 """What ``details`` of a plan stand for when it does not have them."""
+
+
+@dataclass(frozen=True)
+class CanaryTarget:
+    """Where the canary VMs of a run start."""
+
+    table: Table
+    """The mapping table at the end of the run."""
+    nodes: tuple[Node, ...]
+    """The nodes of pools that get nodes or new handlers."""
+    kubevirt: KubeObject
+    leftovers: t.Collection[str]
+    """Canary VMs that an earlier run left behind, as ``namespace/name``."""
 
 
 class Proposal(t.Protocol):
@@ -100,6 +117,9 @@ class Proposal(t.Protocol):
 
     def step_lines(self) -> list[str]:
         """Only what the run does."""
+
+    def canary_target(self) -> CanaryTarget | None:
+        """Where canary VMs start; None when the run starts none."""
 
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
         """What the run means for running VMs.

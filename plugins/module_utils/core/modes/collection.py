@@ -24,9 +24,9 @@ from ..observed.snapshot import Snapshot
 from ..planning import approval, goals, history, plan, plan_text, removal
 from ..planning.departure import REMOVAL, Departure, without_daemonsets
 from ..planning.options import Options
-from ..planning.plan import Digest, Plan
+from ..planning.plan import Plan
 from ..planning.progress import RolloutScope
-from ..planning.proposal import CanaryTarget, ModeName, PlanWait
+from ..planning.proposal import CanaryTarget, ModeName, PlanProposal, PlanWait
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms import node_fit
@@ -34,11 +34,9 @@ from ..vms.launcher_pods import LauncherPod
 
 
 @dataclass(frozen=True)
-class CollectionProposal:
+class CollectionProposal(PlanProposal[Plan]):
     """A plan of ours as its user reads and approves it."""
 
-    plan: Plan
-    request: PlanRequest
     mode: t.ClassVar[ModeName] = "collection"
     build: t.ClassVar = ""
 
@@ -48,28 +46,8 @@ class CollectionProposal:
         return RolloutScope.for_plan(self.plan, None if self.errors else self.request.stop_after_wave)
 
     @property
-    def snapshot(self) -> Snapshot:
-        return self.plan.snapshot
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.plan.findings
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return self.plan.errors
-
-    @property
-    def digest(self) -> Digest:
-        return self.plan.digest
-
-    @property
     def pending(self) -> bool:
         return self.scope.pending
-
-    @property
-    def settling(self) -> bool:
-        return self.plan.settling
 
     @property
     def recorded(self) -> bool:
@@ -106,12 +84,6 @@ class CollectionProposal:
     @property
     def summary(self) -> str:
         return approval.summary(self.plan, self.scope)
-
-    def changes(self) -> tuple[str, ...]:
-        return self.plan.changes()
-
-    def owners(self) -> dict[str, dict[str, int]]:
-        return self.plan.owners()
 
     def details(self, now: float) -> dict[str, t.Any]:
         plan, scope = self.plan, self.scope
@@ -156,9 +128,6 @@ class CollectionProposal:
         if rollout is None or not rollout.full.needed:
             return ()
         return node_fit.restart_findings(rollout.full, plan.nodes_after(), pods)
-
-    def with_findings(self, findings: t.Iterable[Finding]) -> CollectionProposal:
-        return replace(self, plan=replace(self.plan, findings=tuple(findings)))
 
 
 @dataclass(frozen=True)

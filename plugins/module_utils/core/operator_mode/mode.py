@@ -20,8 +20,7 @@ from ..observed.snapshot import Snapshot
 from ..planning import goals, removal
 from ..planning.departure import REMOVAL, Departure
 from ..planning.options import Options
-from ..planning.plan import Digest
-from ..planning.proposal import ModeName, PlanWait
+from ..planning.proposal import ModeName, PlanProposal, PlanWait
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
@@ -32,11 +31,9 @@ from .view import OperatorView
 
 
 @dataclass(frozen=True)
-class OperatorProposal:
+class OperatorProposal(PlanProposal[OperatorPlan]):
     """An operator-mode plan as its user reads and approves it."""
 
-    plan: OperatorPlan
-    request: PlanRequest
     mode: t.ClassVar[ModeName] = "operator"
 
     @property
@@ -44,28 +41,8 @@ class OperatorProposal:
         return self.plan.build.name
 
     @property
-    def snapshot(self) -> Snapshot:
-        return self.plan.snapshot
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.plan.findings
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return self.plan.errors
-
-    @property
-    def digest(self) -> Digest:
-        return self.plan.digest
-
-    @property
     def pending(self) -> bool:
         return self.plan.pending
-
-    @property
-    def settling(self) -> bool:
-        return self.plan.settling
 
     @property
     def recorded(self) -> bool:
@@ -89,12 +66,6 @@ class OperatorProposal:
     def summary(self) -> str:
         return self.plan.summary
 
-    def changes(self) -> tuple[str, ...]:
-        return self.plan.changes()
-
-    def owners(self) -> dict[str, dict[str, int]]:
-        return self.plan.owners()
-
     def details(self, _now: float) -> dict[str, t.Any]:
         left = {pool.name for pool in self.plan.before} - {pool.name for pool in self.plan.pools}
         return {"retire": sorted(left)}
@@ -117,9 +88,6 @@ class OperatorProposal:
         noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
         return removal.vm_findings(noted, seen.snapshot.nodes, made.before, leaving, request.remove_vms)
 
-    def with_findings(self, findings: t.Iterable[Finding]) -> OperatorProposal:
-        return replace(self, plan=replace(self.plan, findings=tuple(findings)))
-
 
 @dataclass(frozen=True)
 class OperatorMode:
@@ -136,8 +104,8 @@ class OperatorMode:
     def propose(self, snapshot: Snapshot, request: PlanRequest) -> OperatorProposal:
         pools = forms.without_unmatched(request.pools, request.dialect)
         made = plan.make_plan(self.build, snapshot, pools, request.options)
-        proposal = OperatorProposal(made, request)
-        return proposal.with_findings(in_order((*made.findings, *_refused(request))))
+        findings = in_order((*made.findings, *_refused(request)))
+        return OperatorProposal(replace(made, findings=findings), request)
 
     def view(
         self, snapshot: Snapshot, pools: t.Sequence[Pool] | None, options: Options, *, dialect: str

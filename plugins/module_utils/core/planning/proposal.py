@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base.findings import Finding
 from ..base.objects import KubeObject
@@ -17,6 +17,7 @@ from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
 from ..vms.mapping import Table
 from .plan import Digest
+from .request import PlanRequest
 
 ModeName = t.Literal["collection", "operator"]
 """Who makes the pools' DaemonSets: this collection, or virt-operator."""
@@ -129,3 +130,67 @@ class Proposal(t.Protocol):
 
     def with_findings(self, findings: t.Iterable[Finding]) -> Proposal:
         """The same plan with these findings in place of its own."""
+
+
+class ProposedPlan(t.Protocol):
+    """What plans of both modes have under the same names. They are dataclasses."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def errors(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def digest(self) -> Digest: ...
+
+    @property
+    def settling(self) -> bool: ...
+
+    def changes(self) -> tuple[str, ...]: ...
+
+    def owners(self) -> dict[str, dict[str, int]]: ...
+
+
+AnyPlan = t.TypeVar("AnyPlan", bound=ProposedPlan)
+AnyProposal = t.TypeVar("AnyProposal", bound="PlanProposal[t.Any]")
+
+
+@dataclass(frozen=True)
+class PlanProposal(t.Generic[AnyPlan]):
+    """The part of a proposal that follows from its plan in the same way in both modes."""
+
+    plan: AnyPlan
+    request: PlanRequest
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.plan.snapshot
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.plan.findings
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return self.plan.errors
+
+    @property
+    def digest(self) -> Digest:
+        return self.plan.digest
+
+    @property
+    def settling(self) -> bool:
+        return self.plan.settling
+
+    def changes(self) -> tuple[str, ...]:
+        return self.plan.changes()
+
+    def owners(self) -> dict[str, dict[str, int]]:
+        return self.plan.owners()
+
+    def with_findings(self: AnyProposal, findings: t.Iterable[Finding]) -> AnyProposal:
+        return replace(self, plan=replace(self.plan, findings=tuple(findings)))

@@ -114,7 +114,7 @@ import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import HandoverOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
@@ -179,14 +179,14 @@ def _planned(task: module_base.Task, nodes: list[str]) -> Plan:
 
 
 def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[HandoverOutcome]:
-    options = batches.BatchOptions(
+    options = batch_run.BatchOptions(
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],
         migration_timeout=task.params["migration_timeout"],
         prepull=task.asked.options.prepull,
         drain=task.asked.options.drain,
     )
-    return batches.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
+    return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
 
 
 def _progress(

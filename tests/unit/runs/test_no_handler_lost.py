@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
@@ -19,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
-OPTIONS = batches.BatchOptions(handler_timeout=60, pull_timeout=60, migration_timeout=60, prepull=False)
+OPTIONS = batch_run.BatchOptions(handler_timeout=60, pull_timeout=60, migration_timeout=60, prepull=False)
 TAINT = {"key": "special", "value": "yes", "effect": "NoSchedule"}
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 TOLERANT = builders.pool("gpu", tolerations=[{"key": "special", "operator": "Exists"}])
@@ -56,7 +56,7 @@ def planned(world, pools, options=None):
 
 
 def run(world, made):
-    return batches.carry_out(world.client(), made, made.moves, OPTIONS, world.clock())
+    return batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock())
 
 
 class TestBeforeThePlan:
@@ -154,9 +154,9 @@ class TestAfterThePlan:
 
         world.at[world.now + 20] = upgrade
         with pytest.raises(
-            batches.ClusterError, match=r"No node of this batch was touched, because .* is being upgraded"
+            batch_run.ClusterError, match=r"No node of this batch was touched, because .* is being upgraded"
         ):
-            batches.carry_out(world.client(), made, made.moves, OPTIONS, world.clock(), again)
+            batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock(), again)
         assert looked
         assert world.node("n1").owner == names.PRIMARY
 

@@ -19,7 +19,7 @@ from ...core.base import kinds
 from ...core.base.findings import listed
 from ...core.base.objects import Object
 from ...core.observed.handlers import HandlerPod
-from ...core.planning.schedule import Move
+from ...core.planning.batching import Move
 from ..api import watch
 from ..api.client import ClusterError, Unreachable
 from ..api.lease import LeaseLost

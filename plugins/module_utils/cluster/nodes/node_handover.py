@@ -19,11 +19,11 @@ from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import handler_fit
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.nodes import Node
-from ...core.planning.schedule import Move
+from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
-from ..writing.writes import OwnerChanged, write_owner
+from ..writing.node_owner import OwnerChanged, write_owner
 
 HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
 

@@ -20,7 +20,7 @@ from ...core.planning import removal
 from ..api.client import Cluster, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live
-from . import policies, settle, writes
+from . import node_owner, policies, settle
 
 _USUAL_NAMESPACE = "kubevirt"
 
@@ -102,7 +102,7 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
         if kind == kinds.DAEMON_SET:
             settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
     for node in leftovers.nodes:
-        writes.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)
+        node_owner.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)
 
 
 def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import copy
 import typing as t
 
-from ...core.base import kinds, names, objects
+from ...core.base import kinds
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets
 from ...core.kubevirt.hco import Edit
-from ...core.observed.nodes import Node
 from ...core.planning.plan import DaemonSetChange
-from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions
-
-_MOST_TRIES = 10
+from ..api.client import Cluster, DeleteOptions
 
 
 def _kind_of(obj: t.Mapping[str, t.Any]) -> kinds.Kind:
@@ -66,39 +63,3 @@ def delete_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool
     """Delete a pool's DaemonSet with its pods. Orphaned pods would be adopted and deleted by the primary."""
     options = DeleteOptions(uid=t.cast(Object, change.live)["metadata"].get("uid"), propagation="Foreground")
     return cluster.delete(kinds.DAEMON_SET, change.name, change.namespace, options, dry_run=dry_run)
-
-
-class OwnerChanged(ClusterError):
-    """Another client has given the node another owner."""
-
-
-def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, former: str | None) -> Object:
-    """Give the node a new owner if it still has the one that we expect, and write its former owner (None: remove that).
-
-    :param node: the node as it was seen last. The patch tests what it changes, so that the node is read again only where
-        something has changed since.
-    :returns: the node as stored.
-    :raises OwnerChanged: when another client has changed the owner label.
-    """
-    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
-    annotations = {names.FORMER_OWNER_ANNOTATION: former}
-    name = node["metadata"]["name"]
-    for attempt in range(_MOST_TRIES):
-        if attempt or Node.from_object(node).owner != expected:
-            node = cluster.existing(kinds.NODE, name)
-        live = Node.from_object(node)
-        if (live.owner, live.former_owner) == (owner, former):
-            # This was our own write, whose answer was lost, or another client wrote the same.
-            return node
-        if live.owner != expected:
-            raise OwnerChanged(
-                f"Node {name} was to go from {expected} to {owner}, but another client has changed its label "
-                f"{names.OWNER_LABEL}: it is {live.owner} now. Find out who did that, then run again."
-            )
-        patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
-        try:
-            return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
-        except Conflict:  # its labels or annotations were changed since we read it: read it again
-            if attempt == _MOST_TRIES - 1:
-                raise
-    raise AssertionError("the last attempt returns or raises")

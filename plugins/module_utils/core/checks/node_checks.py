@@ -21,8 +21,8 @@ from ..observed.handlers import HandlerPod
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..planning import assignment
+from ..planning.batching import Action
 from ..planning.plan import Plan
-from ..planning.schedule import Action
 
 _SILENT_SECONDS = 180.0
 """A handler that is silent for this long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300

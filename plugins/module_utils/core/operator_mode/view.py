@@ -28,9 +28,9 @@ from ..kubevirt.hco import Edit
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..planning import history
+from ..planning.batching import Move
 from ..planning.options import Options
 from ..planning.plan import NO_DIGEST, DaemonSetChange, Plan
-from ..planning.schedule import Move
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
 from ..vms.mapping import Table

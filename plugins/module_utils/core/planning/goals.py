@@ -19,7 +19,7 @@ from ..kubevirt.hco import Edit
 from ..monitoring import alerts
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
-from . import assignment, removal, schedule, waves
+from . import assignment, batching, removal, waves
 from .assignment import Assignment
 from .options import Options
 
@@ -91,7 +91,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
     desired, of_kept = _desired(snapshot, primary, pools, kept)
     templates = _templates(primary, {**snapshot.pools, **desired})
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
-    members = schedule.members(snapshot, assigned)
+    members = batching.members(snapshot, assigned)
     return Goal(
         options=options,
         exclusion=edit,
@@ -127,7 +127,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
     pools = tuple(pool for pool in recorded(snapshot) if pool.name not in leaving)
     desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}
     assigned = assignment.give_back(snapshot.nodes, pools, leaving, _templates(primary, snapshot.pools))
-    members = schedule.members(snapshot, assigned)
+    members = batching.members(snapshot, assigned)
     return Goal(
         options=options,
         exclusion=edit,
@@ -173,7 +173,7 @@ def _restore_nodes(
         assigned=assigned,
         desired=desired,
         movable=movable,
-        waves=waves.group((), schedule.members(movable, assigned)),
+        waves=waves.group((), batching.members(movable, assigned)),
         findings=tuple(removal.fitness(snapshot, edit)),
     )
 

@@ -21,10 +21,10 @@ from ..monitoring.alerts import Alerts
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
-from . import assignment, goals, removal, run_parts, schedule
+from . import assignment, batching, goals, removal, run_parts
+from .batching import Move, Wave
 from .goals import Goal
 from .options import DIGEST_OPTIONS, LEAVE, Options
-from .schedule import Move, Wave
 
 ObjectAction = t.Literal["create", "update", "delete"]
 
@@ -130,7 +130,7 @@ class Plan:
     @property
     def batches(self) -> tuple[tuple[Move, ...], ...]:
         """The batches of all waves, in order."""
-        return schedule.batches_of(self.waves)
+        return batching.batches_of(self.waves)
 
     @property
     def changed(self) -> bool:
@@ -231,17 +231,17 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         return replace(_nothing(snapshot, () if undoing else pools, options), undoing=undoing)
     goal = goals.make_goal(snapshot, snapshot.primary, pools, options)
     options, assigned = goal.options, goal.assigned
-    moves, held_back, held = schedule.plan_moves(goal.movable, assigned, goal.desired)
+    moves, held_back, held = batching.plan_moves(goal.movable, assigned, goal.desired)
     retired, staying = _retired(snapshot, goal.deleted, moves)
-    in_waves = schedule.sort_into_waves(moves, held, goal.waves, assigned, snapshot, options)
+    in_waves = batching.sort_into_waves(moves, held, goal.waves, assigned, snapshot, options)
     if not undoing:
-        in_waves = schedule.with_open_waves(in_waves, snapshot, options)
-    parts = run_parts.find_parts(snapshot, goal, schedule.batches_of(in_waves), [change.pool for change in retired])
+        in_waves = batching.with_open_waves(in_waves, snapshot, options)
+    parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
     if not undoing:
         findings += [
-            *schedule.early_replacements(snapshot, in_waves, goal.desired),
-            *schedule.pending_gates(in_waves),
+            *batching.early_replacements(snapshot, in_waves, goal.desired),
+            *batching.pending_gates(in_waves),
             *_migrations(snapshot, goal.exclusion, moves),
             *(finding for part in parts for finding in part.findings()),
         ]

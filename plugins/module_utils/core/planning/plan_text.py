@@ -11,9 +11,9 @@ import typing as t
 from ..base.findings import counted
 from ..base.text import finding_lines, table
 from . import assignment, waves
+from .batching import Wave
 from .plan import DaemonSetChange, Plan
 from .progress import RolloutScope
-from .schedule import Wave
 
 _MOST_DIFFERENCES = 10
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 from ..base import names
 from ..base.findings import InputErrors, counted
+from .batching import Wave
 from .plan import Plan
-from .schedule import Wave
 
 _MOST_NAMED = 20
 

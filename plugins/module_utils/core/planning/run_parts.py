@@ -16,8 +16,8 @@ from ..base.parts import Part
 from ..monitoring.alerts import Alerts
 from ..observed.snapshot import Admission, Monitoring, Snapshot
 from . import goals
+from .batching import Move
 from .goals import Goal
-from .schedule import Move
 
 NAMES: t.Final = (LauncherPolicyRollout.name, NodePolicy.name, Guard.name, Alerts.name)
 """The names of all parts, in the order to write them."""

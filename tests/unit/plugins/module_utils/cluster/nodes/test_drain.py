@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches, drain
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batches import BatchOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run, drain
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batch_run import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -265,7 +265,7 @@ class TestBatch:
         made = plan.make_plan(live.take_snapshot(world.client()), [self.POOL], Options(drain=vms))
         options = BatchOptions(handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms)
         try:
-            found = batches.carry_out(world.client(), made, made.moves, options, world.clock())
+            found = batch_run.carry_out(world.client(), made, made.moves, options, world.clock())
         except ClusterError as error:
             return world, str(error)
         return world, [outcome.result for outcome in found]

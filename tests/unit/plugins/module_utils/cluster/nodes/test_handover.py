@@ -19,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import LOST, Behaviour, Refused, World
 

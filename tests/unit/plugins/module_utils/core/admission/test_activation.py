@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import activation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.activation import HandoverState
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NEW = "registry.example/launcher:new"

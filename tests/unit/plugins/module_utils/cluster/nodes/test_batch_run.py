@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batches
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batches import BatchOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batch_run import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -41,7 +41,7 @@ def make_world(*nodes, of_kubevirt=None, sets=None, pods=None):
 def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
     found = live.take_snapshot(world.client(), nodes=only or None)
     made = plan.make_plan(found, pools, Options(**options))
-    outcomes = batches.carry_out(world.client(), made, made.moves, replace(OPTIONS, prepull=prepull), world.clock())
+    outcomes = batch_run.carry_out(world.client(), made, made.moves, replace(OPTIONS, prepull=prepull), world.clock())
     assert world.doubled == []
     return {outcome.move.node: outcome.result for outcome in outcomes}
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from ...core.base import names
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
+from ...core.planning.batching import Move
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import Plan
-from ...core.planning.schedule import Move
 from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..writing import settle

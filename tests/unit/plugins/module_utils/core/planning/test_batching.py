@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, schedule
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import batching, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move, Wave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Drain, Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.schedule import Move, Wave
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU = builders.pool("gpu")
@@ -59,11 +59,11 @@ class TestBatches:
     @pytest.mark.parametrize(("unavailable", "sizes"), [(1, [1, 1, 1]), (2, [2, 1]), ("100%", [3])])
     def test_have_as_many_nodes_of_a_pool_as_may_be_unavailable(self, unavailable, sizes):
         found = made(gpu_nodes(3), max_unavailable=unavailable)
-        assert [len(batch) for batch in schedule.batches_of(found.waves)] == sizes
+        assert [len(batch) for batch in batching.batches_of(found.waves)] == sizes
 
     def test_have_one_node_each_where_vms_are_migrated_away(self):
         found = made(gpu_nodes(3), max_unavailable="100%", drain=Drain("migrate"))
-        assert [len(batch) for batch in schedule.batches_of(found.waves)] == [1, 1, 1]
+        assert [len(batch) for batch in batching.batches_of(found.waves)] == [1, 1, 1]
 
 
 class TestMoves:

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Labels a node with its owner, unless another client has given it another one."""
+
+from __future__ import annotations
+
+from ...core.base import kinds, names, objects
+from ...core.base.objects import Object
+from ...core.observed.nodes import Node
+from ..api.client import Cluster, ClusterError, Conflict
+
+_MOST_TRIES = 10
+
+
+class OwnerChanged(ClusterError):
+    """Another client has given the node another owner."""
+
+
+def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, former: str | None) -> Object:
+    """Give the node a new owner if it still has the one that we expect, and write its former owner (None: remove that).
+
+    :param node: the node as it was seen last. The patch tests what it changes, so that the node is read again only where
+        something has changed since.
+    :returns: the node as stored.
+    :raises OwnerChanged: when another client has changed the owner label.
+    """
+    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
+    annotations = {names.FORMER_OWNER_ANNOTATION: former}
+    name = node["metadata"]["name"]
+    for attempt in range(_MOST_TRIES):
+        if attempt or Node.from_object(node).owner != expected:
+            node = cluster.existing(kinds.NODE, name)
+        live = Node.from_object(node)
+        if (live.owner, live.former_owner) == (owner, former):
+            # This was our own write, whose answer was lost, or another client wrote the same.
+            return node
+        if live.owner != expected:
+            raise OwnerChanged(
+                f"Node {name} was to go from {expected} to {owner}, but another client has changed its label "
+                f"{names.OWNER_LABEL}: it is {live.owner} now. Find out who did that, then run again."
+            )
+        patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
+        try:
+            return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
+        except Conflict:  # its labels or annotations were changed since we read it: read it again
+            if attempt == _MOST_TRIES - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")

@@ -252,4 +252,4 @@ def test_of_two_kubevirts_one_must_be_chosen(scenario: Scenario) -> None:
     scenario.cluster.wait(lambda: scenario.cluster.kubectl(*get) == "False", 60, "KubeVirt to see the other one")
     said = scenario.refused(BOTH, virtpools_kubevirt_namespace=NAMESPACE)
     assert "KubeVirt kubevirt/kubevirt is ignored by its operator: There is an active KubeVirt deployment." in said
-    assert "Delete the KubeVirt object that the cluster has beside it" in said
+    assert "Delete the other KubeVirt object of the cluster" in said

@@ -73,7 +73,7 @@ def test_without_the_operator_the_plan_warns_and_pools_work(scenario: Scenario) 
 
 def test_with_it_they_are_written_once(scenario: Scenario) -> None:
     prometheus_operator.install(scenario.cluster)
-    assert "nobody watches the pools" in scenario.findings()["alerts_missing"]
+    assert "the pools have no alerts" in scenario.findings()["alerts_missing"]
     run = scenario.site(POOLS, **WATCHED).succeeded()
     assert run.changes == run.plan["changes"] == [f"{LINE}: create"]
     (rule,) = prometheus_operator.rules(scenario.cluster)

@@ -105,7 +105,7 @@ def test_others_may_change_everything_but_the_owner(scenario: Scenario, who: str
     for owner in ("l40s", "", names.IN_TRANSIT, None):
         for kind, name in ((kinds.NODE, node), (status_of(node), "status")):
             with pytest.raises(
-                ClusterError, match="only who has the right to assign nodeowners.virtpools.io may change it"
+                ClusterError, match="Only users with the right to assign nodeowners.virtpools.io may change it"
             ):
                 merge_patch(other, kind, name, owned_by(owner), dry_run=False)
     merge_patch(other, kinds.NODE, node, {"metadata": {"labels": {"rack": who}}}, dry_run=False)

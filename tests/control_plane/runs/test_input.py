@@ -258,7 +258,7 @@ def test_the_aie_webhooks_config_map_is_read_from_the_cluster(site: Site) -> Non
 
 def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
     said = site.refusal(virtpools_pools_from_cluster=True)
-    assert "needs pools_dialect to say what to read from the cluster" in said
+    assert "needs pools_dialect to specify what to read from the cluster" in said
 
 
 # Options, and lists that do not fit the cluster -------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_a_halted_vm_gets_what_its_explanation_says(scenario: ExplainScenario) -
     assert (now["verdict"], now["owner"], now["pool"]) == ("correct", "a100", "a100")
     assert set(now["images"].values()) == {IMAGE}
     assert [each["pool"] for each in again["cases"]] == ["a100", "a100"]
-    assert "not possible, KubeVirt says" in again["notes"]["live migration"]
+    assert "not possible; KubeVirt reports" in again["notes"]["live migration"]
 
 
 def test_the_revision_applies_and_not_the_changed_instancetype(scenario: ExplainScenario) -> None:

@@ -146,7 +146,9 @@ def test_with_the_policy_pool_vms_rest(scenario: WorkloadUpdateScenario) -> None
     assert scenario.images("plain").isdisjoint({image(1)})
     assert [scenario.images(name) for name in GUESTS] == [{image(1)}] * len(GUESTS)
     with scenario.no_writes():
-        assert scenario.module("run_part", part="launcher_policy", pools=[a100(1)], outdated="correct")["changed"] is False
+        assert (
+            scenario.module("run_part", part="launcher_policy", pools=[a100(1)], outdated="correct")["changed"] is False
+        )
 
 
 def test_a_new_image_is_found_and_carried_out_once(scenario: WorkloadUpdateScenario) -> None:
@@ -177,7 +179,7 @@ def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(scenario: Workl
     run = playbooks.run("workload_update", scenario.writer.kubeconfig, **limits)
     error = run.refused()
     assert error.startswith("1 of 5 updates failed, and 4 were not begun. VM default/big-0: ")
-    assert "was cancelled: it is Scheduling, and the scheduler says 0/6 nodes are available" in error
+    assert "was cancelled: it is Scheduling, and the scheduler reports: 0/6 nodes are available" in error
     found = run.results_of("virtpools.kubevirt.workload_update")[0].result
     assert {each["name"]: each["result"] for each in found["vms"]} == {
         "big-0": "failed", "big-1": "not_started", "big-2": "not_started",
@@ -203,7 +205,7 @@ def test_a_migration_that_waits_for_others_says_so(scenario: WorkloadUpdateScena
     limits = {"virtpools_update_batch": 1, "virtpools_update_timeout": 5}
     error = playbooks.run("workload_update", scenario.writer.kubeconfig, **limits).refused()
     assert "did not end within 5 s and was cancelled: it is Pending, and it has no target pod while 1 other " in error
-    assert "run (KubeVirt's limits: spec.configuration.migrations)" in error
+    assert "migration runs (KubeVirt's limits: spec.configuration.migrations)" in error
     scenario.cluster.kubectl("delete", MIGRATIONS, "somebodys", "-n", VMS)
     found = scenario.module("workload_update")
     assert {each["name"]: each["result"] for each in found["vms"]} == dict.fromkeys(GUESTS, "done")

@@ -284,7 +284,8 @@ class _Migrations(t.Generic[AnyRelocation]):
         if reason is None and target is None:
             others = len(live.migrations(self.cluster)) - 1
             reason = (
-                f"it has no target pod while {counted(others, 'other migration runs', 'other migrations run')} (KubeVirt's limits: spec.configuration.migrations)"
+                f"it has no target pod while {counted(others, 'other migration runs', 'other migrations run')} "
+                "(KubeVirt's limits: spec.configuration.migrations)"
                 if others > 0
                 else "it has no target pod, see its events"
             )

@@ -81,7 +81,8 @@ def _operator(snapshot: Snapshot) -> t.Iterator[Finding]:
         yield error(
             "operator_pools_in_use",
             f"KubeVirt {snapshot.kubevirt_name} creates pools of its own from "
-            f"{counted(len(snapshot.operator_api.worker_pools), 'WorkerPool object')}, and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
+            f"{counted(len(snapshot.operator_api.worker_pools), 'WorkerPool object')}, "
+            "and their DaemonSets have the names that ours would get; delete these objects, or leave the pools to this build of "
             "KubeVirt (virtpools_mode: operator).",
         )
 
@@ -191,7 +192,8 @@ def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
     for reason, nodes in by_reason.items():
         yield error(
             "exclusion_would_end_handlers",
-            f"The exclusion restarts every primary virt-handler, and {counted(len(nodes), 'node would not get its handler', 'nodes would not get theirs')} back, because {reason}: "
+            f"The exclusion restarts every primary virt-handler, and {counted(len(nodes), 'node would not get its handler', 'nodes would not get theirs')} "
+            f"back, because {reason}: "
             f"{listed(nodes)}. Undo that, or let virt-handler tolerate it (KubeVirt's spec.workloads.nodePlacement), or delete "
             "the handler pods where no VM is to run, then run again.",
         )

@@ -284,7 +284,8 @@ def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator
     for (pool, label), made in groups.items():
         yield note(
             "nodes_of_group",
-            f"{counted(len(made), f'node of pool {pool} comes', f'nodes of pool {pool} come')} from a node group (label {label}), which may replace them and add others at "
+            f"{counted(len(made), f'node of pool {pool} comes', f'nodes of pool {pool} come')} "
+            f"from a node group (label {label}), which may replace them and add others at "
             f"any time: {listed(made)}. A new node belongs to the primary until the next run. Set virtpools_assign_new_nodes, or let "
             f"the group label its nodes {names.OWNER_LABEL}={pool}; an autoscaler that starts with no node always needs that label.",
         )

@@ -244,7 +244,8 @@ def early_replacements(
         if early:
             yield warning(
                 "handler_replaced_early",
-                f"Wave {wave.number} ({wave.name}) has {counted(len(early), 'node')} that already {'runs' if len(early) == 1 else 'run'} a handler from the new template, while an "
+                f"Wave {wave.number} ({wave.name}) has {counted(len(early), 'node')} that already "
+                f"{'runs' if len(early) == 1 else 'run'} a handler from the new template, while an "
                 f"earlier wave is not done: {listed(early)}. The old handler crashed or was deleted, or the node joined since.",
             )
         unfinished |= {move.target for batch in wave.batches for move in batch if move.action == "replace"}

@@ -95,14 +95,16 @@ def _unschedulable_findings(groups: t.Mapping[tuple[str, tuple[str, ...]], _VmNa
         if pool:
             yield warning(
                 "unschedulable_on_restart",
-                f"{counted(vms.count, f'VM belongs to pool {pool}, but its', f'VMs belong to pool {pool}, but their')} own nodeSelector, node affinity and tolerations allow "
+                f"{counted(vms.count, f'VM belongs to pool {pool}, but its', f'VMs belong to pool {pool}, but their')} "
+                "own nodeSelector, node affinity and tolerations allow "
                 f"none of its nodes, only those of {', '.join(owners)} ({vms}): once stopped, such a VM cannot start "
                 f"again. Change that in the VMs, or the pool's selector.",
             )
         else:
             yield warning(
                 "unschedulable_on_restart",
-                f"{counted(vms.count, 'VM belongs to no pool, but its', 'VMs belong to no pool, but their')} own nodeSelector, node affinity and tolerations allow "
+                f"{counted(vms.count, 'VM belongs to no pool, but its', 'VMs belong to no pool, but their')} "
+                "own nodeSelector, node affinity and tolerations allow "
                 f"only nodes of {', '.join(owners)} ({vms}): once stopped, such a VM cannot start again. Change that in the VMs, "
                 "let the pool's selector match them, or set unmatched: allow for the pool.",
             )

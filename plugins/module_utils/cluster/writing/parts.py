@@ -48,8 +48,7 @@ def preview(cluster: Cluster, part: Part, step: Step) -> list[Change]:
     :raises ClusterError: when the server refuses an object, or an object that is not ours has its name.
     """
     if isinstance(part, Alerts):
-        earlier = part if part.undoing or step != LAST else part.after_first()
-        return alerts.put(cluster, earlier, after_removal=step == LAST, dry_run=True)
+        return alerts.put(cluster, part.before(step), after_removal=step == LAST, dry_run=True)
     if isinstance(part, Guard):
         return policies.preview(cluster, part.desired, part.to_delete)
     policy = t.cast(PolicyPart, part)

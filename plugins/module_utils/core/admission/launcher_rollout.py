@@ -67,7 +67,7 @@ class LauncherPolicyRollout:
     """The table of the live policy; None where there is none."""
     name: t.ClassVar = "launcher_policy"
 
-    @property
+    @functools.cached_property
     def steps(self) -> tuple[int, ...]:
         """The numbers of batches after which the policy changes; 0: before the first batch."""
         return tuple(

@@ -23,7 +23,6 @@ from .hco import Edit
 
 REQUIREMENT: t.Final[Object] = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
 
-_PATCHES = "/spec/customizeComponents/patches"
 _WORKLOADS = "/spec/workloads"
 _FIELDS = ("/spec/customizeComponents", _WORKLOADS)
 

@@ -137,7 +137,7 @@ class Alerts:
     def changes(self, step: Step) -> tuple[str, ...]:
         """What happens to each PrometheusRule, one line each."""
         if step == LAST:
-            return (self if self.undoing else self.after_first()).written(after_removal=True)
+            return self.before(LAST).written(after_removal=True)
         return self.written() if step == 0 and not self.undoing else ()
 
     @property
@@ -162,8 +162,11 @@ class Alerts:
             *(change_line(live, "delete") for live in self.to_delete),
         )
 
-    def after_first(self) -> Alerts:
-        """The same when the rules for all pools, those that leave included, have been written."""
+    def before(self, step: Step) -> Alerts:
+        """The same as the run finds it at this step: at the last one, it has written the rules for all pools before, those that
+        leave included."""
+        if self.undoing or step != LAST:
+            return self
         written = self.desired()
         rules = () if written is None else (written,)
         return replace(self, monitoring=replace(self.monitoring, rules=rules))

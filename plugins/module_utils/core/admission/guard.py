@@ -17,7 +17,6 @@ from ..base import cel, kinds, names, permissions
 from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest, short_digest
-from ..base.parts import Step
 from ..base.permissions import Permission
 from ..base.selectors import example_labels
 from ..kubevirt import exclusion, health
@@ -28,7 +27,7 @@ from .probes import digest_in, sample
 
 
 @dataclass(frozen=True)
-class Guard:
+class Guard(policy_objects.WrittenFirst):
     """What a run does about the guard. ``assigned``: the pools to which the node policy gives new nodes, in order."""
 
     snapshot: Snapshot
@@ -43,22 +42,9 @@ class Guard:
         return derive(self.snapshot.namespace, self.assigned) if self.wanted and self.admission.validating else []
 
     @property
-    def to_write(self) -> tuple[Object, ...]:
-        """The desired objects that are missing on the cluster or differ there."""
-        return policy_objects.to_write(self.desired, self.admission)
-
-    @property
     def to_delete(self) -> tuple[KubeObject, ...]:
         """Our live objects that are not wanted any more, in the order to delete them."""
         return () if self.wanted else live_objects(self.admission)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return (0,) if self.changes(0) else ()
-
-    def changes(self, step: Step) -> tuple[str, ...]:
-        """What happens to each object, one line each. All is written before nodes are handed over."""
-        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
 
     @property
     def approved(self) -> str | None:
@@ -68,9 +54,6 @@ class Guard:
     @property
     def rights(self) -> tuple[Permission, ...]:
         return permissions.GUARD if self.in_force else ()
-
-    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
-        return {}
 
     @property
     def in_force(self) -> bool:

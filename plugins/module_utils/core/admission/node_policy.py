@@ -28,7 +28,7 @@ from .probes import Desired, Probe, Site, Trial, digest_in, sample
 
 
 @dataclass(frozen=True)
-class NodePolicy:
+class NodePolicy(policy_objects.WrittenFirst):
     """What a run does for new nodes. The first of ``pools`` that selects a node owns it; without pools, no policy."""
 
     admission: Admission
@@ -42,23 +42,10 @@ class NodePolicy:
         return derive(self.pools, served) if self.pools and served else []
 
     @property
-    def to_write(self) -> tuple[Object, ...]:
-        """The desired objects that are missing on the cluster or differ there."""
-        return policy_objects.to_write(self.desired, self.admission)
-
-    @property
     def to_delete(self) -> tuple[KubeObject, ...]:
         """Our live objects that are not needed, in the order to delete them."""
         candidates = policy_objects.live_objects(self.admission, names.CANDIDATE_NODE_POLICY)
         return candidates if self.desired else live_objects(self.admission)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return (0,) if self.changes(0) else ()
-
-    def changes(self, step: Step) -> tuple[str, ...]:
-        """What happens to each object, one line each. All is written before nodes are handed over."""
-        return policy_objects.change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
 
     @property
     def approved(self) -> str | None:
@@ -68,9 +55,6 @@ class NodePolicy:
     @property
     def rights(self) -> tuple[Permission, ...]:
         return permissions.ASSIGN_NEW_NODES if self.steps else ()
-
-    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
-        return {}
 
     def objects(self, _step: Step) -> tuple[Desired, ...]:
         """The objects to write, in groups that are written one after the other."""

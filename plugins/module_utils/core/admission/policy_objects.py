@@ -12,6 +12,7 @@ from ..base import kinds
 from ..base.findings import Finding, error
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, change_line, foreign_message, is_managed
+from ..base.parts import Step
 from ..observed.snapshot import Admission
 from . import launcher_backends
 
@@ -49,3 +50,36 @@ def change_lines(
             for obj in to_delete
         ),
     )
+
+
+class WrittenFirst:
+    """A part of a run whose policies are all written before the first batch. A subclass has the three attributes below."""
+
+    if t.TYPE_CHECKING:
+
+        @property
+        def admission(self) -> Admission: ...
+
+        @property
+        def desired(self) -> list[tuple[Kind, Object]]:
+            """The policies and their bindings, in the order to write them."""
+
+        @property
+        def to_delete(self) -> tuple[KubeObject, ...]:
+            """Our live objects that are not needed, in the order to delete them."""
+
+    @property
+    def to_write(self) -> tuple[Object, ...]:
+        """The desired objects that are missing on the cluster or differ there."""
+        return to_write(self.desired, self.admission)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (0,) if self.changes(0) else ()
+
+    def changes(self, step: Step) -> tuple[str, ...]:
+        """What happens to each object, one line each."""
+        return change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
+
+    def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
+        return {}

@@ -16,7 +16,8 @@ description:
   - The VM passes when it runs on one of the nodes, with the right launcher image in every place of its launcher pod, within O(timeout) seconds. It
     is always deleted afterwards. The module fails at the first VM that does not pass.
   - A pool that takes no VMs, or none yet, gets no canary VM. RV(text) reports this.
-  - A canary VM that a killed run left behind is deleted by the next run.
+  - A canary VM that a killed run left behind is deleted by the next run. Its name and its uid identify it, not its labels, so that a copy of it under
+    another name stays.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt

@@ -53,7 +53,7 @@ def carry_out(
     """
     began = clock.now()
     _refuse_unfit(plan, moves)
-    images.remove(cluster, plan.snapshot.namespace, plan.snapshot.leftover_pulls)
+    images.remove(cluster, plan.snapshot.leftover_pulls)
     canary.remove(cluster, plan.snapshot.leftover_canaries)
     for name in sorted(
         {plan.snapshot.pools[move.target]["metadata"]["name"] for move in moves if move.target != names.PRIMARY}

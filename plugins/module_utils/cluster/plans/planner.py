@@ -132,6 +132,6 @@ class Planner:
         cluster = self.session.cluster
         drafts = canary_vms.draft_vms(cluster, self.canary_vm, target.table, target.nodes, target.kubevirt)
         for draft in drafts if self.for_run else ():
-            if isinstance(draft, canary.Draft) and draft.title not in target.leftovers:
+            if isinstance(draft, canary.Draft) and draft.title not in map(str, target.leftovers):
                 canary_vms.dry_run(cluster, draft)
         yield from canary.findings(drafts)

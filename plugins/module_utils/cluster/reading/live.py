@@ -13,7 +13,7 @@ from ...core.base import kinds, names, permissions
 from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
 from ...core.kubevirt import health
-from ...core.observed import hyperconverged, operator_api, snapshot
+from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
@@ -25,7 +25,6 @@ HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
 _CANARY_VMS = f"{names.OURS},{names.CANARY_LABEL}"
-"""Users may give their own VMs the second label."""
 
 _MOST_SINGLE_READS = 100
 """Nodes read individually, up to this number; for more, a list of all nodes is cheaper. A batch reads its handlers once a
@@ -64,7 +63,7 @@ def take_snapshot(
         return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).limited_to(nodes)
     # All migrations of a fleet, ended ones too, are too much for a few nodes; a batch asks for them when it needs them.
     migrations, vmis, targets = _migrations(cluster) if nodes is None else ([], [], [])
-    pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
+    pods = pull_pods(cluster, home)
     objects = snapshot.ClusterObjects(
         hyperconvergeds=_hyperconvergeds(cluster, home),
         daemonsets=cluster.list(kinds.DAEMON_SET, home),
@@ -272,9 +271,16 @@ def _labelled(cluster: Cluster, kind: kinds.Kind, label: str, values: t.Iterable
         yield from cluster.list(kind, label_selector=few, missing_ok=True)
 
 
-def canary_vms(cluster: Cluster) -> t.Iterator[Object]:
+def canary_vms(cluster: Cluster) -> list[Object]:
     """The canary VMs that runs have created, in all namespaces."""
-    return cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
+    labelled = cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
+    return [vm for vm in labelled if leftovers.is_canary_vm(vm)]
+
+
+def pull_pods(cluster: Cluster, namespace: str | None = None) -> list[Object]:
+    """The image pull pods that runs have created, in one namespace or in all."""
+    labelled = cluster.list(kinds.POD, namespace, label_selector=f"{names.OURS},{names.PULL_LABEL}")
+    return [pod for pod in labelled if leftovers.is_pull_pod(pod)]
 
 
 def migrations(cluster: Cluster) -> tuple[Migration, ...]:

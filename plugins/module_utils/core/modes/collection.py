@@ -118,7 +118,8 @@ class CollectionProposal(PlanProposal[Plan]):
             return ()
         plan, snapshot = self.plan, self.snapshot
         # Canary VMs go before any node does.
-        pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in snapshot.leftover_canaries)
+        canaries = [str(vm) for vm in snapshot.leftover_canaries]
+        pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in canaries)
         if plan.undoing:
             removed = self.request.options.remove_pools
             owners = removal.leaving(removed, snapshot) if removed else ()

@@ -162,7 +162,7 @@ class Plan:
     @property
     def leftovers(self) -> tuple[str, ...]:
         """The deletion of each object that an interrupted run left behind, one line each."""
-        pods = (f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.snapshot.leftover_pulls)
+        pods = (f"Pod {pod}: delete" for pod in self.snapshot.leftover_pulls)
         return (*pods, *(f"VirtualMachine {vm}: delete" for vm in self.snapshot.leftover_canaries))
 
     @property

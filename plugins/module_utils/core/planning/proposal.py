@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..base.findings import Finding
 from ..base.objects import KubeObject
 from ..base.permissions import Permission
+from ..observed.leftovers import Leftover
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
@@ -47,8 +48,8 @@ class CanaryTarget:
     nodes: tuple[Node, ...]
     """The nodes of pools that get nodes or new handlers."""
     kubevirt: KubeObject
-    leftovers: t.Collection[str]
-    """Canary VMs that an earlier run left behind, as ``namespace/name``."""
+    leftovers: tuple[Leftover, ...]
+    """Canary VMs that an earlier run left behind."""
 
 
 class Proposal(t.Protocol):

@@ -63,11 +63,10 @@ def test_no_such_nodes(run, world, nodes):
 @pytest.mark.parametrize("arguments", [{}, {"nodes": []}], ids=str)
 def test_pull_pods_that_were_left_are_deleted_without_any_move(run, world, arguments):
     run("pool_nodes", pools=[RAW])
-    pod = builders.handler_pod("n1", name="virtpools-pull-1")
-    pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+    pod = builders.pull_pod("n1")
     world.put(pod)
     found = run("pool_nodes", pools=[RAW], **arguments)
-    assert (found["changed"], found["changes"]) == (True, ["Pod kubevirt/virtpools-pull-1: delete"])
+    assert (found["changed"], found["changes"]) == (True, [f"Pod kubevirt/{builders.PULL_POD}: delete"])
     assert run("pool_nodes", pools=[RAW], **arguments)["changed"] is False
 
 

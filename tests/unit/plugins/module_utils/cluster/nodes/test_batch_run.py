@@ -78,11 +78,10 @@ class TestDone:
 
     def test_removes_what_an_earlier_run_left(self):
         world = make_world(gpu_node())
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         world.put(pod)
         carry_out(world)
-        assert not world.find(kinds.POD, "virtpools-pull-1", builders.NAMESPACE)
+        assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
 
     def test_waits_for_migrations_through_its_nodes(self):
         world = make_world(gpu_node())

@@ -211,11 +211,10 @@ class TestNothingToDo:
         assert (found.changed, found.settling, found.pending) == (False, True, True)
 
     def test_leftover_pull_pods_are_deleted(self):
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         found = made([], pods=[pod])
         assert found.pending
-        assert found.changes() == ("Pod kubevirt/virtpools-pull-1: delete",)
+        assert found.changes() == (f"Pod kubevirt/{builders.PULL_POD}: delete",)
 
 
 class TestTermsThatChangedUnderHco:

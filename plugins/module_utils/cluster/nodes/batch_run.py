@@ -149,10 +149,9 @@ def _ready_handlers(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:
 
 
 def _await_migrations(cluster: Cluster, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
-    running = settle.await_migrations(cluster, [move.node for move in moves], timeout, clock)
-    if running:
+    problem = settle.await_migrations(cluster, [move.node for move in moves], timeout, clock)
+    if problem is not None:
         raise ClusterError(
             f"No node of this batch was touched, because live migrations through its nodes did not end within "
-            f"{timeout:.0f} s ({settle.migration_names(running)}), and a restarting handler would break them. Wait for them or "
-            "cancel them, then run again."
+            f"{timeout:.0f} s, and a restarting handler would break them: {problem}"
         )

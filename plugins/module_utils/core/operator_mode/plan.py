@@ -506,11 +506,12 @@ def _what_happens(planned: OperatorPlan) -> t.Iterator[Finding]:
             "operator_window",
             f"{counted(len(changing), 'node changes its', 'nodes change their')} handler, and virt-operator decides when ({listed(changing)}). {build.window}",
         )
-    if planned.steps and planned.snapshot.migrations:
+    running = [migration for migration in planned.snapshot.migrations if migration.nodes]
+    if planned.steps and running:
         yield warning(
             "operator_migrations_running",
-            f"{counted(len(planned.snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits for them, and virt-operator will "
-            "not wait for those that begin later.",
+            f"The run waits for {counted(len(running), 'live migration')}: {listed(map(str, running))}. virt-operator will not wait "
+            "for those that begin later.",
         )
     methods = field(planned.snapshot.kubevirt, *_UPDATE_METHODS) or ()
     if planned.steps and methods and any(pool.virt_launcher_image for pool in (*planned.before, *planned.pools)):

@@ -319,11 +319,13 @@ def _retired(
 
 
 def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
-    if snapshot.migrations and (edit.changed or moves):
+    moved = {move.node for move in moves}
+    running = [m for m in snapshot.migrations if (m.nodes if edit.changed else m.nodes & moved)]
+    if running:
         yield note(
             "migrations_running",
-            f"{counted(len(snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits "
-            f"for those that the restart of a handler would break.",
+            f"The run waits for {counted(len(running), 'live migration')}, which the restart of a handler would break: "
+            f"{listed(map(str, running))}.",
         )
 
 

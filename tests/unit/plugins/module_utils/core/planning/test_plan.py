@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import copy
 import random
+import typing as t
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, hco
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
@@ -215,6 +216,25 @@ class TestNothingToDo:
         found = made([], pods=[pod])
         assert found.pending
         assert found.changes() == (f"Pod kubevirt/{builders.PULL_POD}: delete",)
+
+
+class TestMigrations:
+    VMI = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
+    SENDER: t.ClassVar = {"sendTo": {"migrationID": "x"}}
+
+    def planned(self, phase, **spec):
+        migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m", "vms", spec={"vmiName": "vm", **spec})
+        migration["status"] = {"phase": phase}
+        nodes = [hw("gpu"), builders.node("stays")]
+        snapshot = builders.snapshot_of(nodes, [GPU], migrations=[migration], vmis=[self.VMI])
+        return {finding.code: finding.message for finding in made(nodes, snapshot=snapshot).findings}
+
+    def test_that_the_run_waits_for_are_named(self):
+        said = self.planned("Running")["migrations_running"]
+        assert said.endswith("a handler would break: VM vms/vm (migration m, Running).")
+
+    def test_that_wait_for_their_other_half_are_not(self):
+        assert "migrations_running" not in self.planned("Synchronizing", **self.SENDER)
 
 
 class TestTermsThatChangedUnderHco:

@@ -194,4 +194,17 @@ options:
         gets VMs.
     type: list
     elements: str
+  remove_vms:
+    description:
+      - What happens to VMs that run on nodes that leave a pool, or with the launcher image of a pool that goes.
+      - V(refuse) makes them an error of the plan, unless O(drain) says what happens to VMs on these nodes. V(leave) lets them keep
+        running where they are, since a guest lives in its launcher pod. With V(migrate) they are live-migrated first, with V(wait)
+        their nodes leave the pool when they have ended.
+    type: str
+    choices:
+      - refuse
+      - leave
+      - migrate
+      - wait
+    default: refuse
 """

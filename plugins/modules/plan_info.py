@@ -67,19 +67,6 @@ options:
         they could run on.
     type: bool
     default: false
-  remove_vms:
-    description:
-      - With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or on its nodes. Needs O(vms).
-      - V(refuse) makes them an error. V(leave) lets them keep running where they are, since a guest lives in its launcher pod. They
-        start with KubeVirt's own image next time. With V(migrate) they are live-migrated first, with V(wait) their nodes go back when
-        they have ended.
-    type: str
-    choices:
-      - refuse
-      - leave
-      - migrate
-      - wait
-    default: refuse
   published_plan:
     description:
       - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
@@ -301,7 +288,6 @@ def body(task: module_base.Task) -> dict:
         stop_after_wave=params["stop_after_wave"],
         canary_vms=canary_vm is not None,
         asks_about_vms=params["vms"],
-        remove_vms=params["remove_vms"],
     )
     run = _run(params)
     planner = Planner(

@@ -185,6 +185,7 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[Han
         migration_timeout=task.params["migration_timeout"],
         prepull=task.asked.options.prepull,
         drain=task.asked.options.drain,
+        drain_of_pools=task.asked.options.drain_of_pools,
     )
     return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
 

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
@@ -134,6 +134,15 @@ def test_the_plan_shows_both_parts(scenario, to):
     published = found["published"]["localhost"]["site"]
     assert published["pending"]
     assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
+
+
+def test_asks_about_vms_as_a_removal_does(scenario, to):
+    scenario.run.world.put(vms.launcher(on="n1", pool=None))
+    with pytest.raises(TaskFailed, match="1 VM runs with the launcher image of pool gpu or on its nodes"):
+        scenario.site(to)
+    assert scenario.run.world.writes == []
+    scenario.site(to, virtpools_remove_vms="leave")
+    assert scenario.has(to)
 
 
 def test_the_operator_part_names_the_nodes_of_its_window(scenario, to):

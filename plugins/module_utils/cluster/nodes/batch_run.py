@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...core.base import names
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
-from ...core.planning.batching import Move
+from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import Plan
 from ..api.client import Cluster, ClusterError
@@ -36,6 +36,9 @@ class BatchOptions:
     """For live migrations through the nodes to end, and for VMs to leave the nodes."""
     prepull: bool = True
     drain: Drain = LEAVE
+    """What happens to VMs on the nodes."""
+    drain_of_pools: Drain = LEAVE
+    """What happens to those on nodes that leave a pool."""
 
 
 def carry_out(
@@ -62,7 +65,7 @@ def carry_out(
     if options.prepull:
         _pull(cluster, plan, moves, options.pull_timeout, clock)
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
-    drain.carry_out(cluster, options.drain, _ready_handlers(plan, moves), options.migration_timeout, clock)
+    _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
     if again is not None and clock.now() - began > _STALE_SECONDS:
         plan = again()
@@ -139,6 +142,14 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
 
 def _examples(problems: t.Mapping[str, str]) -> str:
     return "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items())[:5])
+
+
+def _drain(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:
+    by_drain: dict[Drain, list[Move]] = {}
+    for move in moves:
+        by_drain.setdefault(drain_of(move, options.drain, options.drain_of_pools), []).append(move)
+    for asked, of_moves in by_drain.items():
+        drain.carry_out(cluster, asked, _ready_handlers(plan, of_moves), options.migration_timeout, clock)
 
 
 def _ready_handlers(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:

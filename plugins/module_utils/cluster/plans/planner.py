@@ -86,7 +86,7 @@ class Planner:
         options = self.request.options
         brings_list = options.remove_pools is None and options.restore_nodes is None
         mode = choice.choose(self.asked, snapshot, moving=brings_list)
-        departure = choice.departure(mode, snapshot) if brings_list else None
+        departure = choice.departure(mode, snapshot, self.request) if brings_list else None
         proposal = mode.propose(departure.after if departure else snapshot, self.request)
         if self.for_run and self.objects is None:
             self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
@@ -118,7 +118,7 @@ class Planner:
         found = (*proposal.findings, *proposal.vm_findings(self._pods()), *self._canary_findings(proposal))
         if departure is None:
             return proposal.with_findings(in_order(found))
-        leaving = departure.proposal.vm_findings(self._pods()) if self.request.asks_about_vms else ()
+        leaving = departure.proposal.vm_findings(self._pods())
         return proposal.with_findings(departure.findings((*found, *leaving)))
 
     def _pods(self) -> t.Iterable[LauncherPod]:

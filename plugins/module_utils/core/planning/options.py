@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..admission import launcher_backends, launcher_rollout
 from ..base.findings import InputErrors
@@ -19,7 +19,7 @@ from .waves import WaveSpec
 
 DIGEST_OPTIONS = (
     *("overlap", "prune", "max_unavailable", "prepull", "assign_new_nodes", "guard", "alerts", "waves", "remove_pools"),
-    *("drain", "on_non_migratable"),
+    *("drain", "on_non_migratable", "remove_vms"),
 )
 """The options that a plan's digest covers, by the names that users know, in the order of its message."""
 
@@ -66,6 +66,8 @@ class Options:
     waves: tuple[WaveSpec, ...] = ()
     """Which nodes come first. Without any, all nodes are one wave."""
     drain: Drain = LEAVE
+    remove_vms: removal.Vms = "refuse"
+    """What happens to the VMs from under which the run takes their pool."""
     restore_nodes: frozenset[str] | None = None
     """Only these nodes go back, to the owner that an earlier list gives them: the pools given or, with
     ``remove_pools``, no pools."""
@@ -78,6 +80,21 @@ class Options:
     def undoing(self) -> bool:
         """Whether the run removes pools or restores nodes."""
         return self.restore_nodes is not None or self.remove_pools is not None
+
+    @property
+    def vms_of_pools(self) -> removal.Vms:
+        """What happens to the VMs from under which the run takes their pool. A run that empties each node before it loses
+        its handler takes nothing from under them."""
+        if self.remove_vms == "refuse" and self.drain.vms != "leave":
+            return self.drain.vms
+        return self.remove_vms
+
+    @property
+    def drain_of_pools(self) -> Drain:
+        """What happens to the VMs on a node before it leaves a pool. A removal migrates VMs before it touches any node."""
+        if self.remove_vms == "wait" or (self.remove_vms == "migrate" and not self.undoing):
+            return replace(self.drain, vms=self.remove_vms)
+        return self.drain
 
     def unavailable_of(self, nodes: int) -> int:
         """How many of a pool's ``nodes`` may be without a handler at the same time."""

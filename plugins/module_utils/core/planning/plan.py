@@ -120,6 +120,8 @@ class Plan:
     parts: tuple[Part, ...] = ()
     """In the order to write them. A part that the run leaves alone, or that the snapshot does not tell, is missing."""
     waves: tuple[Wave, ...] = ()
+    deleted: tuple[str, ...] = ()
+    """The pools that are to go. One whose nodes cannot leave it now is not in ``retired``."""
     undoing: bool = False
     """Whether the run removes pools or restores nodes: then KubeVirt need not be healthy."""
     cleared: tuple[KubeObject, ...] = ()
@@ -254,6 +256,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         moves=moves,
         waves=in_waves,
         retired=retired,
+        deleted=goal.deleted,
         wanted=assigned.wanted,
         desired=goal.desired,
         findings=in_order(findings),
@@ -364,5 +367,6 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.remove_pools] if options.remove_pools is not None else [])
             + ([[options.drain.vms, options.drain.on_non_migratable]] if options.drain != LEAVE else [])
+            + ([["remove_vms", options.remove_vms]] if options.remove_vms in ("migrate", "wait") else [])
         ),
     )

@@ -27,6 +27,8 @@ class PlanRequest:
     canary_vms: bool = False
     """Whether the run starts canary VMs."""
     asks_about_vms: bool = False
-    """Whether the plan has findings on running VMs."""
-    remove_vms: removal.Vms = "refuse"
-    """What happens to the VMs of pools that go."""
+    """Whether the plan has all findings on running VMs. Those that refuse the run, it always has."""
+
+    def asks_about_loss(self, loss: removal.Loss) -> bool:
+        """Whether the plan says from under which VMs the run takes their pool."""
+        return bool(loss) and (self.asks_about_vms or self.options.vms_of_pools == "refuse")

@@ -62,6 +62,15 @@ options:
       or a percentage of the pool's nodes such as V(10%), rounded down but at least 1.
     type: raw
     default: 1
+  max_nodes_lost:
+    description:
+      - How many of its nodes a pool of the list may lose by one run. A number, or a percentage of the pool's nodes, rounded down but
+        at least 1. Only V(100%) lets a pool lose all its nodes.
+      - A run with a pool that would lose more is refused, since a label may be misspelt in its selector, or missing for some minutes.
+        To confirm the loss, set V(100%) for that run. A pool that is removed, pruned or rolled back to another selector needs no such
+        confirmation.
+    type: raw
+    default: 50%
   allow_skew:
     description: Accept a pool with an image that is tagged with another version than KubeVirt's. By default that is an error.
     type: bool

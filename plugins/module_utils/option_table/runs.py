@@ -72,6 +72,22 @@ OPTIONS: tuple[Option, ...] = (
         question=Question("Nodes of a pool at the same time", (*ANY_LIST, "remove"), limits=(0, 16)),
     ),
     Option(
+        "max_nodes_lost",
+        "raw",
+        """
+        How many of its nodes a pool of the list may lose by one run. A number, or a percentage of the pool's nodes,
+        rounded down but at least 1. Only V(100%) lets a pool lose all its nodes.
+
+        A run with a pool that would lose more is refused, since a label may be misspelt in its selector, or missing for
+        some minutes. To confirm the loss, set V(100%) for that run. A pool that is removed, pruned or rolled back to
+        another selector needs no such confirmation.
+        """,
+        roles=("pools",),
+        modules=("pools",),
+        default="50%",
+        question=Question("Nodes that a pool may lose", ANY_LIST, limits=(0, 16)),
+    ),
+    Option(
         "allow_skew",
         "bool",
         """

@@ -14,7 +14,7 @@ from ...core.base.findings import InputErrors
 from ...core.monitoring import alerts
 from ...core.planning import removal, waves
 from ...core.planning.history import NO_POOLS, Entry
-from ...core.planning.options import Drain, Options, read_max_unavailable
+from ...core.planning.options import Drain, Options, read_share
 from ...core.planning.proposal import AskedMode
 from ...core.pools import dialects
 from ...core.pools.model import Pool
@@ -95,7 +95,7 @@ class Asked:
             "alerts": alerts.parse(
                 params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
             ),
-            "max_unavailable": read_max_unavailable(params["max_unavailable"]),
+            **{name: read_share(params[name], name) for name in ("max_unavailable", "max_nodes_lost")},
             "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
         }
         options = Options(

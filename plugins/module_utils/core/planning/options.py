@@ -48,7 +48,9 @@ class Options:
     prune: bool = False
     max_unavailable: int | str = 1
     """How many nodes of one pool may be without a Ready handler at the same time because of the run: a number, or a
-    percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_max_unavailable``."""
+    percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_share``."""
+    max_nodes_lost: int | str = "50%"
+    """How many of its nodes a pool of the list may lose by a run: a number, or a percentage."""
     allow_skew: bool = False
     prepull: bool = True
     launcher_backend: launcher_backends.BackendOption = "auto"
@@ -103,8 +105,10 @@ class Options:
         return max(1, nodes * (percentage(self.max_unavailable) or 0) // 100)
 
 
-def read_max_unavailable(value: object) -> int | str:
-    """``max_unavailable`` as a user gave it: a number from 1, also as text, or a percentage like ``10%``.
+def read_share(value: object, option: str) -> int | str:
+    """A share of a pool's nodes as a user gave it: a number from 1, also as text, or a percentage like ``10%``.
+
+    :param option: its name.
 
     :raises InputErrors: for anything else.
     """
@@ -113,6 +117,4 @@ def read_max_unavailable(value: object) -> int | str:
         return number
     if isinstance(value, str) and percentage(value) is not None:
         return value
-    raise InputErrors(
-        [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
-    )
+    raise InputErrors([f"{option} is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."])

@@ -19,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import (
     Options,
-    read_max_unavailable,
+    read_share,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import parse
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
@@ -480,7 +480,7 @@ class TestDigest:
 
     def test_of_an_option_that_changes_none(self):
         assert self.changed(allow_skew=True) == []
-        assert self.changed(max_unavailable=read_max_unavailable("1")) == []
+        assert self.changed(max_unavailable=read_share("1", "max_unavailable")) == []
 
     def test_of_several_changes_names_them_all(self):
         assert self.changed([], (builders.pool("gpu", selector=DEVICE),), prune=True) == [OBJECTS, OWNERS, OPTIONS]

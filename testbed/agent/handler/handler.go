@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,11 +155,21 @@ func (h *Handler) reportCrowd(ctx context.Context, node *corev1.Node, known *mem
 		known.crowded = crowded
 		return nil
 	}
-	times, _ := strconv.Atoi(node.Annotations[kubevirt.TwoHandlersReport]) // none yet
+	former, _, _ := strings.Cut(node.Annotations[kubevirt.TwoHandlersReport], " ")
+	times, _ := strconv.Atoi(former) // none yet
 	times++
+	var owners []string
+	for _, pod := range pods {
+		for _, owner := range pod.OwnerReferences {
+			owners = append(owners, owner.Name)
+		}
+	}
+	slices.Sort(owners)
 	h.log.Error("more than one handler on a node", "node", node.Name, "pods", len(pods), "times", times)
 	h.recorder.Eventf(node, corev1.EventTypeWarning, "TwoHandlers", "Expected to find one Pod, found %d Pods", len(pods))
-	report := map[string]string{kubevirt.TwoHandlersReport: strconv.Itoa(times)}
+	// How often, and the DaemonSets of the last time.
+	noted := strings.Join(append([]string{strconv.Itoa(times)}, owners...), " ")
+	report := map[string]string{kubevirt.TwoHandlersReport: noted}
 	err := h.patch(ctx, node.Name, map[string]any{"metadata": map[string]any{"annotations": report}})
 	if err == nil {
 		known.crowded = true

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Hypothesis looks for new examples only where a person sees them fail. CI repeats the same ones. So does ansible-test,
 # which hides the variable CI from them.
@@ -17,7 +17,13 @@ REPEATABLE = "CI" in os.environ or "ANSIBLE_TEST_ANSIBLE_LIB_ROOT" in os.environ
 # The longest takes 15 s, but at the lowest priority beside the control-plane tests many times as long.
 TIMEOUT_SECONDS = 600
 
-settings.register_profile("virtpools", deadline=None, print_blob=True, derandomize=REPEATABLE)
+settings.register_profile(
+    "virtpools",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # at the lowest priority everything is slow
+    print_blob=True,
+    derandomize=REPEATABLE,
+)
 settings.load_profile("virtpools")
 
 

@@ -16,7 +16,8 @@ from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import Plan
 from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
-from ..writing import settle
+from ..writing import policies, settle
+from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
@@ -73,7 +74,9 @@ def carry_out(
         _refuse_unfit(plan, moves)
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
-    return handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout).run(targets, handlers)
+    epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
+    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
+    return batch.run(targets, handlers)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:

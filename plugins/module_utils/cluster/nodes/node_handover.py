@@ -23,6 +23,7 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
+from ..writing.epochs import Epochs
 from ..writing.node_owner import OwnerChanged, write_owner
 
 HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
@@ -124,6 +125,7 @@ class Context:
     clock: Clock
     timeout: float
     """Seconds for an old handler to end, and again for a new one to become Ready."""
+    epochs: Epochs
 
 
 class NodeHandover:
@@ -155,13 +157,13 @@ class NodeHandover:
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        self._write(names.IN_TRANSIT, self._move.source)
+        self._write(names.IN_TRANSIT, self._move.source, self._leaving())
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
             yield from self._persist(self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
-        yield from self._persist(self._to.owner, self._move.source)
+        yield from self._take_over(self._to.owner, self._move.source)
         problem, view = yield from self._handler_ready(self._to)
         return (yield from self._finish(problem, view))
 
@@ -180,14 +182,14 @@ class NodeHandover:
         refused = self._back.refusal(view.node)
         if refused:
             return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
-        yield from self._persist(names.IN_TRANSIT, former)
+        yield from self._persist(names.IN_TRANSIT, former, self._leaving())
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
         stuck, view = yield from self._handlers_gone(view)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
-        yield from self._persist(former, former)
+        yield from self._take_over(former, former)
         stuck, view = yield from self._handler_ready(self._back)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
@@ -286,17 +288,48 @@ class NodeHandover:
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
-    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
+    def _leaving(self) -> dict[str, str]:
+        """The labels by which VMs stay that the owner's nodes let in; none for a node that has no owner."""
+        return {} if self._owner == names.IN_TRANSIT else self._context.epochs.leaving(self._owner)
+
+    def _take_over(self, owner: str, former: str) -> t.Generator[Pause, NodeView, None]:
+        """Give the node its next owner, once no new pod can come to it as one that may stay.
+
+        :raises ClusterError: as ``_persist`` does.
+        """
+
+        def write() -> bool:
+            unneeded = self._context.epochs.settle(self._live, owner)
+            if unneeded is not None:
+                self._write(owner, former, unneeded)
+            return unneeded is not None
+
+        yield from self._until_written(write)
+
+    def _persist(
+        self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None
+    ) -> t.Generator[Pause, NodeView, None]:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
         :raises ClusterError: at once when another client changed the owner, else after the batch's timeout.
         """
+
+        def write() -> bool:
+            self._write(owner, former, until)
+            return True
+
+        yield from self._until_written(write)
+
+    def _until_written(self, write: t.Callable[[], bool]) -> t.Generator[Pause, NodeView, None]:
+        """Call ``write`` until it returns True, also after errors (see ``_persist``)."""
         give_up = self._clock.now() + self._context.timeout
+        problem: ClusterError | None = None
         while True:
             try:
-                self._write(owner, former)
-                return
+                if write():
+                    return
+                problem = None
             except (LeaseLost, OwnerChanged, NotFound):
                 raise
             except ClusterError as error:
@@ -305,11 +338,16 @@ class NodeHandover:
                     raise ClusterError(
                         f"{error} The node's owner is {self._owner} now: run site, which finishes it."
                     ) from error
+            if problem is None and self._clock.now() >= give_up:
+                raise ClusterError(
+                    f"The launcher policy did not take effect within {self._context.timeout:.0f} s. The node's owner is "
+                    f"{self._owner} now: run site, which finishes it."
+                )
             yield Pause(soon=True, problem=problem)
 
-    def _write(self, owner: str, former: str | None) -> None:
+    def _write(self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None) -> None:
         """Give the node a new owner if it still has the owner that this handover gave it."""
-        self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former)
+        self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former, until)
         self._owner = owner
 
     def _look(self, view: NodeView) -> None:

@@ -18,6 +18,7 @@ from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ...core.vms.launcher_pods import LauncherPod
+from ..api import waiting
 from ..api.client import Cluster, Forbidden, NotFound
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
@@ -61,6 +62,7 @@ def take_snapshot(
     if nodes is not None and not health.Health.from_kubevirt(kubevirt).settled:
         # Only the nodes of the whole cluster tell whether that is just because of nodes that are not Ready.
         return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).limited_to(nodes)
+    read_at = waiting.seconds_since_1970()
     # All migrations of a fleet, ended ones too, are too much for a few nodes; a batch asks for them when it needs them.
     migrations, vmis, targets = _migrations(cluster) if nodes is None else ([], [], [])
     pods = pull_pods(cluster, home)
@@ -75,7 +77,7 @@ def take_snapshot(
         canaries=() if nodes else canary_vms(cluster),
     )
     if nodes is not None:
-        return snapshot.build(kubevirt, objects, complete=False)
+        return snapshot.build(kubevirt, objects, read_at=read_at, complete=False)
     alerts = monitoring(cluster, alerts_namespace)
     return snapshot.build(
         kubevirt,
@@ -83,6 +85,7 @@ def take_snapshot(
         admission=admission(cluster, home),
         monitoring=alerts,
         operator_api=read_operator_api(cluster, kubevirt, schema=schema),
+        read_at=read_at,
     )
 
 
@@ -299,6 +302,11 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
     labels = namespaces(cluster)
     for pod in _pods_on(cluster, None, LAUNCHER_PODS, nodes):
         yield LauncherPod.from_object(pod, labels.get(pod["metadata"]["namespace"]))
+
+
+def launcher_pods_on(cluster: Cluster, node: str) -> t.Iterator[Object]:
+    """The launcher pods of all namespaces on a node."""
+    return _pods_on(cluster, None, LAUNCHER_PODS, (node,))
 
 
 def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:

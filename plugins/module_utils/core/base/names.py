@@ -18,6 +18,9 @@ FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
 """On a node during its handover: the owner that it goes back to when the new handler does not become Ready. While only its
 handler is replaced, this is its owner."""
 
+UNTIL_PREFIX = "until.virtpools.io/"
+"""On nodes, followed by an owner: the epoch in which the node left that owner, while VMs from before still run there."""
+
 TEMPLATE_ANNOTATION = "virtpools.io/template"
 """On a pool DaemonSet's pod template: the digest of the template, which shows from which template a pod was created."""
 

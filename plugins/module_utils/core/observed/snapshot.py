@@ -109,6 +109,8 @@ class Snapshot:
     """False when only some nodes were read: then a missing node does not mean that it does not exist."""
     operator_api: OperatorApi = field(default_factory=OperatorApi)
     """Unknown when only some nodes were read."""
+    read_at: int = 0
+    """When it was read, in seconds since 1970; 0 for a dump."""
     by_operator: bool = False
     """Whether the pool DaemonSets are virt-operator's and not derived by us, as in the view that operator mode makes."""
 
@@ -165,6 +167,7 @@ def build(
     admission: Admission | None = None,
     monitoring: Monitoring | None = None,
     operator_api: OperatorApi | None = None,
+    read_at: int = 0,
     complete: bool = True,
 ) -> Snapshot:
     """The snapshot that these objects make; see Snapshot for the other parameters."""
@@ -196,6 +199,7 @@ def build(
         monitoring=monitoring,
         complete=complete,
         operator_api=operator_api or OperatorApi(),
+        read_at=read_at,
     )
 
 

@@ -11,6 +11,7 @@ import copy
 import typing as t
 from dataclasses import dataclass, replace
 
+from ..admission import launcher_backends
 from ..admission.live_policy import Policy
 from ..base import kinds, names, permissions
 from ..base.findings import Finding, InputErrors
@@ -21,7 +22,7 @@ from ..checks.explanation import ExplainContext
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..kubevirt import exclusion, preflight
-from ..observed.snapshot import Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..planning import approval, goals, history, plan, plan_text, removal
 from ..planning.departure import Departure, removal_request, without_daemonsets
 from ..planning.options import Drain, Options
@@ -129,11 +130,17 @@ class CollectionProposal(PlanProposal[Plan]):
         # Canary VMs go before any node does.
         canaries = [str(vm) for vm in self.snapshot.leftover_canaries]
         pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in canaries)
-        losing = removal.LosingVms(loss)
-        noted = losing.noting(pods)
+        losing, kubelets = removal.LosingVms(loss), self._kubelets
+        noted = kubelets.passing(losing.noting(pods))
         found = node_fit.restart_findings(table, self.plan.nodes_after(), noted) if table is not None else ()
         collections.deque(noted, maxlen=0)
-        return (*found, *losing.findings(request.options.vms_of_pools))
+        return (*found, *losing.findings(request.options.vms_of_pools), *kubelets.findings())
+
+    @property
+    def _kubelets(self) -> node_fit.KubeletRestarts:
+        in_effect = launcher_backends.recorded_table(self.snapshot.admission or Admission())
+        keep_off = in_effect.keep_off if in_effect is not None else ()
+        return node_fit.KubeletRestarts(self.snapshot.nodes, self.plan.nodes_after(), keep_off)
 
     @property
     def _loss(self) -> removal.Loss:

@@ -15,7 +15,7 @@ from full_dump import differences, dump, handlers, ours
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
 from scenario import Object, pool
-from vm_scenario import VmScenario
+from vm_scenario import VMS, VmScenario
 from watcher import Watcher
 
 GPU = pool(

@@ -16,11 +16,12 @@ from ...core.base.objects import KubeObject
 from ...core.base.permissions import Permission
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint
-from ...core.modes import choice
+from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
 from ...core.planning.departure import Departure
+from ...core.planning.history import PendingMove
 from ...core.planning.proposal import AskedMode, Proposal
 from ...core.planning.request import PlanRequest
 from ...core.vms.launcher_pods import LauncherPod
@@ -56,6 +57,8 @@ class Planned:
     mode: Mode
     proposal: Proposal
     departure: Departure | None
+    move: PendingMove | None
+    """What the history must know of a move before its first write; also of one that an earlier run began."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,24 @@ class Planner:
         brings_list = options.remove_pools is None and options.restore_nodes is None
         mode = choice.choose(self.asked, snapshot, moving=brings_list)
         departure = choice.departure(mode, snapshot, self.request) if brings_list else None
-        proposal = mode.propose(departure.after if departure else snapshot, self.request)
+        move = moving.find_move(mode, departure, snapshot, self.request) if brings_list else None
+        request = move.request if move else self.request
+        proposal = mode.propose(departure.after if departure else snapshot, request)
         if self.for_run and self.objects is None:
             self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
             if departure is None and self._waited(proposal, snapshot):
-                proposal = mode.propose(self.session.snapshot(), self.request)
-        changed = proposal.digest.mismatch(self.expected) if self.expected else None
+                proposal = mode.propose(self.session.snapshot(), request)
+        if move is not None:
+            proposal = proposal.with_takedown(move.takedown).with_findings(
+                in_order((*proposal.findings, *move.findings))
+            )
+        begun = move.begun if move else ""
+        changed = proposal.digest.mismatch(self.expected, begun=begun) if self.expected else None
         if changed:
             again = f"Read the plan again, then approve {proposal.digest}."
             raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
-        return Planned(mode, self._with_findings(proposal, departure), departure)
+        record = move.to_record(mode, str(proposal.digest)) if move else None
+        return Planned(mode, self._with_findings(proposal, departure), departure, record)
 
     def _snapshot(self) -> Snapshot:
         if self.objects is None:

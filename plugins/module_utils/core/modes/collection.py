@@ -213,7 +213,8 @@ class CollectionMode:
         if not (snapshot.pools or excluded or exclusion.exclusion_requested(snapshot.kubevirt)):
             return None
         proposal = self.propose(snapshot, removal_request(request))
-        return Departure(proposal, tuple(sorted(snapshot.pools)), _without_pools(proposal.plan))
+        recorded = goals.recorded(snapshot)
+        return Departure(proposal, tuple(sorted(snapshot.pools)), recorded, _without_pools(proposal.plan))
 
     def cannot_migrate_vms(self, _snapshot: Snapshot) -> str:
         return ""

@@ -145,8 +145,8 @@ class OperatorMode:
 
     def takedown(self, snapshot: Snapshot, request: PlanRequest) -> Departure:
         proposal = self.propose(snapshot, removal_request(request))
-        pools = tuple(pool.name for pool in proposal.plan.before)
-        return Departure(proposal, pools, takedown.without_pools(proposal.plan))
+        pools = proposal.plan.before
+        return Departure(proposal, tuple(pool.name for pool in pools), pools, takedown.without_pools(proposal.plan))
 
     def cannot_migrate_vms(self, snapshot: Snapshot) -> str:
         if snapshot.pools:

@@ -16,6 +16,7 @@ from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, preflight
 from ..observed.handlers import HandlerPod
 from ..observed.snapshot import Snapshot
+from ..pools.model import Pool
 from . import removal
 from .options import Options
 from .proposal import Proposal
@@ -42,6 +43,8 @@ class Departure:
     """How the pools go."""
     pools: tuple[str, ...]
     """Their names."""
+    recorded: tuple[Pool, ...]
+    """Those of them that the cluster describes."""
     after: Snapshot
     """The cluster then."""
 

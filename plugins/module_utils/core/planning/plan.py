@@ -58,17 +58,22 @@ class Digest:
     objects: str
     owners: str
     options: str
+    takedown: str = ""
+    """In a move between the modes, what the first part takes down. Empty when nothing of the former mode is left."""
 
     def __str__(self) -> str:
-        return f"{self.objects}-{self.owners}-{self.options}"
+        return "-".join(part for part in (self.objects, self.owners, self.options, self.takedown) if part)
 
-    def mismatch(self, expected: str) -> str | None:
+    def mismatch(self, expected: str, *, begun: str = "") -> str | None:
         """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
 
+        :param begun: the digest with which an unfinished move began. Nodes may have come and gone since, and the cluster must
+            not stay without pools because of that.
         :raises InputErrors: when ``expected`` is not the digest of a plan.
         """
-        parts = expected.strip().split("-")
-        if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+        expected = expected.strip()
+        parts = expected.split("-")
+        if len(parts) not in (3, 4) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
                     f"expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
@@ -80,12 +85,18 @@ class Digest:
                 self.objects,
                 parts[0],
             ),
-            ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
+            (
+                "the owners of nodes (nodes or their labels, or the pools' selectors)",
+                self.owners,
+                self.owners if expected == begun else parts[1],
+            ),
             (
                 f"the options ({', '.join(DIGEST_OPTIONS)})",
                 self.options,
                 parts[2],
             ),
+            # What is taken down already needs no approval any more.
+            ("the pools that the move takes down", self.takedown, parts[3] if parts[3:] and self.takedown else ""),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None

@@ -132,6 +132,9 @@ class Proposal(t.Protocol):
     def with_findings(self, findings: t.Iterable[Finding]) -> Proposal:
         """The same plan with these findings in place of its own."""
 
+    def with_takedown(self, takedown: str) -> Proposal:
+        """The same plan as the second part of a move, whose digest also covers what the first part takes down."""
+
 
 class ProposedPlan(t.Protocol):
     """What plans of both modes have under the same names. They are dataclasses."""
@@ -195,3 +198,6 @@ class PlanProposal(t.Generic[AnyPlan]):
 
     def with_findings(self: AnyProposal, findings: t.Iterable[Finding]) -> AnyProposal:
         return replace(self, plan=replace(self.plan, findings=tuple(findings)))
+
+    def with_takedown(self: AnyProposal, takedown: str) -> AnyProposal:
+        return replace(self, plan=replace(self.plan, digest=replace(self.plan.digest, takedown=takedown)))

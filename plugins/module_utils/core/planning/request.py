@@ -22,6 +22,8 @@ class PlanRequest:
     options: Options = field(default_factory=Options)
     dialect: str = dialects.OWN
     """The form in which the pools were given."""
+    read_from: str = ""
+    """The dialect in which they were read from the cluster; empty for any other list."""
     stop_after_wave: object = None
     """The name or number of the last wave to carry out; None or empty for all."""
     canary_vms: bool = False

@@ -227,6 +227,11 @@ retire:
   returned: success
   type: list
   elements: str
+found_list:
+  description:
+    - In operator mode, a digest of the pools that the cluster has, for O(virtpools.kubevirt.operator_pools#module:found_list). Empty in collection mode.
+  returned: success
+  type: str
 exclusion:
   description: Whether the run changes the exclusion, which keeps the primary off pool nodes. With O(remove_pools), that comes last.
   returned: success

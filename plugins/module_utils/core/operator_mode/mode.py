@@ -69,7 +69,7 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
 
     def details(self, _now: float) -> dict[str, t.Any]:
         left = {pool.name for pool in self.plan.before} - {pool.name for pool in self.plan.pools}
-        return {"retire": sorted(left)}
+        return {"retire": sorted(left), "found_list": self.plan.found_list}
 
     def lines(self) -> list[str]:
         return plan_text.plan_lines(self.plan)

@@ -21,7 +21,7 @@ from ..planning.history import OperatorRecord
 from ..planning.options import LEAVE, Options
 from ..planning.plan import NO_DIGEST, Digest, ObjectAction
 from ..pools.model import Pool
-from . import edits, forms, placement, rollout
+from . import edits, forms, found_list, placement, rollout
 from .builds import Build
 from .edits import WantedParts
 from .placement import Placement
@@ -50,6 +50,8 @@ class WriteStep:
     objects: tuple[ObjectChange, ...] = ()
     gone: tuple[str, ...] = ()
     wanted: WantedParts | None = None
+    expects: tuple[KubeObject, ...] = ()
+    """The list, or the objects, that the step finds and replaces. When another user has changed them, it must not."""
     edit: Edit | None = None
     """The edit that ``wanted`` makes of the snapshot's object. An edit with a touch is followed by one that undoes the touch."""
 
@@ -86,6 +88,16 @@ class OperatorPlan:
     def changed(self) -> bool:
         """Whether a run would write anything."""
         return bool(self.steps or self.cleared or self.forgets)
+
+    @property
+    def writes_list(self) -> bool:
+        """Whether a run would write the list, or objects of pools."""
+        return any(step.objects or (step.wanted and step.wanted.entries is not None) for step in self.steps)
+
+    @property
+    def found_list(self) -> str:
+        """Digest of the list, or the objects, on which the plan is based, for a run that must not overwrite other people's changes."""
+        return found_list.digest(self.build, self.snapshot, live_entries(self.build, self.snapshot))
 
     @property
     def settling(self) -> bool:
@@ -301,12 +313,13 @@ def _steps(
     if not edit.changed and (objects or _lost(snapshot, seen)):
         wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
-    steps = [WriteStep(objects, gone, wanted, edit)] if edit.changed else []
+    live = live_entries(build, snapshot)
+    steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
         # The list is deleted by then.
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
-        steps += [WriteStep(wanted=last, edit=edit)] if edit.changed else []
+        steps += [WriteStep(wanted=last, expects=tuple(entries or ()), edit=edit)] if edit.changed else []
     return tuple(steps)
 
 

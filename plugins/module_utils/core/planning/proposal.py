@@ -34,6 +34,7 @@ NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
     **{key: [] for key in ("batches", "waves", "progress", "leftovers", "cleared", "retire")},
     "steps": {},
     "stop": "",
+    "found_list": "",
     "exclusion": False,
 }
 """What ``details`` of a plan stand for when it does not have them."""

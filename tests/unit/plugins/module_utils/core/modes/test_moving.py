@@ -30,7 +30,7 @@ def cluster(*, described=True):
 
 
 def find(snapshot, *pools, prune=False):
-    departure = CollectionMode().takedown(snapshot)
+    departure = CollectionMode().takedown(snapshot, PlanRequest())
     return moving.find_move(TO, departure, snapshot, PlanRequest(pools=pools, options=Options(prune=prune)))
 
 

@@ -286,7 +286,7 @@ class TestUnderHco:
         assert excluded([our_operation(term(OURS), **settings)]) == [our_operation(term(OURS), **settings)]
         assert included([our_operation(term(OURS), **settings)]) == [placement_operation(settings)]
 
-    def test_an_administrators_own_terms_get_the_requirement_behind_it(self):
+    def test_an_administrators_own_terms_stay_as_they_are(self):
         theirs = placement_operation(
             {"nodeSelector": {"a": "1"}, "affinity": affinity(term(ZONE, OURS), term(GPU, OURS))}
         )

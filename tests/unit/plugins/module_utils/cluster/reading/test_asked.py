@@ -30,6 +30,7 @@ GIVEN = {
     "overlap": "error",
     "prune": False,
     "max_unavailable": 1,
+    "max_nodes_lost": "50%",
     "allow_skew": False,
     "prepull": True,
     "launcher_backend": "auto",

@@ -31,6 +31,7 @@ GIVEN = {
     "prune": False,
     "max_unavailable": 1,
     "max_nodes_lost": "50%",
+    "remove_vms": "refuse",
     "allow_skew": False,
     "prepull": True,
     "launcher_backend": "auto",

@@ -171,8 +171,12 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
         f".check({cel.literal(right.verb)}).allowed()"
     )
     # One condition, not two: the server evaluates all of several, and its authorizer may be another server.
-    concerned = f"{owner} != {former} && ({_is_probe(names.OWNER_GUARD)} || !{permitted})"
-    allowed = f'request.operation == "CREATE" && variables.owner != "" && {owner}.orValue("") == variables.owner'
+    changed = f"({owner} != {former} || {_until_changed()})"
+    concerned = f"{changed} && ({_is_probe(names.OWNER_GUARD)} || !{permitted})"
+    allowed = (
+        f'request.operation == "CREATE" && variables.owner != "" && {owner}.orValue("") == variables.owner'
+        f" && !{_until_changed()}"
+    )
     return {
         # Kubelets can also change labels by writing the status (seen on Kubernetes 1.36).
         **_matches("", ["nodes", "nodes/status"], "Cluster", {}, concerned),
@@ -184,11 +188,23 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
         "validations": [
             _validation(
                 allowed if assigned else "false",
-                f"The label {names.OWNER_LABEL} decides which virt-handler runs on a node. Only users with the right "
-                f"to {right} may change it; the ClusterRole virtpools-writer has it.",
+                f"The label {names.OWNER_LABEL} decides which virt-handler runs on a node, and {names.UNTIL_PREFIX}* which VMs may "
+                f"stay there. Only users with the right to {right} may change them; the ClusterRole virtpools-writer has it.",
             )
         ],
     }
+
+
+def _until_changed() -> str:
+    """Whether a request changes a label by which VMs may stay on a node. Whoever writes one draws a pool's VMs to it."""
+    labels, former = (f"{node}.metadata.?labels.orValue({{}})" for node in ("object", "oldObject"))
+    former = f'(request.operation == "CREATE" ? {{}} : {former})'
+    prefix = cel.literal(names.UNTIL_PREFIX)
+
+    def differs(these: str, others: str) -> str:
+        return f"{these}.exists(key, key.startsWith({prefix}) && {these}[key] != {others}[?key].orValue(''))"
+
+    return f"({differs(labels, former)} || {differs(former, labels)})"
 
 
 def _exclusion_spec(namespace: str) -> Object:

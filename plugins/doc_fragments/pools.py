@@ -115,10 +115,11 @@ options:
   guard:
     description:
       - Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a run is any user
-        with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes.
-      - Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the policies.
+        with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes. They
+        are on unless this is false, which deletes them.
+      - They need C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. Without that, or without the right to write them, the
+        plan has a note and the run does everything else; where this is true, it is refused. C(docs/security.md) describes the policies.
     type: bool
-    default: false
   alerts:
     description:
       - Whether a run writes alerts for Prometheus, as a C(PrometheusRule) named C(virtpools-alerts). They watch the handlers of all

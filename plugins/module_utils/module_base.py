@@ -116,6 +116,10 @@ class Task:
                 "virtpools-writer (runs) that this collection ships."
             )
 
+    def lacks(self, rights: t.Iterable[Permission]) -> bool:
+        """Whether the user lacks one of these rights."""
+        return bool(self.cluster.missing_permissions(rights))
+
     @contextlib.contextmanager
     def naming_rights(self, rights: t.Iterable[Permission]) -> t.Iterator[None]:
         """Let a refused request name all of these rights that are missing."""

@@ -163,14 +163,14 @@ OPTIONS: tuple[Option, ...] = (
         Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a
         run is any user with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a
         virt-handler that runs
-        on pool nodes.
+        on pool nodes. They are on unless this is false, which deletes them.
 
-        Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the
-        policies.
+        They need C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. Without that, or without the right to
+        write them, the plan has a note and the run does everything else; where this is true, it is refused.
+        C(docs/security.md) describes the policies.
         """,
         roles=("pools",),
         modules=("pools",),
-        default=False,
     ),
     Option(
         "alerts",

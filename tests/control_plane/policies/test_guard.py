@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The guard: kubelets and people cannot change owners, KubeVirt cannot drop the exclusion, and runs work as before.
+"""The guard, which a run writes unless it is switched off: kubelets and people cannot change owners, KubeVirt cannot drop the exclusion, and runs work as before.
 
 One cluster; the tests run in order.
 """
@@ -28,7 +28,7 @@ from scenario import NAMESPACE, OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 POOLS = [pool(name, name, virtHandlerImage=f"registry.example/virt-handler:{FROM}-{name}") for name in ("a100", "l40s")]
-GUARDED = {"virtpools_guard": True, "virtpools_assign_new_nodes": True}
+GUARDED = {"virtpools_guard": None, "virtpools_assign_new_nodes": True}
 OBJECTS = [
     f"{kind} {name}"
     for name in names.GUARDS
@@ -213,7 +213,7 @@ def test_a_guard_changed_by_hand_is_reported_and_repaired(scenario: Scenario) ->
         assert "guard_edited" not in scenario.findings()
 
 
-def test_without_the_option_the_guard_goes(scenario: Scenario) -> None:
+def test_switched_off_the_guard_goes(scenario: Scenario) -> None:
     assert sorted(put(scenario, on=False)) == sorted(f"{each}: delete" for each in OBJECTS)
     merge_patch(kubelet(scenario, "a100-00"), kinds.NODE, "a100-00", owned_by("l40s"), dry_run=True)
     assert len(put(scenario, on=True)) == len(OBJECTS)

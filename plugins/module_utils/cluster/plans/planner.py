@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...core.base import permissions
 from ...core.base.findings import Finding, InputErrors, in_order
 from ...core.base.objects import KubeObject
 from ...core.base.permissions import Permission
@@ -46,6 +47,8 @@ class Session(t.Protocol):
     def snapshot(self) -> Snapshot: ...
 
     def require(self, rights: t.Iterable[Permission]) -> None: ...
+
+    def lacks(self, rights: t.Iterable[Permission]) -> bool: ...
 
     def settle(self, timeout: float) -> None: ...
 
@@ -86,6 +89,8 @@ class Planner:
         :raises ClusterError: when the user lacks rights.
         """
         snapshot = self._snapshot()
+        if self.for_run and self.objects is None:
+            snapshot = self._without_rights(snapshot)
         options = self.request.options
         brings_list = options.remove_pools is None and options.restore_nodes is None
         mode = choice.choose(self.asked, snapshot, moving=brings_list)
@@ -96,7 +101,7 @@ class Planner:
         if self.for_run and self.objects is None:
             self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
             if departure is None and self._waited(proposal, snapshot):
-                proposal = mode.propose(self.session.snapshot(), request)
+                proposal = mode.propose(self._without_rights(self.session.snapshot()), request)
         if move is not None:
             proposal = proposal.with_takedown(move.takedown).with_findings(
                 in_order((*proposal.findings, *move.findings))
@@ -108,6 +113,12 @@ class Planner:
             raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
         record = move.to_record(mode, str(proposal.digest)) if move else None
         return Planned(mode, self._with_findings(proposal, departure), departure, record)
+
+    def _without_rights(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot, which notes whether the user may write a guard: a run can do without one that was not asked for."""
+        if snapshot.admission is None or not self.session.lacks(permissions.GUARD):
+            return snapshot
+        return replace(snapshot, admission=replace(snapshot.admission, may_guard=False))
 
     def _snapshot(self) -> Snapshot:
         if self.objects is None:

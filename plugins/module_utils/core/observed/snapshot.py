@@ -29,6 +29,8 @@ class Admission:
     """MutatingAdmissionPolicy in the API version that the server serves."""
     validating: bool = False
     """Whether the server serves ValidatingAdmissionPolicy."""
+    may_guard: bool = True
+    """Whether the user may write the guard. Only a run asks."""
     kyverno: bool = False
     """Whether it serves Kyverno's policies."""
     version: str | None = None

@@ -498,7 +498,7 @@ def _refused_options(options: Options) -> t.Iterator[Finding]:
             options.assign_new_nodes,
             "a node that joins gets its handler by its labels anyway",
         ),
-        ("virtpools_guard", options.guard, "there is no owner label and no exclusion of ours to guard"),
+        ("virtpools_guard", bool(options.guard), "there is no owner label and no exclusion of ours to guard"),
         ("virtpools_alerts", options.alerts is not None, "its rules are about collection pools"),
         ("virtpools_drain", options.drain != LEAVE, "virt-operator does not wait for VMs"),
     )

@@ -258,7 +258,7 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
         launcher_backend=backend,
         outdated=outdated,
         assign_new_nodes=options.assign_new_nodes or node_policy.is_live(admission),
-        guard=options.guard or guard.is_live(admission),
+        guard=bool(options.guard) or guard.is_live(admission),
         alerts=options.alerts or alerts.recorded(snapshot.monitoring),
     )
 

@@ -57,8 +57,9 @@ class Options:
     outdated: launcher_rollout.Outdated = "refuse"
     assign_new_nodes: bool = False
     """Whether a policy gives nodes that join the owner that the pools say."""
-    guard: bool = False
-    """Whether policies keep others from changing the owners of nodes, and KubeVirt from dropping the exclusion."""
+    guard: bool | None = None
+    """Whether policies keep others from changing the owners of nodes, and KubeVirt from dropping the exclusion. None: they do,
+    where the cluster serves such policies and the run may write them."""
     alerts: Settings | None = None
     """The alerts on pools that the user wants; None for none."""
     remove_pools: removal.Removed | None = None

@@ -251,6 +251,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         in_waves = batching.with_open_waves(in_waves, snapshot, options)
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
+    findings += _two_handlers(snapshot, restored=goal.exclusion.changed and not undoing)
     if not undoing:
         findings += [
             *batching.early_replacements(snapshot, in_waves, goal.desired),
@@ -343,6 +344,20 @@ def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.It
         )
 
 
+def _two_handlers(snapshot: Snapshot, *, restored: bool) -> t.Iterator[Finding]:
+    nodes = [node for node, pods in snapshot.handlers.items() if len(pods) > 1]
+    if nodes:
+        lost = (
+            " The exclusion is missing in the KubeVirt object, and this run restores it. If a GitOps tool removed it, exclude "
+            "spec.customizeComponents from that tool."
+        )
+        yield warning(
+            "two_handlers",
+            f"{counted(len(nodes), 'node has', 'nodes have')} two handler pods, and pause, console and VNC fail there: "
+            f"{listed(nodes)}.{lost if restored else ''}",
+        )
+
+
 def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
     if edit.changed:
         running = sum(1 for pods in snapshot.handlers.values() if any(pod.daemonset == names.HANDLER for pod in pods))
@@ -373,7 +388,7 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
         options=short_digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
             + (["assign_new_nodes"] if options.assign_new_nodes else [])
-            + (["guard"] if options.guard else [])
+            + (["guard"] if options.guard is not False else [])
             + ([["alerts", options.alerts.to_object()]] if options.alerts else [])
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.remove_pools] if options.remove_pools is not None else [])

@@ -37,7 +37,7 @@ GIVEN = {
     "launcher_backend": "auto",
     "outdated": "refuse",
     "assign_new_nodes": False,
-    "guard": False,
+    "guard": None,
     "keep_history": False,
     "skip_pending_gates": False,
 }

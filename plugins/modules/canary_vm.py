@@ -95,6 +95,10 @@ vms:
     seconds:
       description: How long it took to run.
       type: float
+wave_failed:
+  description: Whether a VM means that the wave failed, so that a run with C(virtpools_on_failure) goes back. Any other error only stops the run.
+  returned: failure
+  type: bool
 text:
   description: The same for people, and the pools without a VM.
   returned: success
@@ -148,7 +152,7 @@ def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.Canary
         raise module_base.TaskFailed(
             f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Repair this, then "
             "run again.",
-            {},
+            {"wave_failed": True},
         )
     return outcome
 

@@ -15,11 +15,18 @@ from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import Plan
 from ..api.client import Cluster, ClusterError
+from ..api.lease import LeaseLost
 from ..api.waiting import Clock
+from ..reading import live
 from ..writing import policies, settle
 from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
+
+
+class ImagesMissing(ClusterError):
+    """Nodes of the batch cannot get the images of their next handler or of their VMs; none of its nodes was touched."""
+
 
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
@@ -52,10 +59,48 @@ def carry_out(
 ) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
+    Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes.
+
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
     :raises ClusterError: when something forbids the batch; then no node of it was touched.
     """
     began = clock.now()
+    gone: list[HandoverOutcome] = []
+    while True:
+        try:
+            _prepare(cluster, plan, moves, options, clock)
+            break
+        except LeaseLost:
+            raise
+        except ClusterError:
+            deleted = _deleted(cluster, moves)
+            if not deleted:
+                raise
+            gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
+            moves = [move for move in moves if move.node not in deleted]
+    if again is not None and clock.now() - began > _STALE_SECONDS:
+        plan = again()
+        gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
+        moves = [move for move in moves if move.node in plan.snapshot.nodes]
+        _refuse_unfit(plan, moves)
+    targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
+    handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
+    epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
+    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
+    return [*gone, *batch.run(targets, handlers)]
+
+
+def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
+    """Which of the nodes no longer exist."""
+    nodes = {move.node for move in moves}
+    return frozenset(nodes - {node["metadata"]["name"] for node in live.nodes_named(cluster, nodes)})
+
+
+def _prepare(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:
+    """Check and do everything that comes before the first node is touched.
+
+    :raises ClusterError: when something forbids the batch.
+    """
     _refuse_unfit(plan, moves)
     images.remove(cluster, plan.snapshot.leftover_pulls)
     canary.remove(cluster, plan.snapshot.leftover_canaries)
@@ -68,15 +113,6 @@ def carry_out(
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
     _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
-    if again is not None and clock.now() - began > _STALE_SECONDS:
-        plan = again()
-        moves = [move for move in moves if move.node in plan.snapshot.nodes]  # others were deleted since
-        _refuse_unfit(plan, moves)
-    targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
-    handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
-    epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
-    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
-    return batch.run(targets, handlers)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
@@ -99,11 +135,13 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
     if owner == names.PRIMARY:
         template = handler_fit.primary_template(t.cast("t.Mapping[str, t.Any]", plan.snapshot.primary))
         return Target(owner, None if handler_fit.unfit(template, node) else names.HANDLER, pod=template)
-    live = plan.snapshot.pools.get(owner)
-    if live is None:
+    daemonset = plan.snapshot.pools.get(owner)
+    if daemonset is None:
         # The node cannot go back to a former owner that is not a pool, or is one no more.
         return _target(plan, move, names.PRIMARY)
-    return Target(owner, live["metadata"]["name"], daemonsets.template_of(live), live["spec"]["template"])
+    return Target(
+        owner, daemonset["metadata"]["name"], daemonsets.template_of(daemonset), daemonset["spec"]["template"]
+    )
 
 
 def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
@@ -114,7 +152,7 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
             pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset))
     problems = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
     if problems:
-        raise ClusterError(
+        raise ImagesMissing(
             f"No node of this batch was touched, because {len(problems)} of {len(moves)} cannot get the images of their "
             f"next handler. {_examples(problems)}. Check the image, its registry and pull secrets; set virtpools_prepull: false if "
             "nodes get images in another way."
@@ -135,7 +173,7 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
     problems = images.start(cluster, plan.snapshot.namespace, starts, timeout, clock)
     if problems:
         given = ", ".join(sorted({name for start in starts if start.node.name in problems for name in start.secrets}))
-        raise ClusterError(
+        raise ImagesMissing(
             f"No node of this batch was touched, because launcher pods would not start on {len(problems)} of {len(moves)}: "
             f"they do not have the pull secrets of their pool's handler, only those of its virtLauncherPullSecrets "
             f"({given or 'none'}). {_examples(problems)}. Let the kubelets of the pool's nodes pull the image without a pull "

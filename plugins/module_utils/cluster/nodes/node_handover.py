@@ -26,7 +26,7 @@ from ..api.waiting import Clock, Persistence
 from ..writing.epochs import Epochs
 from ..writing.node_owner import OwnerChanged, write_owner
 
-HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
 
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
@@ -38,9 +38,10 @@ class HandoverOutcome:
 
     move: Move
     result: HandoverResult
-    """``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former
-    owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a handler pod was
-    replaced but does not become Ready."""
+    """``gone``: the node was deleted. ``untouched``: the node changed since the plan, and would not get a handler now.
+    ``returned``: the former owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a
+    handler pod was replaced but does not become Ready. ``interrupted``: a request failed midway, or another client
+    changed the node; the next run finishes it."""
     message: str = ""
     gap: float | None = None
     """Seconds from the moment when the old handler was told to end until the next one was Ready; None when no
@@ -49,6 +50,32 @@ class HandoverOutcome:
     def __str__(self) -> str:
         without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
         return f"{self.move}{without}" if self.result == "done" else f"{self.move}: {self.result}: {self.message}"
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the run stops here. A node that an autoscaler deleted needs nothing more."""
+        return self.result not in ("done", "gone")
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything about the node is, or may be, other than before."""
+        return self.result in ("done", "stuck", "failed", "interrupted") or self.gap is not None
+
+    @property
+    def node_failed(self) -> bool:
+        """Whether the node's new handler failed. Another client, or the API server, is no reason to go back."""
+        return self.result in ("returned", "stuck", "failed")
+
+    @classmethod
+    def of_deleted(cls, move: Move) -> HandoverOutcome:
+        return cls(move, "gone", "the node was deleted")
+
+    @classmethod
+    def after_error(cls, move: Move, error: ClusterError) -> HandoverOutcome:
+        """The outcome of a handover that a request ended. Each object of a handover goes with its node."""
+        if isinstance(error, NotFound):
+            return cls.of_deleted(move)
+        return cls(move, "interrupted", str(error))
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -266,6 +293,8 @@ class NodeHandover:
             waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
+            if wanted.daemonset is not None and not view.pods:
+                self._look(view)  # a deleted node gets no pod, and ends the handover
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
                 return f"the handler of {wanted.owner} does not start: {broken}", view

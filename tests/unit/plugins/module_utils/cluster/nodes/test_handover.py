@@ -357,7 +357,7 @@ class TestOutage:
         cluster = world.client()
         cluster.before_write = self.during(world, 0.1, 1000)
         for outcome in self.run(world, cluster).values():
-            assert outcome.result == "stuck"
+            assert (outcome.result, outcome.ends_run, outcome.node_failed) == ("interrupted", True, False)
             assert str(SLOW) in outcome.message
             assert "The node's owner is in_transit now: run site, which finishes it." in outcome.message
 
@@ -371,18 +371,32 @@ class TestOutage:
 
 
 class TestInterference:
-    def test_a_node_that_is_deleted_is_stuck_and_the_others_finish(self, world):
-        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+    @pytest.mark.parametrize("after_seconds", [0, 1, 4], ids=["before", "in transit", "with its new owner"])
+    def test_a_deleted_node_is_gone_and_the_others_finish(self, world, after_seconds):
+        def delete():
+            world.drop(kinds.NODE, "n1")
+            for pod in world.pods("n1"):
+                world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+
+        began = world.now
+        world.at[began + after_seconds] = delete
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
-        assert found["n1"].result == "stuck"
-        assert 'nodes "n1" not found' in found["n1"].message
+        assert (found["n1"].result, found["n1"].ends_run, found["n1"].node_failed) == ("gone", False, False)
         assert found["n2"].result == "done"
+        assert world.now - began < TIMEOUT, "it is not waited for"
+
+    def test_a_node_deleted_during_a_replacement_is_gone(self, world):
+        world.put(builders.node("n1", "gpu"))
+        world.put(builders.handler_pod("n1", "virt-handler-gpu", template="old"))
+        world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
+        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "gone"
 
     @pytest.mark.parametrize("after_seconds", [1, 4], ids=["in transit", "with its new owner"])
     def test_an_owner_that_somebody_else_sets_is_not_overwritten(self, world, after_seconds):
         world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
-        assert found["n1"].result == "stuck"
+        assert found["n1"].result == "interrupted"
         assert "another client has changed its label virtpools.io/pool: it is somebody now" in found["n1"].message
         assert world.node("n1").owner == "somebody"
         assert found["n2"].result == "done"
@@ -390,7 +404,7 @@ class TestInterference:
     def test_an_owner_that_changed_since_the_plan_is_not_overwritten(self, world):
         relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"))
-        assert found["n1"].result == "stuck"
+        assert found["n1"].result == "interrupted"
         assert world.node("n1").owner == "somebody"
         assert world.writes == []
 
@@ -468,7 +482,7 @@ class TestFinish:
         world = self.unfinished()
         relabel(world, "n1", "somebody")
         outcome = hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"]
-        assert outcome.result == "stuck"
+        assert outcome.result == "interrupted"
         assert world.node().owner == "somebody"
 
 
@@ -623,7 +637,7 @@ def agrees(world, outcome):
         if "it went back" in outcome.message:
             assert world.handlers(move.node) == [TARGETS[move.source].daemonset]
     else:
-        assert outcome.result == "stuck"
+        assert outcome.result in ("stuck", "interrupted")
         assert node.owner in (names.IN_TRANSIT, move.source)
         assert node.former_owner == move.source, "the next run finds it"
 

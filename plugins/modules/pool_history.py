@@ -62,6 +62,10 @@ options:
         description: What was wrong before it, as M(virtpools.kubevirt.wave_gate) returned it.
         type: list
         elements: str
+  expected_newest:
+    description:
+      - RV(newest) as a task of the same run read it before. The module fails when the newest list is another one, because another run has recorded it since.
+    type: str
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -124,6 +128,11 @@ no_before:
   description: Why there is no V(before), as a sentence; empty when there is one.
   returned: when O(record) is not given, and a list is
   type: str
+newest:
+  description: The newest list and when it was recorded, or V(no pools) when no list is recorded.
+  returned: when O(record) is not given
+  type: str
+  sample: 3f6d1c0a9b42 2026-11-21T19:30:00Z
 open_wave:
   description: The wave as it is recorded now.
   returned: with O(record=wave_begun)
@@ -197,6 +206,7 @@ ARGUMENTS: option_table.Arguments = {
             "baseline": {"type": "list", "elements": "str"},
         },
     },
+    "expected_newest": {"type": "str"},
 }
 
 
@@ -204,12 +214,14 @@ def body(task: module_base.Task) -> dict:
     if task.params["record"] is None:
         snapshot = task.snapshot()
         known = live_history.read(task.cluster, snapshot.namespace)
+        if task.params["expected_newest"]:
+            known.require_newest(task.params["expected_newest"])
         used = choice.in_use(snapshot)
         recorded = used.recorded(snapshot)
         kept = () if task.asked.options.prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.asked.pools_given else {}
         target = _target(known, recorded, used.build_name or None)
-        return {"changed": False, "changes": [], **_shown(known), **target, **before}
+        return {"changed": False, "changes": [], "newest": known.newest, **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
     if task.params["record"] == "move_begun":

@@ -177,6 +177,25 @@ class History:
     """From before operator mode's first write to after its last."""
     moving: PendingMove | None = None
 
+    @property
+    def newest(self) -> str:
+        """The newest entry and when it was applied, or NO_POOLS: differs after another run has recorded its list."""
+        return f"{self.entries[-1].digest} {self.entries[-1].applied}" if self.entries else NO_POOLS
+
+    def require_newest(self, expected: str) -> None:
+        """Check that ``newest`` is still what this run has read.
+
+        :raises InputErrors: when another run has recorded its list since.
+        """
+        if self.newest == expected:
+            return
+        found = f"Its newest entry is {self.entries[-1]}" if self.entries else "It has no entry now"
+        message = (
+            f"The history ConfigMap {names.HISTORY} has changed since this run read it, so another run has applied its pool list. {found}. "
+            "This run does not go back, because that would undo the other run; run plan, then decide which list is to apply."
+        )
+        raise InputErrors([message])
+
     def open_wave(self, wave_id: str) -> OpenWave:
         """The open wave with this id.
 

@@ -10,10 +10,11 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
+from ...core.base.findings import counted
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
-from ...core.planning.plan import Plan
+from ...core.planning.plan import DaemonSetChange, Plan
 from ..api.client import Cluster, ClusterError
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
@@ -28,6 +29,9 @@ class ImagesMissing(ClusterError):
     """Nodes of the batch cannot get the images of their next handler or of their VMs; none of its nodes was touched."""
 
 
+_CHECK_IMAGE = (
+    "Check the image, its registry and pull secrets; set virtpools_prepull: false if nodes get images in another way."
+)
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
 
@@ -88,6 +92,31 @@ def carry_out(
     epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
     batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
     return [*gone, *batch.run(targets, handlers)]
+
+
+def pull_before_change(
+    cluster: Cluster, plan: Plan, change: DaemonSetChange, options: BatchOptions, clock: Clock
+) -> None:
+    """Pull the images of a pool's new template on the nodes of the first batch that replaces handlers of the pool.
+
+    From the change on, the DaemonSet starts every new pod from the new template, also on a node that restarts and is not
+    due yet. So an image that cannot be pulled must be noticed before.
+
+    :raises ImagesMissing: when a node cannot get an image.
+    """
+    if not options.prepull or change.desired is None:
+        return
+    replaced = [[move for move in batch if (move.source, move.target) == (change.pool,) * 2] for batch in plan.batches]
+    first = next((moves for moves in replaced if moves), [])
+    images.remove(cluster, plan.snapshot.leftover_pulls)
+    pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired) for move in first]
+    problems = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
+    missing = {node: problem for node, problem in problems.items() if node not in _deleted(cluster, first)}
+    if missing:
+        raise ImagesMissing(
+            f"DaemonSet {change.namespace}/{change.name} was not changed, because {len(missing)} of "
+            f"{counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
+        )
 
 
 def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
@@ -154,8 +183,7 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
     if problems:
         raise ImagesMissing(
             f"No node of this batch was touched, because {len(problems)} of {len(moves)} cannot get the images of their "
-            f"next handler. {_examples(problems)}. Check the image, its registry and pull secrets; set virtpools_prepull: false if "
-            "nodes get images in another way."
+            f"next handler. {_examples(problems)}. {_CHECK_IMAGE}"
         )
 
 

@@ -63,7 +63,7 @@ class HandoverOutcome:
 
     @property
     def node_failed(self) -> bool:
-        """Whether the node's new handler failed. Other clients and the API server cause the other results."""
+        """Whether the new handler failed. Other clients and the API server cause the other results."""
         return self.result in ("returned", "stuck", "failed")
 
     @classmethod

@@ -107,6 +107,12 @@ class Play:
             places = {control.get("loop_var", "item"): item, control.get("index_var", "index"): index}
             self._once(task, {**scope, **places}, defaults)
 
+    def _skip(self, task):
+        """Register the result of a skipped task. Ansible asks each task of a block, so they register theirs as well."""
+        self._register(task, {"changed": False, "skipped": True})
+        for inner in (*task.get("block", ()), *task.get("always", ())):
+            self._skip(inner)
+
     def _once(self, task, scope, defaults):
         scope = dict(scope)
         for key, value in (task.get("vars") or {}).items():
@@ -115,7 +121,7 @@ class Play:
             with contextlib.suppress(jinja2.UndefinedError):  # read by nobody when the task is skipped
                 scope[key] = self._rendered(value, scope)
         if not self._holds(task, scope):
-            self._register(task, {"changed": False, "skipped": True})
+            self._skip(task)
             return
         if "module_defaults" in task:
             defaults = {**defaults, **task["module_defaults"]}

@@ -227,10 +227,11 @@ class PodPlacement:
         """Why a kubelet that restarts would end the pod on this node, as a clause; None when it would let it run on.
 
         A kubelet that starts checks the nodeSelector and the required node affinity of running pods again (Kubernetes,
-        ``predicateAdmitHandler``), but neither taints other than NoExecute nor pod affinity.
+        ``predicateAdmitHandler``), but neither taints other than NoExecute nor pod affinity. The label
+        ``kubevirt.io/schedulable`` is left out: KubeVirt sets it to false whenever a virt-handler restarts.
         """
         for key, value in self.node_selector.items():
-            if node.labels.get(key) != value:
+            if key != names.SCHEDULABLE_LABEL and node.labels.get(key) != value:
                 return f"its nodeSelector asks for {key}={value}"
         if affinity.is_met(self.terms, node.labels, node.name) or self.stays_by(node):
             return None

@@ -315,6 +315,7 @@ def test_runs_in_this_process(disturbed: DisturbedCluster, monkeypatch: pytest.M
                 disturbed.disturb(by, kind, at, fault)
 
 
+@pytest.mark.thorough  # unit tests disturb every write, and test_interruption stops playbooks
 def test_runs_through_ansible_playbook(disturbed: DisturbedCluster) -> None:
     by = Playbooks()
     for kind, write, fault in SAMPLE:

@@ -24,7 +24,7 @@ from playbooks import Account, run
 from watcher import PRIMARY, Watcher
 
 NODES = int(os.environ.get("VIRTPOOLS_TEST_NODES", "60"))
-RUNS = int(os.environ.get("VIRTPOOLS_TEST_RUNS", "3"))
+RUNS = int(os.environ.get("VIRTPOOLS_TEST_RUNS", "2"))
 START_SECONDS = STOP_SECONDS = 0.3
 LABELS = {
     "zone": ("north", "south", "west"),

@@ -27,7 +27,7 @@ from ..reading import live
 
 
 class Epochs:
-    """The epochs of one run at work. Nobody else moves them on meanwhile: one run has the Lease."""
+    """The epochs of a run, which has the Lease: no other run moves them on."""
 
     def __init__(self, cluster: Cluster, site: t.Callable[[], Site]) -> None:
         """``site``: where probes are made."""
@@ -84,7 +84,7 @@ class Epochs:
             try:
                 self._cluster.replace(self._kind, launcher_policy.with_epoch(policy, epoch), dry_run=False)
             except Conflict:
-                return False  # somebody else writes it as well: read it again in the next round
+                return False  # another client writes it as well: read it again in the next round
             self._written = epoch
         if self._admits() < epoch:
             return False

@@ -233,7 +233,7 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
 
 
 def _until_changed() -> str:
-    """Whether a request changes a label by which VMs may stay on a node. Whoever writes one draws a pool's VMs to it."""
+    """Whether a request changes a label by which VMs may stay on a node. A user who writes one draws a pool's VMs to it."""
     labels, former = (f"{node}.metadata.?labels.orValue({{}})" for node in ("object", "oldObject"))
     former = f'(request.operation == "CREATE" ? {{}} : {former})'
     prefix = cel.literal(names.UNTIL_PREFIX)

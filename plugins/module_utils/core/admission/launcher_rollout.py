@@ -204,7 +204,7 @@ class LauncherPolicyRollout:
         return outdated_policy.derive(table, stock, self.snapshot.namespace, served)
 
     def _full_objects(self) -> list[tuple[Kind, Object]]:
-        # Without the epoch: nobody approves the time.
+        # Without the epoch: a user approves what pods get, not the time.
         return [*self._correction(self.full), *self._policy(self.full, epoch=0)]
 
     def _no_longer_needed(self, step: int) -> t.Iterator[Object]:

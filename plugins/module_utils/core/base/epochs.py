@@ -19,8 +19,8 @@ from .selectors import Requirement, integer
 
 
 def until_label(owner: str) -> str:
-    """The label of a node that this owner has left; its value is the epoch in which it did. VMs of no pool count as
-    those of ``primary``."""
+    """The label of a node that this owner has left; its value is the epoch in which it did. VMs of no pool are
+    treated as those of ``primary``."""
     return names.UNTIL_PREFIX + owner
 
 

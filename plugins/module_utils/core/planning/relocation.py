@@ -167,7 +167,7 @@ class ImageDrift:
     def _misfit(self, pod: LauncherPod, winner: Pool | None, node: Node) -> str:
         """Why a pod must leave its node: the mapping keeps it off, or a kubelet that restarts would end it."""
         if node.owner == names.IN_TRANSIT:
-            return ""  # nobody knows yet whose node it will be
+            return ""  # its next owner is not known yet
         if self._table.needed and not self._table.requirement(winner).matches(node.labels):
             return f"node {node.name} is one of {node.owner}"
         misfit = pod.placement.misfit(node)

@@ -228,14 +228,10 @@ def start(
     *arguments: str,
     **variables: Any,
 ) -> RunningPlaybook:
-    """Start a playbook of the collection, such as ``site``, with these pools, command-line arguments and variables.
-
-    It writes no guard unless a test asks for one: most tests compare all that a run changes, and some disturb what the guard
-    protects. ``virtpools_guard=None`` is what users have.
-    """
+    """Start a playbook of the collection, such as ``site``, with these pools, command-line arguments and variables."""
     folder = tempfile.TemporaryDirectory(prefix="virtpools-run-")
     here, mark = Path(folder.name), uuid.uuid4().hex
-    given = {"virtpools_guard": False, **({} if pools is None else {"virtpools_pools": pools}), **variables}
+    given = {**({} if pools is None else {"virtpools_pools": pools}), **variables}
     (here / "variables.json").write_text(json.dumps(given), "utf-8")
     temporary = here / "temporary"
     temporary.mkdir()

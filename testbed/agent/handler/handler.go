@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,25 +155,15 @@ func (h *Handler) reportCrowd(ctx context.Context, node *corev1.Node, known *mem
 		return nil
 	}
 	// After a restart of the API server, the informer adds new pods before it removes those that are gone.
-	live, err := h.handlersNow(ctx, node.Name)
-	if err != nil || len(live) < 2 {
+	live, err := h.countNow(ctx, node.Name)
+	if err != nil || live < 2 {
 		return err
 	}
-	former, _, _ := strings.Cut(node.Annotations[kubevirt.TwoHandlersReport], " ")
-	times, _ := strconv.Atoi(former) // none yet
+	times, _ := strconv.Atoi(node.Annotations[kubevirt.TwoHandlersReport]) // none yet
 	times++
-	var owners []string
-	for _, pod := range live {
-		for _, owner := range pod.OwnerReferences {
-			owners = append(owners, owner.Name)
-		}
-	}
-	slices.Sort(owners)
-	h.log.Error("more than one handler on a node", "node", node.Name, "pods", len(live), "times", times)
-	h.recorder.Eventf(node, corev1.EventTypeWarning, "TwoHandlers", "Expected to find one Pod, found %d Pods", len(live))
-	// How often, and the DaemonSets of the last time.
-	noted := strings.Join(append([]string{strconv.Itoa(times)}, owners...), " ")
-	report := map[string]string{kubevirt.TwoHandlersReport: noted}
+	h.log.Error("more than one handler on a node", "node", node.Name, "pods", live, "times", times)
+	h.recorder.Eventf(node, corev1.EventTypeWarning, "TwoHandlers", "Expected to find one Pod, found %d Pods", live)
+	report := map[string]string{kubevirt.TwoHandlersReport: strconv.Itoa(times)}
 	err = h.patch(ctx, node.Name, map[string]any{"metadata": map[string]any{"annotations": report}})
 	if err == nil {
 		known.crowded = true
@@ -182,16 +171,16 @@ func (h *Handler) reportCrowd(ctx context.Context, node *corev1.Node, known *mem
 	return err
 }
 
-// handlersNow asks the API server which handler pods a node has.
-func (h *Handler) handlersNow(ctx context.Context, node string) ([]corev1.Pod, error) {
+// countNow asks the API server how many handler pods a node has.
+func (h *Handler) countNow(ctx context.Context, node string) (int, error) {
 	found, err := h.client.CoreV1().Pods(h.options.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: kubevirt.ComponentLabel + "=" + kubevirt.HandlerComponent,
 		FieldSelector: "spec.nodeName=" + node,
 	})
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return found.Items, nil
+	return len(found.Items), nil
 }
 
 // act plays the processes: a process that starts or stops makes the node unschedulable; one that beats makes it schedulable

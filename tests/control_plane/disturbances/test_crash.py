@@ -41,6 +41,9 @@ from local_cluster import Fleet, LocalCluster, Nodes
 from scenario import OWNER, Object, Scenario, pool
 from watcher import Watcher
 
+# In make test, unit tests disturb every write, and test_interruption stops playbooks.
+pytestmark = pytest.mark.thorough
+
 ROUNDS = [int(number) for number in os.environ.get("VIRTPOOLS_TEST_ROUNDS", "").split(",") if number]
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_KILLS") or ROUNDS)
 # A handler marks its node when it starts, and its first heartbeat must be in a later second: the default delay stays.
@@ -303,7 +306,6 @@ def faults(number: int, writes: int) -> tuple[int, str]:
     return (number - 1) % writes + 1, [*FAULTS, "slow"][number % (len(FAULTS) + 1)]
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(12 * 3600 if ALL else 600)
 def test_runs_in_this_process(disturbed: DisturbedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     by = InProcess(monkeypatch)
@@ -315,7 +317,6 @@ def test_runs_in_this_process(disturbed: DisturbedCluster, monkeypatch: pytest.M
                 disturbed.disturb(by, kind, at, fault)
 
 
-@pytest.mark.thorough  # unit tests disturb every write, and test_interruption stops playbooks
 def test_runs_through_ansible_playbook(disturbed: DisturbedCluster) -> None:
     by = Playbooks()
     for kind, write, fault in SAMPLE:

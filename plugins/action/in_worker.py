@@ -16,11 +16,12 @@ import importlib
 import inspect
 import io
 import json
+import os
 import sys
 import tempfile
 import typing as t
 
-from ansible import constants
+from ansible import constants, context
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase, normal
 
@@ -40,6 +41,7 @@ PROFILE = "legacy"
 WITHOUT_RUN = ("cluster_info",)
 """Modules that have no option run_by."""
 PLUGINS = "ansible_collections.virtpools.kubevirt.plugins"
+PLAYBOOKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "playbooks")
 
 # Once, before workers are forked.
 importlib.import_module(f"{PLUGINS}.module_utils.module_base")
@@ -53,12 +55,22 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         if self._module == NAME:
             return {"failed": True, "msg": f"{NAME} is the action of the modules of this collection, not a module."}
         self._name_job(variables)
+        folder = self._loader.get_basedir()
+        try:
+            # Ansible starts a module of this machine in this folder. The loader is this worker's own copy.
+            self._loader.set_basedir(_start_of_paths(folder))
+            return self._run_module(tmp, variables)
+        finally:
+            self._loader.set_basedir(folder)
+
+    def _run_module(self, tmp: None, variables: dict[str, t.Any]) -> dict[str, t.Any]:
         if not self._is_at_home(variables):
             return t.cast("dict[str, t.Any]", super().run(tmp, variables))
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
         arguments = dict(self._task.args)
         self._update_module_args(self._task.action, arguments, variables)
-        output = _run(self._module, arguments)
+        with _in_folder(self._loader.get_basedir()):
+            output = _run(self._module, arguments)
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
         return {**result, **_cleaned(outcome)}
 
@@ -87,6 +99,31 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
             and not constants.DEFAULT_KEEP_REMOTE_FILES  # it keeps the archive, for debugging
             and self._templar.template(interpreter) == sys.executable
         )
+
+
+def _start_of_paths(playbook: str) -> str:
+    """The folder at which relative paths start, in options and in the environment, when a module runs on this machine.
+
+    It is that of the playbook, as for Ansible's own modules. The playbooks of this collection are in a folder where users have
+    no files: with them it is the folder of the user's playbook that imports one, or the one where Ansible was started.
+    """
+    if os.path.realpath(playbook) != PLAYBOOKS:
+        return playbook
+    started = {
+        os.path.dirname(os.path.abspath(path)) for path in context.CLIARGS.get("args") or () if os.path.isfile(path)
+    }
+    return started.pop() if len(started) == 1 else os.getcwd()
+
+
+@contextlib.contextmanager
+def _in_folder(folder: str) -> t.Iterator[None]:
+    former = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(former)
+        os.close(former)
 
 
 def _cleaned(outcome: t.Any) -> dict[str, t.Any]:

@@ -62,6 +62,15 @@ options:
       or a percentage of the pool's nodes such as V(10%), rounded down but at least 1.
     type: raw
     default: 1
+  max_nodes_lost:
+    description:
+      - How many of its nodes a pool of the list may lose by one run. A number, or a percentage of the pool's nodes, rounded down but
+        at least 1. Only V(100%) lets a pool lose all its nodes.
+      - A run with a pool that would lose more is refused, since a label may be misspelt in its selector, or missing for some minutes.
+        To confirm the loss, set V(100%) for that run. A pool that is removed, pruned or rolled back to another selector needs no such
+        confirmation.
+    type: raw
+    default: 50%
   allow_skew:
     description: Accept a pool with an image that is tagged with another version than KubeVirt's. By default that is an error.
     type: bool
@@ -106,10 +115,11 @@ options:
   guard:
     description:
       - Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a run is any user
-        with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes.
-      - Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the policies.
+        with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a virt-handler that runs on pool nodes. They
+        are on unless this is false, which deletes them.
+      - They need C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. Without that, or without the right to write them, the
+        plan has a note and the run does everything else; where this is true, it is refused. C(docs/security.md) describes the policies.
     type: bool
-    default: false
   alerts:
     description:
       - Whether a run writes alerts for Prometheus, as a C(PrometheusRule) named C(virtpools-alerts). They watch the handlers of all
@@ -194,4 +204,17 @@ options:
         gets VMs.
     type: list
     elements: str
+  remove_vms:
+    description:
+      - What happens to VMs that run on nodes that leave a pool, or with the launcher image of a pool that goes.
+      - V(refuse) makes them an error of the plan, unless O(drain) says what happens to VMs on these nodes. V(leave) lets them keep
+        running where they are, since a guest lives in its launcher pod. With V(migrate) they are live-migrated first, with V(wait)
+        their nodes leave the pool when they have ended.
+    type: str
+    choices:
+      - refuse
+      - leave
+      - migrate
+      - wait
+    default: refuse
 """

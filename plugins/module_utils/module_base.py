@@ -32,7 +32,7 @@ from .core.modes import choice
 from .core.modes.mode import ClusterView, Mode
 from .core.observed.snapshot import Snapshot, from_objects
 from .core.planning import plan
-from .core.planning.history import Entry
+from .core.planning.history import History
 from .core.planning.plan import Plan
 from .core.pools import dialects
 from .option_table import Arguments
@@ -64,7 +64,7 @@ class Task:
         self.params: dict[str, t.Any] = self.module.params
         self.check_mode: bool = self.module.check_mode
         self.clock = Clock()
-        self.asked = Asked(self.params, lambda: self.cluster, self._find_entry)
+        self.asked = Asked(self.params, lambda: self.cluster, self._read_history)
 
     @property
     def run_by(self) -> str:
@@ -116,6 +116,10 @@ class Task:
                 "virtpools-writer (runs) that this collection ships."
             )
 
+    def lacks(self, rights: t.Iterable[Permission]) -> bool:
+        """Whether the user lacks one of these rights."""
+        return bool(self.cluster.missing_permissions(rights))
+
     @contextlib.contextmanager
     def naming_rights(self, rights: t.Iterable[Permission]) -> t.Iterator[None]:
         """Let a refused request name all of these rights that are missing."""
@@ -130,9 +134,8 @@ class Task:
         found = live.find_kubevirt(self.cluster, self.params["kubevirt_namespace"], self.params["kubevirt_name"])
         return str(found["metadata"]["namespace"])
 
-    def _find_entry(self, digest: str) -> Entry:
-        """The list of the cluster's history with this digest."""
-        return history.read(self.cluster, self.namespace()).find(digest)
+    def _read_history(self) -> History:
+        return history.read(self.cluster, self.namespace())
 
     def mode(self, found: Snapshot) -> Mode:
         """The mode in which a run works on this cluster.
@@ -185,6 +188,10 @@ class Task:
         self.refuse(made, but=preflight.PASSING)
         if preflight.DEGRADED in {finding.code for finding in made.errors}:
             self.settle(_SETTLE_SECONDS)
+
+    def waiting(self) -> t.ContextManager[None]:
+        """Keep the Lease of the run ``run_id`` during waits, in a module that writes nothing. Without a run there is none to keep."""
+        return self.writing(self.namespace()) if self.params["run_id"] else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:

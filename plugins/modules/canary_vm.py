@@ -16,7 +16,8 @@ description:
   - The VM passes when it runs on one of the nodes, with the right launcher image in every place of its launcher pod, within O(timeout) seconds. It
     is always deleted afterwards. The module fails at the first VM that does not pass.
   - A pool that takes no VMs, or none yet, gets no canary VM. RV(text) reports this.
-  - A canary VM that a killed run left behind is deleted by the next run.
+  - A canary VM that a killed run left behind is deleted by the next run. Its name and its uid identify it, not its labels, so that a copy of it under
+    another name stays.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -94,6 +95,10 @@ vms:
     seconds:
       description: How long it took to run.
       type: float
+wave_failed:
+  description: Whether a VM means that the wave failed, so that a run with C(virtpools_on_failure) goes back. Any other error only stops the run.
+  returned: failure
+  type: bool
 text:
   description: The same for people, and the pools without a VM.
   returned: success
@@ -147,7 +152,7 @@ def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.Canary
         raise module_base.TaskFailed(
             f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Repair this, then "
             "run again.",
-            {},
+            {"wave_failed": True},
         )
     return outcome
 

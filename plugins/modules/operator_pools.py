@@ -27,6 +27,12 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes
   - virtpools.kubevirt.attributes.writes
 options:
+  found_list:
+    description:
+      - RV(virtpools.kubevirt.plan_info#module:found_list) of the plan that is carried out. When the module would write the pools, and another user has
+        changed them since that plan, it fails instead and writes nothing.
+      - With or without it, the module does not write over pools that change while it waits.
+    type: str
   progress_seconds:
     description:
       - After how many seconds of the last wait the module returns with RV(done=false), for a caller that reports progress and calls it again. By default it
@@ -99,12 +105,14 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import Change
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import found_list
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 
 ARGUMENTS = {
     **option_table.arguments("mode", "pools", "run", "operator_pools"),
+    "found_list": {"type": "str"},
     "progress_seconds": {"type": "int", "default": 0},
 }
 
@@ -113,6 +121,9 @@ def body(task: module_base.Task) -> dict:
     planned = _planned(task)
     if planned.errors:
         raise InputErrors([finding.message for finding in planned.errors])
+    planned_on = task.params["found_list"]
+    if planned_on and planned.writes_list:
+        found_list.refuse_another(planned.build, planned.found_list, planned_on)
     recorded = planned.removing or planned.is_recorded(task.asked.options)
     changes = list(planned.changes()) if planned.changed else []
     result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}

@@ -38,6 +38,9 @@ options:
     description: Seconds to wait with O(for_run).
     type: int
     default: 1800
+  run_id:
+    description: The run that holds the Lease, as M(virtpools.kubevirt.run_lease) returned it. A wait with O(for_run) renews the Lease.
+    type: str
   cluster_name:
     description: The cluster's name in the inventory, under which its plan is published and approved.
     type: str
@@ -67,19 +70,6 @@ options:
         they could run on.
     type: bool
     default: false
-  remove_vms:
-    description:
-      - With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or on its nodes. Needs O(vms).
-      - V(refuse) makes them an error. V(leave) lets them keep running where they are, since a guest lives in its launcher pod. They
-        start with KubeVirt's own image next time. With V(migrate) they are live-migrated first, with V(wait) their nodes go back when
-        they have ended.
-    type: str
-    choices:
-      - refuse
-      - leave
-      - migrate
-      - wait
-    default: refuse
   published_plan:
     description:
       - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
@@ -125,6 +115,25 @@ leaving:
     - RV(changes), RV(text) and RV(owners) are then about both parts, and all else is about the second, on the cluster as the first will leave it.
   returned: success
   type: str
+move:
+  description:
+    - For a run that moves between the modes, or that goes on with a move that an earlier run began. What M(virtpools.kubevirt.pool_history) is to record
+      before the first write, as O(virtpools.kubevirt.pool_history#module:move). Empty for an ordinary run.
+  returned: success
+  type: dict
+  contains:
+    to:
+      description: The list that the move brings, as an entry of the history. Its C(pools) also have those of the former mode that stay.
+      type: dict
+    former:
+      description: The pools of the former mode, as an entry of the history. Null when there are none.
+      type: dict
+    digest:
+      description: That of this plan.
+      type: str
+    readFrom:
+      description: The dialect in which the list was read from the cluster. Empty for any other list.
+      type: str
 pending:
   description: Whether a run has anything to do, within the limit of O(stop_after_wave).
   returned: success
@@ -138,7 +147,9 @@ settling:
   returned: success
   type: bool
 digest:
-  description: Approve the plan by this digest. It covers the desired objects, the owner of every node, and the options that change what is written.
+  description:
+    - Approve the plan by this digest. It covers the desired objects, the owner of every node, and the options that change what is written. In a move
+      between the modes, it also covers the pools that the first part takes down.
   returned: success
   type: str
   sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
@@ -216,6 +227,11 @@ retire:
   returned: success
   type: list
   elements: str
+found_list:
+  description:
+    - In operator mode, a digest of the pools that the cluster has, for O(virtpools.kubevirt.operator_pools#module:found_list). Empty in collection mode.
+  returned: success
+  type: str
 exclusion:
   description: Whether the run changes the exclusion, which keeps the primary off pool nodes. With O(remove_pools), that comes last.
   returned: success
@@ -285,6 +301,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.pl
 ARGUMENTS = {
     **option_table.arguments("mode", "pools", "plan_info"),
     "for_run": {"type": "bool", "default": False},
+    "run_id": {"type": "str"},
     "canary_vm": {"type": "raw"},
     "cluster_name": {"type": "str", "default": "localhost"},
     "vms": {"type": "bool", "default": False},
@@ -301,7 +318,7 @@ def body(task: module_base.Task) -> dict:
         stop_after_wave=params["stop_after_wave"],
         canary_vms=canary_vm is not None,
         asks_about_vms=params["vms"],
-        remove_vms=params["remove_vms"],
+        read_from=params["pools_dialect"] if params["pools_from_cluster"] else "",
     )
     run = _run(params)
     planner = Planner(
@@ -315,11 +332,12 @@ def body(task: module_base.Task) -> dict:
         objects=dump.read_objects(params["dump"]) if params["dump"] else None,
         kubevirt=(params["kubevirt_namespace"], params["kubevirt_name"]),
     )
-    planned = planner.plan()
+    with task.waiting():
+        planned = planner.plan()
     server, uid = task.cluster_id()
     state = None if planned.proposal.pending else planned.mode.state(planned.proposal.snapshot)
     made_for = PlanFor(run, params["cluster_name"], server, uid)
-    return plan_result(planned.proposal, planned.departure, state, made_for, time.time())
+    return plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
 
 
 def _run(params: dict) -> approval.Run:

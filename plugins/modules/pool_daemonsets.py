@@ -15,6 +15,8 @@ description:
     nodes, tolerations and pull secrets. DaemonSets of pools that exist but are not in the list are derived again, too.
   - The DaemonSets have the update strategy C(OnDelete), so no handler restarts because of this module. M(virtpools.kubevirt.pool_nodes) replaces
     handlers node by node.
+  - Before it changes the DaemonSet of a pool that has nodes, the module pulls the new images on the nodes whose handlers are replaced first, unless
+    O(prepull=false). When an image cannot be pulled there, it leaves the DaemonSet as it is, so that a node that restarts still gets its handler.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -37,6 +39,10 @@ options:
     description: Seconds that a deleted DaemonSet and its pods may take to disappear.
     type: int
     default: 300
+  pull_timeout:
+    description: Seconds that the new images of a pool may take to be pulled.
+    type: int
+    default: 900
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -60,6 +66,7 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
@@ -68,6 +75,7 @@ ARGUMENTS = {
     **option_table.arguments("pools", "run"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "timeout": {"type": "int", "default": 300},
+    "pull_timeout": {"type": "int", "default": 900},
 }
 
 
@@ -83,7 +91,10 @@ def body(task: module_base.Task) -> dict:
     if task.check_mode:
         diffs = [_carry_out(task, change, dry_run=True) for change in changes]
     elif changes:
+        options = batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull)
         with task.writing(plan.snapshot.namespace):
+            for change in changes:
+                batch_run.pull_before_change(task.cluster, plan, change, options, task.clock)
             diffs = [_carry_out(task, change, dry_run=False) for change in changes]
             # They disappear side by side.
             for change in (change for change in changes if change.action == "delete"):

@@ -30,14 +30,20 @@ options:
       - V(begun) records that a run begins. A run that goes back to the list of O(pools_from_history) records this target, in case it is interrupted. Any
         other run records, on a cluster without pools, that it had none before. Open waves of runs with another target are forgotten, and with
         O(skip_pending_gates) all open waves.
+      - V(move_begun) records O(move), a move between the modes, before its first write. A run that completes ends it. The pools that the move takes down
+        become a list of the history, too.
       - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
       - V(wave_done) removes O(wave), whose gate has passed.
     type: str
     choices:
       - completed
       - begun
+      - move_begun
       - wave_begun
       - wave_done
+  move:
+    description: The move to record, as M(virtpools.kubevirt.plan_info) returned it. Needed with O(record=move_begun).
+    type: dict
   wave:
     description: The wave to record or to remove. Needed with O(record=wave_begun) and O(record=wave_done).
     type: dict
@@ -56,6 +62,10 @@ options:
         description: What was wrong before it, as M(virtpools.kubevirt.wave_gate) returned it.
         type: list
         elements: str
+  expected_newest:
+    description:
+      - RV(newest) as a task of the same run read it before. The module fails when the newest list is another one, because another run has recorded it since.
+    type: str
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -118,6 +128,11 @@ no_before:
   description: Why there is no V(before), as a sentence; empty when there is one.
   returned: when O(record) is not given, and a list is
   type: str
+newest:
+  description: The newest list and when it was recorded, or V(no pools) when no list is recorded.
+  returned: when O(record) is not given
+  type: str
+  sample: 3f6d1c0a9b42 2026-11-21T19:30:00Z
 open_wave:
   description: The wave as it is recorded now.
   returned: with O(record=wave_begun)
@@ -131,6 +146,10 @@ open_wave:
       description: What was wrong before it when it first began.
       type: list
       elements: str
+moving:
+  description: The move between the modes that a run began and no run has completed, as a sentence. In check mode that before the change. Empty for none.
+  returned: success
+  type: str
 open_waves:
   description: The waves that runs began and whose gates have not passed since. In check mode those before the change.
   returned: success
@@ -154,13 +173,14 @@ changes:
   elements: str
   sample: ["ConfigMap kubevirt/virtpools-history: update"]
 text:
-  description: The lists for people, one line each, the newest last, then the open waves.
+  description: The lists for people, one line each, the newest last, then the unfinished move and the open waves.
   returned: success
   type: list
   elements: str
 """
 
 import typing as t
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
@@ -175,7 +195,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.mode
 
 ARGUMENTS: option_table.Arguments = {
     **option_table.arguments("pools", "run"),
-    "record": {"type": "str", "choices": ["completed", "begun", "wave_begun", "wave_done"]},
+    "record": {"type": "str", "choices": ["completed", "begun", "move_begun", "wave_begun", "wave_done"]},
+    "move": {"type": "dict"},
     "wave": {
         "type": "dict",
         "options": {
@@ -185,6 +206,7 @@ ARGUMENTS: option_table.Arguments = {
             "baseline": {"type": "list", "elements": "str"},
         },
     },
+    "expected_newest": {"type": "str"},
 }
 
 
@@ -192,14 +214,18 @@ def body(task: module_base.Task) -> dict:
     if task.params["record"] is None:
         snapshot = task.snapshot()
         known = live_history.read(task.cluster, snapshot.namespace)
+        if task.params["expected_newest"]:
+            known.require_newest(task.params["expected_newest"])
         used = choice.in_use(snapshot)
         recorded = used.recorded(snapshot)
         kept = () if task.asked.options.prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.asked.pools_given else {}
         target = _target(known, recorded, used.build_name or None)
-        return {"changed": False, "changes": [], **_shown(known), **target, **before}
+        return {"changed": False, "changes": [], "newest": known.newest, **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
+    if task.params["record"] == "move_begun":
+        return _write(task, task.namespace(), _move_begun(task))
     if task.params["record"] == "begun":
         snapshot = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
         recorded, digest = goals.recorded(snapshot), task.params["pools_from_history"] or None
@@ -229,9 +255,22 @@ def _of_wave(task: module_base.Task, wave: dict) -> dict:
     return {**result, "open_wave": {"open": noted.id, "baseline": list(noted.baseline)}}
 
 
+def _move_begun(task: module_base.Task) -> t.Callable[[History], History]:
+    move = history.read_move(task.params["move"])
+    if move is None:
+        raise InputErrors(["record is move_begun, but move is not what plan_info returned; give that."])
+    now, run_by = _now(), task.run_by
+    former = move.former and replace(move.former, applied=now, by=run_by)
+    begun = replace(move, to=replace(move.to, applied=now, by=run_by), former=former)
+    return lambda known: known.move_begun(begun)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _entry(task: module_base.Task, kept: t.Sequence[Pool]) -> Entry:
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return history.entry_of(task.asked.pools, kept, task.asked.options, now, task.run_by)
+    return history.entry_of(task.asked.pools, kept, task.asked.options, _now(), task.run_by)
 
 
 def _write(task: module_base.Task, namespace: str, change: t.Callable[[History], History]) -> dict:
@@ -253,7 +292,8 @@ def _shown(known: History) -> dict:
     return {
         "entries": [entry.to_dict() for entry in known.entries],
         "open_waves": [{"open": wave.id, "name": wave.name, "nodes": list(wave.nodes)} for wave in known.waves],
-        "text": [*map(str, known.entries), *map(str, known.waves)],
+        "moving": str(known.moving or ""),
+        "text": [*map(str, known.entries), *([str(known.moving)] if known.moving else []), *map(str, known.waves)],
     }
 
 

@@ -93,8 +93,9 @@ nodes:
       type: str
     result:
       description:
-        - V(done), V(untouched) where the next handler would not start now, V(returned) to its former owner, V(stuck) when a person must repair
-          it, or V(failed) when a replaced handler does not become Ready.
+        - V(done), V(gone) when the node was deleted, V(untouched) where the next handler would not start now, V(returned) to its former owner,
+          V(stuck) when a person must repair it, V(failed) when a replaced handler does not become Ready, or V(interrupted) when a request
+          failed or another client changed the node. The module fails unless each node is V(done) or V(gone).
       type: str
     message:
       description: Why it is not done.
@@ -102,6 +103,12 @@ nodes:
     seconds_without_handler:
       description: Seconds from the deletion of the old handler until the new one was Ready.
       type: float
+wave_failed:
+  description:
+    - Whether a node failed, so that a run with C(virtpools_on_failure) goes back. A lost Lease, an API server that cannot be reached, or a change by
+      another client only stops the run.
+  returned: failure
+  type: bool
 text:
   description: The same for people, as lines.
   returned: success
@@ -159,7 +166,8 @@ def body(task: module_base.Task) -> dict:
                     outcomes += _carry_out(task, _planned(task, names), names)
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are still reported.
-                raise module_base.TaskFailed(str(error), result) from error
+                failed = isinstance(error, batch_run.ImagesMissing)
+                raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [*map(str, outcomes), *_progress(task, stands, plan, outcomes)]
             _refuse_to_go_on(outcomes, result)
@@ -185,6 +193,7 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[Han
         migration_timeout=task.params["migration_timeout"],
         prepull=task.asked.options.prepull,
         drain=task.asked.options.drain,
+        drain_of_pools=task.asked.options.drain_of_pools,
     )
     return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
 
@@ -202,12 +211,18 @@ def _progress(
 
 
 def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
-    failed = [outcome for outcome in outcomes if outcome.result != "done"]
+    failed = [outcome for outcome in outcomes if outcome.ends_run]
     if failed:
         raise module_base.TaskFailed(
             f"{len(failed)} of {counted(len(outcomes), 'node')} failed, and the run stops here. {' '.join(f'{o}.' for o in failed)}",
-            result,
+            {**_done(result, outcomes), "wave_failed": any(outcome.node_failed for outcome in failed)},
         )
+
+
+def _done(result: dict, outcomes: list[HandoverOutcome]) -> dict:
+    """The result of a task that failed: only what was done is a change."""
+    changes = [str(outcome.move) for outcome in outcomes if outcome.changed]
+    return {**result, "changed": bool(changes), "changes": changes, "text": [*map(str, outcomes)], "diff": []}
 
 
 def _diff(plan: Plan) -> dict:

@@ -18,12 +18,12 @@ description:
   - V(node_policy) sets the owner label of a node while the node is created, to the first pool that selects it, with O(assign_new_nodes=true). So the
     node runs its pool's virt-handler, and no other, from the beginning. The policy sees the labels that the node is created with. A node that is
     created with an owner label keeps it. Existing nodes are not changed. When the policy fails, the node joins without an owner, which is drift.
-  - V(guard) refuses two kinds of requests, with O(guard=true). One is a change of the owner label of a node, from kubelets as from people, unless the
+  - V(guard) refuses two kinds of requests, unless O(guard=false). One is a change of the owner label of a node, from kubelets as from people, unless the
     user may C(assign nodeowners.virtpools.io), as the ClusterRole C(virtpools-writer) may. The other is a virt-handler DaemonSet that would run on pool
     nodes. With O(assign_new_nodes=true), a node may be created with exactly the owner that the node policy gives it.
   - V(alerts) writes the C(PrometheusRule) C(virtpools-alerts) with O(alerts=true), which names the pools that have a DaemonSet. The page
     C(docs/alerts.md) describes every alert. Where the Prometheus operator is not installed, nothing changes.
-  - An option that is not set deletes the objects of its part.
+  - An option that is not set deletes the objects of its part, except O(guard): only V(false) deletes the guard.
   - Policies are tried before VMs or nodes depend on them. A launcher policy or node policy is first written as a copy that acts only on the module's own
     dry runs, and proven again once it is live. When that fails, the module restores the previous policy and fails.
 extends_documentation_fragment:

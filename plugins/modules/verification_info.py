@@ -12,7 +12,7 @@ short_description: Verify the launcher image and node of every VM, and everythin
 version_added: 0.1.0
 description:
   - Compares every running VM with what the pools give it, the launcher images of its pod container by container, its node and the node's owner.
-    A VM is V(correct), or has the verdict V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler) or V(pending),
+    A VM is V(correct), or has the verdict V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler), V(at_risk) or V(pending),
     with a reason, and says whether a restart or a migration would help.
   - Looks at nodes, handlers, DaemonSets and the launcher policy as well.
   - Reads VMs page by page, keeps the counts, and of single VMs only those that have something to tell.
@@ -186,7 +186,7 @@ vms:
       description: Who owns that node.
       type: str
     verdict:
-      description: V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler) or V(pending).
+      description: V(outdated), V(unknown_image), V(wrong_image), V(wrong_node), V(no_ready_handler), V(at_risk) or V(pending).
       type: str
     reason:
       description: The facts behind the verdict.

@@ -74,6 +74,10 @@ problems:
   returned: always
   type: list
   elements: str
+wave_failed:
+  description: Whether a problem means that the wave failed, so that a run with C(virtpools_on_failure) goes back. Any other error only stops the run.
+  returned: failure
+  type: bool
 text:
   description: The same for people.
   returned: success
@@ -123,7 +127,10 @@ def body(task: module_base.Task) -> dict:
             f"The gate is closed, and the rollout stops here, because of {counted(len(left), 'problem')} that did not "
             f"exist before the wave. {shown}{more} Later waves are left alone. Repair this, then run again: this gate comes first. To accept it instead, set "
             "virtpools_skip_pending_gates.",
-            {"problems": [problem.message for problem in left]},
+            {
+                "problems": [problem.message for problem in left],
+                "wave_failed": any(problem.of_wave for problem in left),
+            },
         )
     return {"changed": False, "baseline": baseline, "problems": [], "text": ["No new problems."]}
 

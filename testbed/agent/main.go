@@ -40,6 +40,7 @@ import (
 	"virtpools.io/controlplane/agent/kubelet"
 	"virtpools.io/controlplane/agent/kubevirt"
 	"virtpools.io/controlplane/agent/process"
+	"virtpools.io/controlplane/agent/readmission"
 	"virtpools.io/controlplane/agent/webhook"
 )
 
@@ -177,7 +178,8 @@ func (a *agent) run(ctx context.Context) error {
 		handler.Options{
 			Namespace: a.options.namespace, HeartbeatDelay: a.options.heartbeatDelay, BeforeReady: a.options.ready > 0,
 		}, pods, nodes)
-	if err := errors.Join(err1, err2); err != nil {
+	r, err3 := readmission.New(a.log.With("program", "readmission"), a.client, pods, nodes)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	if own != nil {
@@ -196,6 +198,7 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	a.start(func() { k.Run(ctx) })
 	a.start(func() { h.Run(ctx) })
+	a.start(func() { r.Run(ctx) })
 	a.start(func() {
 		a.later(ctx, "guests", kubevirt.VMIResource, func() error { return a.addGuests(ctx, pods, nodes) })
 	})

@@ -10,7 +10,7 @@ import typing as t
 
 from ..core.planning import removal
 from .option import Option
-from .surveys import Question
+from .surveys import ANY_LIST, Question
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -77,37 +77,57 @@ OPTIONS: tuple[Option, ...] = (
         "remove_vms",
         "str",
         """
-        What happens to VMs that run with the launcher image of a pool to remove, or on its nodes.
+        What happens to VMs from under which a run takes their pool. They run on nodes that leave a pool, or with the
+        launcher image of a pool that goes, because it is removed, because O(prune), a rollback or a move between the
+        modes takes it down, or because it no longer selects these nodes.
 
-        V(refuse) refuses the run while such VMs exist. V(leave) lets them keep running where they are. They start with
-        KubeVirt's own image next time.
+        V(refuse) refuses the run while such VMs exist, unless O(drain) says what happens to VMs on these nodes.
 
-        V(migrate) first live-migrates those with a pool's image to nodes of no pool. The run stops when a migration
-        fails, as it does for a device that only the pool's nodes have. VMs that cannot be migrated at all keep running
-        where they are.
+        V(leave) lets them keep running where they are. Next time they start by the pools that are left.
 
-        V(wait) gives them KubeVirt's own image from their next start on, and hands each node back when the VMs on it
-        have ended. The run stops when that takes longer than O(migration_timeout) for a batch of nodes. Run it again,
-        or with a longer time.
+        V(migrate) live-migrates VMs from each such node, as O(drain=migrate) does.
+
+        V(wait) gives each such node to its next owner when the VMs on it have ended. The run stops when that takes
+        longer than O(migration_timeout) for a batch of nodes. Run it again, or with a longer time.
+
+        When a wave fails and O(on_failure) returns nodes, VMs that have started on them since are left where they
+        are, whatever this option says.
         """,
-        roles=("remove",),
-        internal_roles=("pools",),
-        modules=("plan_info",),
-        module_variants={
-            "plan_info": {
+        roles=("pools", "remove"),
+        role_variants={
+            "remove": {
                 "text": """
-                    With O(remove_pools), what happens to VMs that run with the launcher image of a pool to remove, or
-                    on its nodes. Needs O(vms).
+                    What happens to VMs that run with the launcher image of a pool to remove, or on its nodes.
 
-                    V(refuse) makes them an error. V(leave) lets them keep running where they are, since a guest lives in
-                    its launcher pod. They start with KubeVirt's own image next time. With V(migrate) they are
-                    live-migrated first, with V(wait) their nodes go back when they have ended.
+                    V(refuse) refuses the run while such VMs exist. V(leave) lets them keep running where they are. They
+                    start with KubeVirt's own image next time.
+
+                    V(migrate) first live-migrates those with a pool's image to nodes of no pool. The run stops when a
+                    migration fails, as it does for a device that only the pool's nodes have. VMs that cannot be
+                    migrated at all keep running where they are.
+
+                    V(wait) gives them KubeVirt's own image from their next start on, and hands each node back when the
+                    VMs on it have ended. The run stops when that takes longer than O(migration_timeout) for a batch of
+                    nodes. Run it again, or with a longer time.
+                    """
+            }
+        },
+        modules=("pools",),
+        module_variants={
+            "pools": {
+                "text": """
+                    What happens to VMs that run on nodes that leave a pool, or with the launcher image of a pool that
+                    goes.
+
+                    V(refuse) makes them an error of the plan, unless O(drain) says what happens to VMs on these nodes.
+                    V(leave) lets them keep running where they are, since a guest lives in its launcher pod. With
+                    V(migrate) they are live-migrated first, with V(wait) their nodes leave the pool when they have ended.
                     """
             }
         },
         default="refuse",
         choices=t.get_args(removal.Vms),
-        question=Question("VMs of these pools", ("remove",), filled=True),
+        question=Question("VMs that lose their pool", (*ANY_LIST, "remove")),
     ),
     Option(
         "remove_batch",

@@ -72,6 +72,22 @@ OPTIONS: tuple[Option, ...] = (
         question=Question("Nodes of a pool at the same time", (*ANY_LIST, "remove"), limits=(0, 16)),
     ),
     Option(
+        "max_nodes_lost",
+        "raw",
+        """
+        How many of its nodes a pool of the list may lose by one run. A number, or a percentage of the pool's nodes,
+        rounded down but at least 1. Only V(100%) lets a pool lose all its nodes.
+
+        A run with a pool that would lose more is refused, since a label may be misspelt in its selector, or missing for
+        some minutes. To confirm the loss, set V(100%) for that run. A pool that is removed, pruned or rolled back to
+        another selector needs no such confirmation.
+        """,
+        roles=("pools",),
+        modules=("pools",),
+        default="50%",
+        question=Question("Nodes that a pool may lose", ANY_LIST, limits=(0, 16)),
+    ),
+    Option(
         "allow_skew",
         "bool",
         """
@@ -147,14 +163,14 @@ OPTIONS: tuple[Option, ...] = (
         Whether two admission policies protect the pools. One lets only runs change the owner label of nodes, where a
         run is any user with the right to C(assign nodeowners.virtpools.io). The other keeps KubeVirt from a
         virt-handler that runs
-        on pool nodes.
+        on pool nodes. They are on unless this is false, which deletes them.
 
-        Needs C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. C(docs/security.md) describes the
-        policies.
+        They need C(ValidatingAdmissionPolicy), which Kubernetes has from 1.30. Without that, or without the right to
+        write them, the plan has a note and the run does everything else; where this is true, it is refused.
+        C(docs/security.md) describes the policies.
         """,
         roles=("pools",),
         modules=("pools",),
-        default=False,
     ),
     Option(
         "alerts",

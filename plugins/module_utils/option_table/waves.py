@@ -117,7 +117,8 @@ OPTIONS: tuple[Option, ...] = (
         "str",
         """
         What happens to the nodes when a wave fails, because a node or a gate does. The run still fails, and later waves
-        are left alone.
+        are left alone. Any other error stops the run and leaves the nodes as they are: a lost Lease, an API server that
+        cannot be reached, an error in your own task files.
 
         V(stop) leaves the nodes as they are. V(rollback_wave) brings the nodes of the wave back to the previous list,
         V(rollback_all) the whole fleet, in waves. Before the first list there were no pools. O(gates),

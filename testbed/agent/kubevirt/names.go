@@ -8,8 +8,9 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Labels and annotations that KubeVirt's programs exchange through objects.
 const (
-	ComponentLabel   = "kubevirt.io"
-	HandlerComponent = "virt-handler"
+	ComponentLabel    = "kubevirt.io"
+	HandlerComponent  = "virt-handler"
+	LauncherComponent = "virt-launcher"
 
 	ManagedByLabel    = "app.kubernetes.io/managed-by"
 	VersionLabel      = "app.kubernetes.io/version"
@@ -40,6 +41,7 @@ const (
 
 	// Written by the agent for tests to read.
 	TwoHandlersReport = "agent.virtpools.io/two-handlers"
+	EndingVMsReport   = "agent.virtpools.io/ending-vms"
 )
 
 // Resource addresses KubeVirt objects.

@@ -89,6 +89,8 @@ OFTEN = {
     "handler replaced": "Ctrl-C",
 }
 CASES = [(point, stop) for point in POINTS for stop in STOPS if ALL or OFTEN.get(point) == stop]
+PULL_POD = "virtpools-pull-a116c9ed46d62077"
+"""The name of the pod that pulls images to node plain."""
 INTERRUPTED = 99
 """The exit code of ansible-playbook after Ctrl-C."""
 
@@ -302,12 +304,13 @@ def test_a_run_killed_while_the_primary_restarts_can_be_finished(
 def test_pull_pods_of_a_dead_run_are_deleted_when_no_node_moves(site: Site, undisturbed: dict[int, EndState]) -> None:
     site.run().succeeded()
     site.cluster.kubectl(
-        *("run", "virtpools-pull-0123456789abcdef", "-n", NAMESPACE, "--image=none.example/none:1"),
+        *("run", PULL_POD, "-n", NAMESPACE, "--image=none.example/none:1"),
         *("--labels=virtpools.io/pull=true,app.kubernetes.io/managed-by=virtpools",),
+        *("--overrides", json.dumps({"spec": {"nodeName": "plain"}})),
     )
     checked = site.run("--check").succeeded()
     done = site.run().succeeded()
-    pod = f"Pod {NAMESPACE}/virtpools-pull-0123456789abcdef: delete"
+    pod = f"Pod {NAMESPACE}/{PULL_POD}: delete"
     assert checked.changes == done.changes == done.plan["changes"] == [pod]
     _assert_like(site, undisturbed)
     assert site.plan()["pending"] is False

@@ -44,7 +44,15 @@ SHOWN: dict[str, list[dict[str, float]]] = {
     "VMs that are not correct": [
         {
             f'{{verdict="{verdict}"}}': 0
-            for verdict in ("wrong_image", "wrong_node", "no_ready_handler", "pending", "unknown_image", "outdated")
+            for verdict in (
+                "wrong_image",
+                "wrong_node",
+                "no_ready_handler",
+                "at_risk",
+                "pending",
+                "unknown_image",
+                "outdated",
+            )
         }
     ],
     "Requests that policies changed": [{'{policy="virtpools-launcher"}': 1 / 240}],

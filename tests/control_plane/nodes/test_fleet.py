@@ -205,6 +205,7 @@ def test_random_lists_on_a_big_fleet_keep_one_handler_per_node(
                     virtpools_max_unavailable="50%",
                     virtpools_overlap="first_wins",
                     virtpools_prune=prune,
+                    virtpools_max_nodes_lost="100%",
                 ).succeeded()
                 watcher.stop()
             _report(about, done.seconds, watcher)

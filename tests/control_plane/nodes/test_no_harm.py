@@ -156,7 +156,8 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     assert "migrationState" not in vmi()
     # The target pod does not start, and neither would a pod that pulls images.
     error = scenario.site([with_image("4")], virtpools_migration_timeout=1, virtpools_prepull=False).refused()
-    assert "live migrations through its nodes did not end within 1 s (default/moving)" in error
+    assert "live migrations through its nodes did not end within 1 s" in error
+    assert "VM default/moving (migration moving, " in error
     assert scenario.handlers()[NODE] == [with_image("3")["virtHandlerImage"]]
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "0.3")
     scenario.site([with_image("4")]).succeeded()
@@ -175,7 +176,8 @@ def test_a_kubevirt_that_breaks_during_a_pull_keeps_its_handlers(scenario: Handl
     scenario.cluster.wait(lambda: "kubevirt_degraded" in scenario.findings(), 30, "KubeVirt to be degraded")
     assert not running.ended()
     error = running.wait().refused()
-    assert "No node of this batch was touched, because KubeVirt kubevirt/kubevirt is degraded" in error
+    assert "KubeVirt kubevirt/kubevirt stays degraded" in error
+    assert "no node was touched" in error
     assert scenario.pods() == before
     patches = scenario.kubevirt()["spec"]["customizeComponents"]["patches"]
     unapplied = f"/spec/customizeComponents/patches/{patches.index(UNAPPLIABLE)}"
@@ -188,9 +190,7 @@ def test_a_node_tainted_during_a_long_pull_keeps_its_handler(scenario: HandlerSc
     scenario.await_pull(running)
     before = scenario.pods()
     scenario.taint()
-    error = running.wait().refused()
-    assert f"1 of 2 nodes failed, and the run stops here. Node {NODE}: replace the handler of gpu: untouched" in error
-    assert REASON in error
+    running.wait().succeeded()
     assert scenario.pods()[NODE] == before[NODE]
     assert scenario.handlers()[OTHER] == [with_image("6")["virtHandlerImage"]]
     scenario.untaint()

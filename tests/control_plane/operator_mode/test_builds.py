@@ -282,7 +282,7 @@ def test_vms_get_the_image_and_the_nodes_of_their_pool(scenario: BuildScenario) 
 def test_another_list_brings_another_image_and_takes_a_pool_away(scenario: BuildScenario) -> None:
     newer = [scenario.pool("gpu", "-2")]
     with Watcher(scenario.cluster) as watcher:
-        scenario.play("site", newer, virtpools_prune=True).succeeded()
+        scenario.play("site", newer, virtpools_prune=True, virtpools_remove_vms="leave").succeeded()
         watcher.stop()
     assert watcher.handlers["edge-00"] == ["virt-handler"]
     assert watcher.without_ready_handler == []
@@ -292,8 +292,9 @@ def test_another_list_brings_another_image_and_takes_a_pool_away(scenario: Build
 
 def test_the_plan_and_check_mode_show_both_parts_of_a_move(scenario: BuildScenario) -> None:
     only_on(scenario, ONE)
+    move = {"virtpools_mode": "collection", "virtpools_remove_vms": "leave"}
     with scenario.no_writes():
-        run = scenario.play("site", scenario.pools(), "--check", virtpools_mode="collection").succeeded()
+        run = scenario.play("site", scenario.pools(), "--check", **move).succeeded()
     text = "\n".join(run.plan["text"])
     assert "Part 1 of 2, the operator pools go:" in text
     assert "Node gpu-00: gpu -> primary" in text
@@ -305,7 +306,7 @@ def test_the_plan_and_check_mode_show_both_parts_of_a_move(scenario: BuildScenar
 def test_one_run_moves_to_collection_pools_after_a_killed_one(scenario: BuildScenario) -> None:
     """VMs run on, and no node has two handlers because of us: only virt-operator's own part may double them."""
     only_on(scenario, ONE)
-    approved = {"virtpools_mode": "collection"}
+    approved = {"virtpools_mode": "collection", "virtpools_remove_vms": "leave"}
     approved["virtpools_expected_plan"] = scenario.play("plan", scenario.pools(), **approved).succeeded().plan["digest"]
     _moves_to_collection_pools(scenario, killed_first=True, **approved)
     scenario.again(scenario.pools(), virtpools_mode="collection")
@@ -314,7 +315,7 @@ def test_one_run_moves_to_collection_pools_after_a_killed_one(scenario: BuildSce
 @pytest.mark.thorough  # unit tests move from each build
 def test_one_run_moves_to_collection_pools_from_the_other_builds(scenario: BuildScenario) -> None:
     only_on(scenario, A, C)
-    _moves_to_collection_pools(scenario, virtpools_mode="collection")
+    _moves_to_collection_pools(scenario, virtpools_mode="collection", virtpools_remove_vms="leave")
 
 
 def _moves_to_collection_pools(scenario: BuildScenario, **variables: Any) -> None:
@@ -335,7 +336,7 @@ def _moves_to_collection_pools(scenario: BuildScenario, **variables: Any) -> Non
 def test_one_run_moves_back(scenario: BuildScenario) -> None:
     only_on(scenario, ONE)
     vms = machines(scenario)
-    watcher = scenario.moved(virtpools_mode="operator")
+    watcher = scenario.moved(virtpools_mode="operator", virtpools_remove_vms="leave")
     assert machines(scenario) == vms
     print(f"{scenario.build.name}: to operator pools, seconds without a Ready handler by node: {watcher.gaps()}")
     assert watcher.nodes["gpu-00"].owners == ["gpu", "in_transit", "primary"]

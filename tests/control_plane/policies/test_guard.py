@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The guard: kubelets and people cannot change owners, KubeVirt cannot drop the exclusion, and runs work as before.
+"""The guard, which a run writes unless it is switched off: kubelets and people cannot change owners, KubeVirt cannot drop the exclusion, and runs work as before.
 
 One cluster; the tests run in order.
 """
@@ -28,7 +28,7 @@ from scenario import NAMESPACE, OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 
 FROM, TO = programs.EARLIER, programs.KUBEVIRT
 POOLS = [pool(name, name, virtHandlerImage=f"registry.example/virt-handler:{FROM}-{name}") for name in ("a100", "l40s")]
-GUARDED = {"virtpools_guard": True, "virtpools_assign_new_nodes": True}
+GUARDED = {"virtpools_guard": None, "virtpools_assign_new_nodes": True}
 OBJECTS = [
     f"{kind} {name}"
     for name in names.GUARDS
@@ -102,12 +102,14 @@ def test_a_run_puts_the_guard_in_force_once(scenario: Scenario) -> None:
 def test_others_may_change_everything_but_the_owner(scenario: Scenario, who: str) -> None:
     node = "a100-00"
     other = kubelet(scenario, node) if who == "kubelet" else acting_as(scenario, "labeller")
-    for owner in ("l40s", "", names.IN_TRANSIT, None):
+    changes = [owned_by(owner) for owner in ("l40s", "", names.IN_TRANSIT, None)]
+    changes.append({"metadata": {"labels": {f"{names.UNTIL_PREFIX}l40s": "9999999999"}}})
+    for change in changes:
         for kind, name in ((kinds.NODE, node), (status_of(node), "status")):
             with pytest.raises(
-                ClusterError, match="Only users with the right to assign nodeowners.virtpools.io may change it"
+                ClusterError, match="Only users with the right to assign nodeowners.virtpools.io may change them"
             ):
-                merge_patch(other, kind, name, owned_by(owner), dry_run=False)
+                merge_patch(other, kind, name, change, dry_run=False)
     merge_patch(other, kinds.NODE, node, {"metadata": {"labels": {"rack": who}}}, dry_run=False)
     beat = {"status": {"conditions": [{"type": "Tested", "status": "True"}]}}
     merge_patch(other, status_of(node), "status", beat, dry_run=True)
@@ -122,7 +124,14 @@ def test_a_joining_node_may_only_have_the_owner_of_the_policy(scenario: Scenario
 
     assert owner_of(accelerator="l40s") == owner_of(accelerator="l40s", **{OWNER: "l40s"}) == "l40s"
     assert owner_of(zone="a") is None
-    for labels in ({"accelerator": "l40s", OWNER: "a100"}, {OWNER: "a100"}, {OWNER: ""}):
+    draws = {f"{names.UNTIL_PREFIX}l40s": "9999999999"}
+    for labels in (
+        {"accelerator": "l40s", OWNER: "a100"},
+        {OWNER: "a100"},
+        {OWNER: ""},
+        draws,
+        {"accelerator": "l40s", **draws},
+    ):
         with pytest.raises(ClusterError, match=names.OWNER_GUARD):
             owner_of(**labels)
 
@@ -204,7 +213,7 @@ def test_a_guard_changed_by_hand_is_reported_and_repaired(scenario: Scenario) ->
         assert "guard_edited" not in scenario.findings()
 
 
-def test_without_the_option_the_guard_goes(scenario: Scenario) -> None:
+def test_switched_off_the_guard_goes(scenario: Scenario) -> None:
     assert sorted(put(scenario, on=False)) == sorted(f"{each}: delete" for each in OBJECTS)
     merge_patch(kubelet(scenario, "a100-00"), kinds.NODE, "a100-00", owned_by("l40s"), dry_run=True)
     assert len(put(scenario, on=True)) == len(OBJECTS)

@@ -44,6 +44,7 @@ EDITED = [
     {**FPGA, "nodeSelector": {"place": "far"}},
 ]
 PRUNED = [EDITED[0]]
+USUAL = {"virtpools_max_unavailable": "100%", "virtpools_max_nodes_lost": "100%"}
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +69,12 @@ class Site:
         self.reader = Account.make(cluster, "reader")
 
     def run(self, pools: list[Pool], *arguments: str, **variables: Any) -> Run:
-        return run(
-            "site", self.writer.kubeconfig, pools, *arguments, **{"virtpools_max_unavailable": "100%", **variables}
-        )
+        return run("site", self.writer.kubeconfig, pools, *arguments, **{**USUAL, **variables})
 
     def plan(self, pools: list[Pool], **variables: Any) -> Run:
         """Plan as soon as that can be done: while KubeVirt acts on the run before, a plan is refused."""
         self.scenario.wait_until_settled()
-        return run("plan", self.reader.kubeconfig, pools, **{"virtpools_max_unavailable": "100%", **variables})
+        return run("plan", self.reader.kubeconfig, pools, **{**USUAL, **variables})
 
     @contextmanager
     def nothing_written(self) -> Iterator[None]:

@@ -14,10 +14,10 @@ import playbooks
 from full_dump import differences, dump, handlers, ours
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
-from scenario import Object, Scenario, pool
+from scenario import Object, pool
+from vm_scenario import VMS, VmScenario
 from watcher import Watcher
 
-VMS = "default"
 GPU = pool(
     "gpu",
     "gpu",
@@ -37,7 +37,7 @@ UNAPPLIABLE = {
 }
 
 
-class RemovalScenario(Scenario):
+class RemovalScenario(VmScenario):
     """A cluster with VMs, and how it was before it had pools."""
 
     def remember(self) -> None:
@@ -58,34 +58,6 @@ class RemovalScenario(Scenario):
 
     def remove(self, removed: Any = "all", *arguments: str, **variables: Any) -> Run:
         return self.start_removal(removed, *arguments, **variables).wait()
-
-    def start_vm(self, name: str) -> Object:
-        devices = {
-            "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-            "interfaces": [{"name": "n", "masquerade": {}}],
-        }
-        spec = {
-            "domain": {"devices": devices, "resources": {"requests": {"memory": "64Mi"}}},
-            "networks": [{"name": "n", "pod": {}}],
-            "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
-        }
-        metadata = {"name": name, "namespace": VMS, "labels": {"class": "gpu"}}
-        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
-        # KubeVirt refuses every change of an instance by its owner, even one that changes nothing.
-        if not self.get("vmi", "-n", VMS, f"--field-selector=metadata.name={name}")["items"]:
-            self.apply({**kind, "metadata": metadata, "spec": spec})
-        return self.cluster.wait(lambda: self.running(name), 60, f"{name} to run", interval=0.3)
-
-    def running(self, name: str) -> Object:
-        """Return the pod of a running VM, else nothing."""
-        vmi = self.get("vmi", name, "-n", VMS)
-        pods = self.get("pods", "-n", VMS, "-l", f"vm.kubevirt.io/name={name}")["items"]
-        live = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-        return live[-1] if live and vmi.get("status", {}).get("phase") == "Running" else {}
-
-    def stop_vms(self) -> None:
-        self.cluster.kubectl("delete", "vmi", "-n", VMS, "--all", "--ignore-not-found")
-        self.cluster.wait(lambda: not self.get("pods,vmi", "-n", VMS)["items"], 60, "the VMs to end")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +110,7 @@ def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalS
         cut.kill_all()
         assert scenario.owners()
         rest = scenario.remove(**approved).succeeded()
+    assert scenario.ending_vms() == {}
     last = foretold.changes.index(EXCLUSION)
     assert rest.changes[-len(foretold.changes[last:]) :] == foretold.changes[last:]
     assert watcher.crowded == []
@@ -147,6 +120,10 @@ def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalS
     assert (again.changed, again.plan["text"][-2]) == (0, "No change: nothing is left of these pools.")
     scenario.stop_vms()
     scenario.wait_until_settled()
+    # The label by which its VM could stay there; where none ran, there is none.
+    node = guest["spec"]["nodeName"]
+    assert set(scenario.left_behind()) == {f"nodes /{node}"}
+    scenario.cluster.kubectl("label", "node", node, "until.virtpools.io/gpu-")
     assert scenario.left_behind() == {}
 
 

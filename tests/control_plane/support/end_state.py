@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import prometheus_operator
-from full_dump import normalised
+from full_dump import normalised, without_epoch
 from local_cluster import LocalCluster
 from watcher import NAMESPACE, OWNER, PRIMARY
 
@@ -100,7 +100,7 @@ def _daemonset(item: Object) -> Object:
 
 
 def _policy(item: Object) -> Object:
-    return {"annotations": item["metadata"].get("annotations") or {}, "spec": item["spec"]}
+    return {"annotations": item["metadata"].get("annotations") or {}, "spec": without_epoch(item["spec"])}
 
 
 def _newest(config_maps: list[Object]) -> Object | None:

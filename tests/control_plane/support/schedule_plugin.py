@@ -15,6 +15,7 @@ LONGEST_FIRST = (
     "operator_mode/test_builds.py",
     "nodes/test_no_harm.py",
     "runs/test_remove.py",
+    "nodes/test_kubelet_restarts.py",
     "disturbances/test_crash.py",
     "awx/test_awx_jobs.py",
     "disturbances/test_hco.py",

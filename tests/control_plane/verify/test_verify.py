@@ -30,6 +30,8 @@ from scenario import FORMER_OWNER, NAMESPACE, OWNER, Object, Scenario, pool
 
 A100_DEVICE, L40S_DEVICE = "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/AD102GL_L40S"
 POLICY, CANDIDATE = "virtpools-launcher", "virtpools-launcher-candidate"
+LEFT_BEHIND = "virtpools-pull-0f5aa9d8fdf7cd7e"
+"""The name of the pod that pulls images to node-02."""
 VMS = "default"
 DUMPED = (
     "kubevirts.kubevirt.io",
@@ -330,7 +332,7 @@ FAULTS = [
     ("no_handler", "node-01"),
     ("daemonset_not_ready", "DaemonSet virt-handler-a100"),
     ("daemonset_drift", "DaemonSet virt-handler-l40s"),
-    ("pull_pods_left", "left-behind"),
+    ("pull_pods_left", LEFT_BEHIND),
     ("policy_candidate_left", CANDIDATE),
 ]
 
@@ -355,7 +357,8 @@ def planted(scenario: VerifyScenario) -> Object:
     _old_handler(scenario, "l40s-02")
     env = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "DEBUG", "value": "1"}}
     scenario.patch("daemonset/virt-handler-l40s", env)
-    left = {"name": "left-behind", "namespace": NAMESPACE, "labels": {"virtpools.io/pull": "l40s"}}
+    labels = {"virtpools.io/pull": "true", "app.kubernetes.io/managed-by": "virtpools"}
+    left = {"name": LEFT_BEHIND, "namespace": NAMESPACE, "labels": labels}
     container = {"name": "pull", "image": "registry.example/virt-handler:v1.9.0-l40s"}
     pull = {"restartPolicy": "Never", "containers": [container], "nodeName": "node-02"}
     scenario.apply({"apiVersion": "v1", "kind": "Pod", "metadata": left, "spec": pull})

@@ -47,7 +47,7 @@ pytestmark = [
 ]
 
 
-FIRST_DIGEST = history.entry_of(read_dialect(OWN, [GPU, RT]), (), Options(), "", "").digest
+FIRST_DIGEST = history.entry_of(read_dialect(OWN, [GPU, RT]), (), Options(guard=False), "", "").digest
 NEWER = FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT])
 ASSIGNING = FIRST.then("pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
 STOPPED = FIRST.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_stop_after_wave=1)

@@ -69,7 +69,56 @@ def test_comes_after_the_exclusion(run, world):
     assert world.writes == []
 
 
-def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
+NOT_ASKED = {**WANTED, "guard": None}
+
+
+@pytest.mark.usefixtures("acting")
+def test_is_written_unless_it_is_switched_off(run, excluded):
+    plan = run("plan_info", for_run=True, **NOT_ASKED)
+    assert plan["steps"]["0"] == ["guard"]
+    assert run("run_part", part="guard", **NOT_ASKED)["changes"] == [f"{line}: create" for line in LINES]
+    assert None not in live(excluded)
+
+
+@pytest.mark.usefixtures("written")
+def test_a_run_that_would_delete_it_says_so(run):
+    codes = [finding["code"] for finding in run("plan_info", **WANTED | {"guard": False})["findings"]]
+    assert "guard_deleted" in codes
+    assert not [line for line in run("plan_info", **NOT_ASKED)["changes"] if "guard" in line]
+
+
+@pytest.mark.parametrize("without", ["policies", "rights"])
+def test_a_run_that_cannot_write_it_does_everything_else(run, excluded, without):
+    if without == "policies":
+        excluded.unserved |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    else:
+        excluded.denied |= {("create", "validatingadmissionpolicies"), ("assign", "nodeowners")}
+    plan = run("plan_info", for_run=True, **NOT_ASKED)
+    assert not plan.get("failed"), plan
+    (said,) = [each for each in plan["findings"] if each["code"] == "guard_unavailable"]
+    assert (said["severity"], plan["errors"]) == ("note", [])
+    assert not [line for line in plan["changes"] if "guard" in line]
+    assert plan["changes"], "everything else"
+    refused = run("plan_info", for_run=True, **WANTED)  # with virtpools_guard: true
+    assert refused.get("failed") or refused["errors"]
+
+
+def test_a_plan_names_nodes_with_two_handlers_first(run, excluded):
+    """Something has reset spec.customizeComponents, and virt-operator has followed."""
+    excluded.put(builders.node("n1", "gpu", labels={"hw": "gpu"}))
+    excluded.put(builders.handler_pod("n1", "virt-handler-gpu"))
+    excluded.put(builders.kubevirt())
+    excluded.put(builders.primary(excluded=False, desired=2))
+    first = run("plan_info", **NOT_ASKED)["findings"][0]
+    assert (first["severity"], first["code"]) == ("warning", "two_handlers")
+    assert (
+        "1 node has two handler pods, and pause, console and VNC fail there: n1. The exclusion is missing"
+        in first["message"]
+    )
+    assert "this run restores it" in first["message"]
+
+
+def test_is_deleted_when_it_is_switched_off(run, written):
     found = run("run_part", part="guard", **{**WANTED, "guard": False})
     assert sorted(found["changes"]) == sorted(f"{line}: delete" for line in LINES)
     assert live(written) == [None] * len(LINES)

@@ -56,7 +56,8 @@ class TestPresent:
             "VMs that match no pool start on no node of gpu",
         ]
         assert (found["changed"], found["backend"], found["digest"]) == (True, "admission_policy", digest(ACTIVE))
-        assert live(world)[0]["spec"] == launcher_policy.spec(ACTIVE, builders.NAMESPACE)
+        epoch = launcher_policy.epoch_of(live(world)[0])
+        assert live(world)[0]["spec"] == launcher_policy.spec(ACTIVE, builders.NAMESPACE, epoch=epoch)
 
     @pytest.mark.usefixtures("excluded")
     def test_keeps_vms_off_a_pool_before_it_takes_any(self, run):

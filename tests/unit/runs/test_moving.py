@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import is_managed
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
@@ -73,7 +73,7 @@ class Scenario:
     def history(self):
         """The build of each list that the cluster had, or None."""
         live = self.run.world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
-        return [entry["options"].get("operator") for entry in json.loads(live["data"]["entries"])]
+        return [entry["options"].get("build") for entry in json.loads(live["data"]["entries"])]
 
     def has(self, mode):
         """Whether the cluster has its one pool in this mode, and nothing of the other."""
@@ -136,6 +136,15 @@ def test_the_plan_shows_both_parts(scenario, to):
     assert published["summary"].startswith(f"moves from {OTHER[to]} pools")
 
 
+def test_asks_about_vms_as_a_removal_does(scenario, to):
+    scenario.run.world.put(vms.launcher(on="n1", pool=None))
+    with pytest.raises(TaskFailed, match="1 VM runs with the launcher image of pool gpu or on its nodes"):
+        scenario.site(to)
+    assert scenario.run.world.writes == []
+    scenario.site(to, virtpools_remove_vms="leave")
+    assert scenario.has(to)
+
+
 def test_the_operator_part_names_the_nodes_of_its_window(scenario, to):
     (window,) = [each for each in scenario.plan(to)["findings"] if each["code"] == "operator_window"]
     assert "n1" in window["message"]
@@ -156,7 +165,7 @@ def test_an_approval_covers_the_whole_move(scenario, to):
     assert scenario.run.world.writes == []
     scenario.site(to, virtpools_expected_plan=digest)
     assert scenario.has(to)
-    assert scenario.plan(to)["digest"] == digest
+    assert scenario.plan(to, expected_plan=digest)["pending"] is False
 
 
 def test_a_rollback_undoes_the_move(scenario, to):
@@ -212,6 +221,147 @@ def test_the_second_part_is_checked_before_the_first_writes(scenario, to):
             virtpools_pools=[pool(scenario.build, virtHandlerImage=HANDLER.rpartition(":")[0] + ":v0.1.0")],
         )
     assert scenario.run.world.writes == []
+
+
+WITH_FPGA = {**ON_THEIR_NODES, "n3": ["virt-handler-fpga"]}
+DIALECTS = {"A": "additionalVirtHandlers", "B": "virtHandlerPools", "C": "WorkerPool"}
+
+
+class TestTheListInTheCluster:
+    """Part 1 takes down the list that part 2 brings."""
+
+    @pytest.fixture
+    def move(self, scenario, build):
+        scenario.site("operator", "fpga")
+        scenario.run.world.writes.clear()
+
+        def site():
+            source = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": DIALECTS[build]}
+            Play(scenario.run).role("pools", virtpools_mode="collection", **source)
+
+        return site
+
+    def test_is_not_lost(self, scenario, move):
+        move()
+        assert scenario.owners() == WITH_FPGA
+        assert scenario.history() == [DIALECTS[scenario.build], None]
+
+    @pytest.mark.parametrize("writes", [3, 4, 5, 7, 11, 20])
+    def test_comes_back_from_the_history(self, scenario, move, writes):
+        die_after(scenario.run.world, writes)
+        with pytest.raises(KeyboardInterrupt):
+            move()
+        revive(scenario.run.world)
+        assert "a move to collection pools was started" in scenario.run("pool_history")["moving"]
+        move()
+        assert scenario.owners() == WITH_FPGA
+        assert scenario.run("pool_history")["moving"] == ""
+
+    def test_is_named_when_the_source_is_gone_for_good(self, scenario, move):
+        move()
+        with pytest.raises(TaskFailed, match="the module pool_history shows the lists that runs applied"):
+            move()
+
+
+class TestUnlistedPools:
+    @pytest.fixture(autouse=True)
+    def two(self, scenario, to):
+        scenario.site(OTHER[to], "fpga")
+        scenario.run.world.writes.clear()
+
+    def test_move_too(self, scenario, to):
+        found = [each["message"] for each in scenario.plan(to)["findings"] if each["code"] == "pool_not_listed"]
+        assert found == ["Pool fpga is not in the list: it moves as it is; set virtpools_prune: true to leave it out."]
+        scenario.site(to)
+        assert scenario.owners() == WITH_FPGA
+
+    def test_go_with_prune(self, scenario, to):
+        scenario.site(to, virtpools_prune=True)
+        assert scenario.has(to)
+
+    @pytest.mark.parametrize("writes", [4, 9, 14])
+    def test_move_too_when_the_run_dies(self, scenario, to, writes):
+        die_after(scenario.run.world, writes)
+        with pytest.raises(KeyboardInterrupt):
+            scenario.site(to)
+        revive(scenario.run.world)
+        scenario.site(to)
+        assert scenario.owners() == WITH_FPGA
+
+
+def test_an_approval_covers_what_part_1_takes_down(scenario, to):
+    digest = scenario.plan(to, prune=True)["digest"]
+    scenario.site(OTHER[to], "fpga")
+    scenario.run.world.writes.clear()
+    with pytest.raises(TaskFailed, match="the pools that the move takes down changed since"):
+        scenario.site(to, virtpools_prune=True, virtpools_expected_plan=digest)
+    assert scenario.run.world.writes == []
+
+
+def test_pools_that_no_run_recorded_come_back_by_a_rollback(scenario, to):
+    scenario.run.world.drop(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
+    scenario.site(to)
+    Play(scenario.run).role("rollback")
+    assert scenario.has(OTHER[to])
+
+
+class TestAnApprovedMove:
+    @staticmethod
+    def join(world):
+        node = builders.node("n6", labels={"hw": "gpu"})
+        primary = world.find(kinds.DAEMON_SET, "virt-handler", builders.NAMESPACE)
+        world.put(node)
+        for pod in builders.handlers_of([node], [primary]):
+            world.put(pod)
+
+    def test_ends_although_a_node_joins_between_the_parts(self, scenario, to):
+        digest, calls = scenario.plan(to)["digest"], []
+
+        def module(name, **arguments):
+            calls.append((name, arguments.get("remove_pools")))
+            if name == "plan_info" and ("plan_info", "all") in calls[:-1]:
+                calls.clear()
+                self.join(scenario.run.world)
+            return scenario.run(name, **arguments)
+
+        scenario.site(to, module=module, virtpools_expected_plan=digest)
+        assert scenario.owners() == ON_THEIR_NODES
+        assert scenario.run.world.handlers("n6") == ["virt-handler-gpu"]
+
+    def test_is_finished_although_a_node_joined_since_it_died(self, scenario, to):
+        digest = scenario.plan(to)["digest"]
+        die_after(scenario.run.world, 10)
+        with pytest.raises(KeyboardInterrupt):
+            scenario.site(to, virtpools_expected_plan=digest)
+        revive(scenario.run.world)
+        self.join(scenario.run.world)
+        with pytest.raises(TaskFailed, match="the desired objects"):
+            scenario.site(to, "fpga", virtpools_expected_plan=digest)
+        scenario.site(to, virtpools_expected_plan=digest)
+        assert scenario.run.world.handlers("n6") == ["virt-handler-gpu"]
+
+
+def test_one_lease_covers_both_parts(scenario, to):
+    leases = []
+
+    def module(name, **arguments):
+        if name == "run_lease":
+            leases.append(arguments.get("state", "present"))
+        return scenario.run(name, **arguments)
+
+    scenario.site(to, module=module)
+    assert leases == ["present", "absent"]
+
+
+def test_a_move_that_the_plan_did_not_show_is_refused(scenario, build):
+    def module(name, **arguments):
+        if name == "run_lease" and arguments.get("state") is None:
+            scenario.run("operator_pools", mode="operator", pools=scenario.pools())
+        return scenario.run(name, **arguments)
+
+    with pytest.raises(TaskFailed, match="another user brought operator pools into this cluster"):
+        scenario.site("collection", "fpga", module=module)
+    assert scenario.has("operator")
 
 
 class TestUnderHco:

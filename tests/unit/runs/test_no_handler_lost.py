@@ -137,6 +137,8 @@ class TestAfterThePlan:
             looked.append(world.now)
             return planned(world, [GPU])
 
+        instance = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"phase": "Running", "nodeName": "n1"})
+        world.put(instance)
         migration = world.put(
             {
                 "apiVersion": "kubevirt.io/v1",

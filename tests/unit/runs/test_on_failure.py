@@ -10,8 +10,9 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import LOST, Behaviour, Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     ALL,
@@ -136,3 +137,163 @@ def test_cut_off_anywhere_the_same_command_still_succeeds(running, on_failure):
             running.run([NEXT_GPU, RT], on_failure)
             assert running.outcome() == wanted
             assert running.world.doubled == []
+
+
+# Other people at work at the same time
+
+
+CLOSED = "- ansible.builtin.fail: {msg: Too many errors.}\n"
+BROKEN_FILES = {
+    "server not reached": "- virtpools.kubevirt.run_lease: {timeout: 0}\n",
+    "bad arguments": "- virtpools.kubevirt.wave_gate: {nodes: [n1], soak: -1}\n",
+}
+
+
+def steal(world):
+    """Another run has taken the Lease."""
+    world.find(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)["spec"]["holderIdentity"] = "run-other"
+
+
+def no_answer(_world):
+    raise LOST
+
+
+def unauthorized(_world):
+    raise Refused(401, "Unauthorized")
+
+
+def in_wave_2(world, disturb):
+    """Call it at each request from the first write to a node of the second wave on."""
+    begun = []
+
+    def before(request):
+        if begun or (request.method == "PATCH" and request.path.endswith("/nodes/n2")):
+            begun.append(request)
+            disturb(world)
+
+    world.before = before
+
+
+def refused(rollout, pools=(GPU, RT), on_failure="rollback_all", **variables):
+    """What a run fails with that nothing else is done to."""
+    with pytest.raises(TaskFailed) as caught:
+        rollout.run(list(pools), on_failure, **variables)
+    assert rollout.world.doubled == []
+    return str(caught.value)
+
+
+def apply_elsewhere(run, world, pools):
+    """What another run leaves that completes now: its list is the newest of the history."""
+    lease = world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+    found = run("pool_history", pools=pools, record="completed", run_by="another run")
+    assert found["changed"]
+    if lease is not None:
+        world.put(lease)
+    return found["entries"][-1]["digest"]
+
+
+@pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
+@pytest.mark.parametrize("disturb", [steal, no_answer, unauthorized], ids=lambda disturb: disturb.__name__)
+def test_a_run_that_is_disturbed_in_a_wave_does_not_go_back(rollout, run, monkeypatch, disturb, on_failure):
+    call = type(run).__call__
+
+    def module(runner, name, **arguments):
+        result = call(runner, name, **arguments)
+        if name == "pool_nodes" and result.get("failed"):  # all is well again by the time it would go back
+            rollout.world.before = lambda request: None
+            if disturb is steal:
+                rollout.world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+        return result
+
+    monkeypatch.setattr(type(run), "__call__", module)
+    in_wave_2(rollout.world, disturb)
+    error = refused(rollout, on_failure=on_failure)
+    assert "neither a node nor a gate failed" in error
+    assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]
+
+
+def test_a_run_that_lost_its_lease_says_that_it_stops(rollout):
+    in_wave_2(rollout.world, steal)
+    error = refused(rollout)
+    assert "has lost its Lease" in error
+    assert "The run does not go back, because neither a node nor a gate failed." in error
+
+
+def test_a_lease_that_another_run_holds_is_no_failed_wave(running, run):
+    run("run_lease", run_id="run-other")
+    run("run_lease", run_id="run-other", state="renewed", duration=3600)
+    before = handlers(running.world)
+    assert "Only one run may change the cluster" in refused(running, [NEXT_GPU, RT], virtpools_lease_timeout=5)
+    assert handlers(running.world) == before
+
+
+@pytest.mark.parametrize("error", BROKEN_FILES)
+def test_an_error_in_the_users_gate_file_is_no_failed_wave(rollout, tmp_path, error):
+    gate = tmp_path / "gate.yml"
+    gate.write_text(BROKEN_FILES[error], "utf-8")
+    assert "neither a node nor a gate failed" in refused(rollout, virtpools_gates=[str(gate)])
+    assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]
+
+
+def test_a_closed_gate_of_the_user_is_a_failed_wave(rollout, tmp_path):
+    gate = tmp_path / "gate.yml"
+    gate.write_text(CLOSED, "utf-8")
+    error = refused(rollout, virtpools_gates=[str(gate)])
+    assert error == "Wave 1 (n1) failed, and all nodes went back to: no pools. Too many errors."
+    assert handlers(rollout.world)["n1"] == ["virt-handler"]
+
+
+def test_a_vm_that_nobody_can_schedule_stops_without_going_back(rollout):
+    def appears():
+        rollout.world.put(vms.node("roomy"))
+        rollout.world.put(vms.launcher("vm", None, phase="Pending", status=vms.unschedulable()))
+
+    in_wave_2(rollout.world, lambda _world: appears())
+    error = refused(rollout, virtpools_gate_timeout=5)
+    assert "finds no node because it must go to one with virtpools.io/pool=gpu" in error
+    assert "neither a node nor a gate failed" in error
+    assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "rollback_all"])
+def test_a_node_that_an_autoscaler_deletes_fails_no_wave(rollout, on_failure):
+    in_wave_2(rollout.world, lambda world: world.drop(kinds.NODE, "n3"))
+    rollout.run([GPU, RT], on_failure)
+    rollout.world.before = lambda request: None
+    found = handlers(rollout.world)
+    assert (found["n1"], found["n2"]) == (["virt-handler-gpu"], ["virt-handler-gpu"])
+    assert "n3" not in found
+
+
+def test_the_list_to_go_back_to_is_read_under_the_lease(rollout, run):
+    """The first list ever: the run would remove everything that another run applied while this one waited."""
+    others = [{**RT, "virtHandlerImage": f"{builders.HANDLER_IMAGE}-rt2"}]
+    digests = []
+
+    def before(request):
+        if request.method == "POST" and request.path.endswith("/leases") and not digests:
+            digests.append("")
+            digests[0] = apply_elsewhere(run, rollout.world, others)
+
+    rollout.world.before = before
+    error = rollout.fails([GPU, RT], "rollback_all")
+    assert f"all nodes went back to: {digests[0]}" in error
+
+
+@pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
+@pytest.mark.parametrize("first", [True, False], ids=["first list", "later list"])
+def test_a_run_does_not_go_back_over_another_runs_list(rollout, running, run, on_failure, first):
+    if first:
+        rollout.begin(stock())
+    releases = []
+
+    def after(request):
+        if request.method == "DELETE" and request.path.endswith(f"/leases/{names.LEASE_NAME}") and not releases:
+            releases.append(request)
+            apply_elsewhere(run, rollout.world, [RT])
+
+    rollout.world.after = after
+    error = rollout.fails([NEXT_GPU, RT], on_failure)
+    assert "another run has applied its pool list" in error
+    assert "This run does not go back, because that would undo the other run" in error
+    assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]

@@ -50,6 +50,10 @@ def pooled(build, run, world):
     return world
 
 
+def error_codes(found):
+    return [each["code"] for each in found["findings"] if each["severity"] == "error"]
+
+
 def vm(world, build, name="vm", *, on="n1", image=LAUNCHER, noted="gpu", **fields):
     """A VM that asks for the device and the nodes of the pool, as virt-controller of the build makes its pod."""
     pod = vms.launcher(name, on, None, image=image, node_selector={"hw": "gpu"}, **fields)
@@ -141,6 +145,14 @@ class TestPlan:
         assert (
             "virtpools_remove_vms: migrate" in run("plan_info", remove_pools="all", remove_vms="migrate")["errors"][0]
         )
+
+    @pytest.mark.parametrize("name", ["fpga", "gpu"], ids=["pruned", "selector"])
+    def test_names_the_vms_that_lose_their_pool(self, run, pooled, build, name):
+        vm(pooled, build)
+        arguments = {"mode": "operator", "pools": [pool(build, name, nodeSelector={"hw": "fpga"})], "prune": True}
+        assert "vms_of_pool" in error_codes(run("plan_info", **arguments))
+        assert "vms_of_pool" not in error_codes(run("plan_info", remove_vms="leave", **arguments))
+        assert "operator_option_refused" in error_codes(run("plan_info", remove_vms="wait", **arguments))
 
     def test_names_missing_rights(self, run, build):
         right = "worker" if build == "C" else "kubevirts"

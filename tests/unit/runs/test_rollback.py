@@ -126,3 +126,24 @@ def test_an_interrupted_rollback_goes_on(edited):
         assert edited.state() == edited.former
     edited.rollback()
     assert edited.state() == edited.edited
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_list_that_another_run_applied_meanwhile_is_not_undone(edited, run, named):
+    """Which list is the previous one is read before the Lease; a list that the user names stays what it is."""
+    former = run("pool_history")["target"]
+    taken = []
+
+    def before(request):
+        if request.method == "POST" and request.path.endswith("/leases") and not taken:
+            taken.append(request)
+            assert run("pool_history", pools=[GPU], record="completed")["changed"]
+
+    edited.world.before = before
+    if named:
+        edited.rollback(virtpools_rollback_to=former)
+        assert edited.state() == edited.former
+    else:
+        with pytest.raises(TaskFailed, match="another run has applied its pool list"):
+            edited.rollback()
+        assert edited.state() == edited.edited

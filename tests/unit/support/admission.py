@@ -13,7 +13,7 @@ import copy
 import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_oracle
 
@@ -85,6 +85,7 @@ class Admission:
             namespace_labels=namespace["metadata"].get("labels", {}),
             digest=annotations[names.POLICY_ANNOTATION],
             canaries=table.get("canaries"),
+            epoch=launcher_policy.epoch_of(self._policy(name)),
         )
 
 

@@ -299,6 +299,17 @@ def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, 
     }
 
 
+PULL_POD = "virtpools-pull-676b8bb84ce7267d"
+"""The name of the pod that pulls images to node n1."""
+
+
+def pull_pod(on="n1", **labels):
+    """What a run left behind that was killed while it pulled images to node ``on``."""
+    pod = handler_pod(on, name=names.pull_pod_name(names.PULL, on))
+    pod["metadata"]["labels"] = {names.PULL_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGED_BY, **labels}
+    return pod
+
+
 def handlers_of(nodes, of_daemonsets):
     """One handler per node, created from its owner's DaemonSet as that is now; it is Ready where the node is."""
     by_owner = {ds["metadata"]["labels"].get(names.OWNER_LABEL, names.PRIMARY): ds for ds in of_daemonsets}

@@ -14,6 +14,7 @@ import copy
 from collections import Counter
 
 OWNER = "virtpools.io/pool"
+UNTIL = "until.virtpools.io/"
 IN_TRANSIT = "in_transit"
 UNMATCHED = "primary"
 CANARY = "virtpools.io/canary"
@@ -77,7 +78,7 @@ def _has_labels(vm_labels, labels):
 # What is right ------------------------------------------------------------------------------------------------------
 
 
-def admitted(pools, images, before, *, namespace_labels, digest, canaries=None):
+def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, epoch=0):
     """The pod that a policy without fault makes of ``before``; the parameters are those of ``faults``."""
     won = winner(pools, images, before, namespace_labels)
     after = copy.deepcopy(before)
@@ -93,7 +94,8 @@ def admitted(pools, images, before, *, namespace_labels, digest, canaries=None):
     missing = {_toleration(each): each for each in (won or {}).get("tolerations", ()) if _toleration(each) not in known}
     if missing:
         after["spec"]["tolerations"] = [*had, *missing.values()]
-    _require(after["spec"], _owner_requirement(won, pools))
+    stay = {"key": UNTIL + owner, "operator": "Gt", "values": [str(epoch)]}
+    _require(after["spec"], _owner_requirement(won, pools), stay)
     secrets = before["spec"].get("imagePullSecrets", [])
     secrets = [*secrets, *(each for each in (won or {}).get("virtLauncherPullSecrets", ()) if each not in secrets)]
     if secrets:
@@ -118,16 +120,19 @@ def _owner_requirement(won, pools):
     return {"key": OWNER, "operator": "NotIn", "values": [*kept_off, IN_TRANSIT]}
 
 
-def _require(spec, requirement):
-    """Add a requirement to each term; one that is empty selects no node and stays so."""
+def _require(spec, requirement, stay):
+    """Add a requirement to each term, and a copy with the other one; a term that is empty selects no node and stays so."""
     of_nodes = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     if required not in of_nodes:
-        of_nodes[required] = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+        of_nodes[required] = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}, {"matchExpressions": [stay]}]}
         return
-    for term in of_nodes[required]["nodeSelectorTerms"]:
+    terms = of_nodes[required]["nodeSelectorTerms"]
+    for term in tuple(terms):
         if term.get("matchExpressions") or term.get("matchFields"):
-            term["matchExpressions"] = [*(term.get("matchExpressions") or ()), requirement]
+            own = term.get("matchExpressions") or ()
+            terms.append({**term, "matchExpressions": [*own, stay]})
+            term["matchExpressions"] = [*own, requirement]
 
 
 # What is wrong ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ def pool(build, name="gpu", **fields):
 
 
 def make(build, *, of_kubevirt=None, hws=("gpu", "gpu", "fpga", None, None), **fields):
-    nodes = [builders.node(f"n{number}", labels={"hw": hw} if hw else {}) for number, hw in enumerate(hws, 1)]
+    nodes = [
+        builders.node(f"n{number}", labels={"kubernetes.io/arch": "amd64", **({"hw": hw} if hw else {})})
+        for number, hw in enumerate(hws, 1)
+    ]
     sets = [fake_operator_mode.primary(desired=len(nodes))]
     found = of_kubevirt or fake_operator_mode.kubevirt()
     return OperatorModeWorld(build, found, *sets, *nodes, *builders.handlers_of(nodes, sets), **fields)

@@ -49,7 +49,12 @@ _KEYWORDS = (
 
 
 class TaskFailed(Exception):
-    """A task failed, with the message it fails with."""
+    """A task failed, with the message and the result it fails with."""
+
+    def __init__(self, message, result=None, action=""):
+        super().__init__(message)
+        self.result = {"msg": message, **(result or {})}
+        self.action = action
 
 
 class Play:
@@ -102,6 +107,12 @@ class Play:
             places = {control.get("loop_var", "item"): item, control.get("index_var", "index"): index}
             self._once(task, {**scope, **places}, defaults)
 
+    def _skip(self, task):
+        """Register the result of a skipped task. Ansible asks each task of a block, so they register theirs as well."""
+        self._register(task, {"changed": False, "skipped": True})
+        for inner in (*task.get("block", ()), *task.get("always", ())):
+            self._skip(inner)
+
     def _once(self, task, scope, defaults):
         scope = dict(scope)
         for key, value in (task.get("vars") or {}).items():
@@ -110,7 +121,7 @@ class Play:
             with contextlib.suppress(jinja2.UndefinedError):  # read by nobody when the task is skipped
                 scope[key] = self._rendered(value, scope)
         if not self._holds(task, scope):
-            self._register(task, {"changed": False, "skipped": True})
+            self._skip(task)
             return
         if "module_defaults" in task:
             defaults = {**defaults, **task["module_defaults"]}
@@ -118,7 +129,11 @@ class Play:
             self._block(task, scope, defaults)
             return
         (action,) = (key for key in task if key not in _KEYWORDS)
-        self._register(task, self._act(action, task[action] or {}, scope, defaults))
+        try:
+            self._register(task, self._act(action, task[action] or {}, scope, defaults))
+        except TaskFailed as error:
+            self._register(task, {**error.result, "failed": True})
+            raise
 
     def _block(self, task, scope, defaults):
         def each(part):
@@ -131,7 +146,8 @@ class Play:
             if "rescue" not in task:
                 each("always")
                 raise
-            scope["ansible_failed_result"] = {"msg": str(error)}
+            scope["ansible_failed_result"] = error.result
+            scope["ansible_failed_task"] = {"action": error.action}
             try:
                 each("rescue")
             except TaskFailed:
@@ -153,7 +169,7 @@ class Play:
             validate = arguments.get("rolespec_validate", True)
             self.role(arguments["name"].removeprefix(OURS), validate=validate, **scope)
         elif short == "fail":
-            raise TaskFailed(arguments["msg"])
+            raise TaskFailed(arguments["msg"], action=action)
         elif short == "set_fact":
             self._registered.update(arguments)
         elif action == f"{OURS}role_options":
@@ -179,7 +195,7 @@ class Play:
                 arguments = {**self._rendered(values, scope), **arguments}
         result = self._module(module, **arguments)
         if result.get("failed"):
-            raise TaskFailed(result["msg"])
+            raise TaskFailed(result["msg"], result, action=f"{OURS}{module}")
         return result
 
     def _register(self, task, result):

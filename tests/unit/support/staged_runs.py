@@ -17,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import RunLease
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.modules import run_lease
@@ -133,6 +134,8 @@ def _comes_and_goes(obj):
 
 
 def _lasting(obj):
+    if launcher_policy.epoch_of(obj) is not None:
+        obj = launcher_policy.with_epoch(obj, 0)  # epochs follow the time, and the number of tries
     metadata = {
         part: {key: value for key, value in (obj["metadata"].get(part) or {}).items() if key not in LIVELY}
         for part in ("labels", "annotations")

@@ -44,6 +44,13 @@ def policy(pool=None, created=POLICY_MADE):
     return copy.deepcopy(objects)
 
 
+def canary_vm(name="virt-canary-gpu", namespace="team-a", **labels):
+    """The canary VM of pool gpu, or a copy of it under another name."""
+    vm = kinds.VIRTUAL_MACHINE.object(name, namespace, spec={"template": {"metadata": {"labels": {}}, "spec": {}}})
+    vm["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: "gpu", **labels}
+    return vm
+
+
 def digest(pool=None):
     return launcher_policy.digest_of(Table.for_pools([gpu() if pool is None else pool]), builders.NAMESPACE)
 

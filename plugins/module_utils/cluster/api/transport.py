@@ -125,8 +125,11 @@ def _without_file(params: t.Mapping[str, t.Any]) -> str | None:
     for path in (params.get("kubeconfig"), os.environ.get("K8S_AUTH_KUBECONFIG"), os.environ.get("KUBECONFIG")):
         if isinstance(path, str) and path:
             # KUBECONFIG may be a list of files, of which some may be missing.
-            exists = any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep))
-            return None if exists else f"the kubeconfig {path} does not exist"
+            files = [os.path.expanduser(each) for each in path.split(os.pathsep)]
+            if any(map(os.path.exists, files)):
+                return None
+            where = "" if all(map(os.path.isabs, files)) else f" in {os.getcwd()}, where relative paths start"
+            return f"the kubeconfig {path} does not exist{where}"
     return None
 
 

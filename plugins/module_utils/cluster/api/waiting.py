@@ -14,6 +14,11 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 3.0
 
 
+def seconds_since_1970() -> int:
+    """The time of day, for what outlives a run; waits have their ``Clock``."""
+    return int(time.time())
+
+
 def _nothing() -> None:
     """The beat of a run that writes nothing, and so has no Lease to keep alive."""
 

@@ -10,16 +10,28 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
+from ...core.base.findings import counted
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
-from ...core.planning.batching import Move
+from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
-from ...core.planning.plan import Plan
+from ...core.planning.plan import DaemonSetChange, Plan
 from ..api.client import Cluster, ClusterError
+from ..api.lease import LeaseLost
 from ..api.waiting import Clock
-from ..writing import settle
+from ..reading import live
+from ..writing import policies, settle
+from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
+
+class ImagesMissing(ClusterError):
+    """Nodes of the batch cannot get the images of their next handler or of their VMs; none of its nodes was touched."""
+
+
+_CHECK_IMAGE = (
+    "Check the image, its registry and pull secrets; set virtpools_prepull: false if nodes get images in another way."
+)
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
 
@@ -36,6 +48,9 @@ class BatchOptions:
     """For live migrations through the nodes to end, and for VMs to leave the nodes."""
     prepull: bool = True
     drain: Drain = LEAVE
+    """What happens to VMs on the nodes."""
+    drain_of_pools: Drain = LEAVE
+    """What happens to those on nodes that leave a pool."""
 
 
 def carry_out(
@@ -48,12 +63,75 @@ def carry_out(
 ) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
+    Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes.
+
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
     :raises ClusterError: when something forbids the batch; then no node of it was touched.
     """
     began = clock.now()
+    gone: list[HandoverOutcome] = []
+    while True:
+        try:
+            _prepare(cluster, plan, moves, options, clock)
+            break
+        except LeaseLost:
+            raise
+        except ClusterError:
+            deleted = _deleted(cluster, moves)
+            if not deleted:
+                raise
+            gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
+            moves = [move for move in moves if move.node not in deleted]
+    if again is not None and clock.now() - began > _STALE_SECONDS:
+        plan = again()
+        gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
+        moves = [move for move in moves if move.node in plan.snapshot.nodes]
+        _refuse_unfit(plan, moves)
+    targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
+    handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
+    epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
+    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
+    return [*gone, *batch.run(targets, handlers)]
+
+
+def pull_before_change(
+    cluster: Cluster, plan: Plan, change: DaemonSetChange, options: BatchOptions, clock: Clock
+) -> None:
+    """Pull the images of a pool's new template on the nodes of the first batch that replaces handlers of the pool.
+
+    From the change on, the DaemonSet starts every new pod from the new template, also on a node that restarts and is not
+    due yet. So an image that cannot be pulled must be noticed before.
+
+    :raises ImagesMissing: when a node cannot get an image.
+    """
+    if not options.prepull or change.desired is None:
+        return
+    replaced = [[move for move in batch if (move.source, move.target) == (change.pool,) * 2] for batch in plan.batches]
+    first = next((moves for moves in replaced if moves), [])
+    images.remove(cluster, plan.snapshot.leftover_pulls)
+    pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired) for move in first]
+    problems = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
+    missing = {node: problem for node, problem in problems.items() if node not in _deleted(cluster, first)}
+    if missing:
+        raise ImagesMissing(
+            f"DaemonSet {change.namespace}/{change.name} was not changed, because {len(missing)} of "
+            f"{counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
+        )
+
+
+def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
+    """Which of the nodes no longer exist."""
+    nodes = {move.node for move in moves}
+    return frozenset(nodes - {node["metadata"]["name"] for node in live.nodes_named(cluster, nodes)})
+
+
+def _prepare(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:
+    """Check and do everything that comes before the first node is touched.
+
+    :raises ClusterError: when something forbids the batch.
+    """
     _refuse_unfit(plan, moves)
-    images.remove(cluster, plan.snapshot.namespace, plan.snapshot.leftover_pulls)
+    images.remove(cluster, plan.snapshot.leftover_pulls)
     canary.remove(cluster, plan.snapshot.leftover_canaries)
     for name in sorted(
         {plan.snapshot.pools[move.target]["metadata"]["name"] for move in moves if move.target != names.PRIMARY}
@@ -62,15 +140,8 @@ def carry_out(
     if options.prepull:
         _pull(cluster, plan, moves, options.pull_timeout, clock)
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
-    drain.carry_out(cluster, options.drain, _ready_handlers(plan, moves), options.migration_timeout, clock)
+    _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
-    if again is not None and clock.now() - began > _STALE_SECONDS:
-        plan = again()
-        moves = [move for move in moves if move.node in plan.snapshot.nodes]  # others were deleted since
-        _refuse_unfit(plan, moves)
-    targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
-    handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
-    return handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout).run(targets, handlers)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
@@ -93,11 +164,13 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
     if owner == names.PRIMARY:
         template = handler_fit.primary_template(t.cast("t.Mapping[str, t.Any]", plan.snapshot.primary))
         return Target(owner, None if handler_fit.unfit(template, node) else names.HANDLER, pod=template)
-    live = plan.snapshot.pools.get(owner)
-    if live is None:
+    daemonset = plan.snapshot.pools.get(owner)
+    if daemonset is None:
         # The node cannot go back to a former owner that is not a pool, or is one no more.
         return _target(plan, move, names.PRIMARY)
-    return Target(owner, live["metadata"]["name"], daemonsets.template_of(live), live["spec"]["template"])
+    return Target(
+        owner, daemonset["metadata"]["name"], daemonsets.template_of(daemonset), daemonset["spec"]["template"]
+    )
 
 
 def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
@@ -108,10 +181,9 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
             pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset))
     problems = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
     if problems:
-        raise ClusterError(
+        raise ImagesMissing(
             f"No node of this batch was touched, because {len(problems)} of {len(moves)} cannot get the images of their "
-            f"next handler. {_examples(problems)}. Check the image, its registry and pull secrets; set virtpools_prepull: false if "
-            "nodes get images in another way."
+            f"next handler. {_examples(problems)}. {_CHECK_IMAGE}"
         )
 
 
@@ -129,7 +201,7 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
     problems = images.start(cluster, plan.snapshot.namespace, starts, timeout, clock)
     if problems:
         given = ", ".join(sorted({name for start in starts if start.node.name in problems for name in start.secrets}))
-        raise ClusterError(
+        raise ImagesMissing(
             f"No node of this batch was touched, because launcher pods would not start on {len(problems)} of {len(moves)}: "
             f"they do not have the pull secrets of their pool's handler, only those of its virtLauncherPullSecrets "
             f"({given or 'none'}). {_examples(problems)}. Let the kubelets of the pool's nodes pull the image without a pull "
@@ -141,6 +213,14 @@ def _examples(problems: t.Mapping[str, str]) -> str:
     return "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items())[:5])
 
 
+def _drain(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:
+    by_drain: dict[Drain, list[Move]] = {}
+    for move in moves:
+        by_drain.setdefault(drain_of(move, options.drain, options.drain_of_pools), []).append(move)
+    for asked, of_moves in by_drain.items():
+        drain.carry_out(cluster, asked, _ready_handlers(plan, of_moves), options.migration_timeout, clock)
+
+
 def _ready_handlers(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:
     """The nodes that are to lose a handler, and whether it is Ready. A handover that has begun took it already."""
     begun = {m.node for m in moves if m.action == "finish" or plan.snapshot.nodes[m.node].owner == names.IN_TRANSIT}
@@ -149,10 +229,9 @@ def _ready_handlers(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:
 
 
 def _await_migrations(cluster: Cluster, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
-    running = settle.await_migrations(cluster, [move.node for move in moves], timeout, clock)
-    if running:
+    problem = settle.await_migrations(cluster, [move.node for move in moves], timeout, clock)
+    if problem is not None:
         raise ClusterError(
             f"No node of this batch was touched, because live migrations through its nodes did not end within "
-            f"{timeout:.0f} s ({settle.migration_names(running)}), and a restarting handler would break them. Wait for them or "
-            "cancel them, then run again."
+            f"{timeout:.0f} s, and a restarting handler would break them: {problem}"
         )

@@ -9,16 +9,17 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ...core.base import kinds
+from ...core.base import kinds, names
 from ...core.base.findings import InputErrors
 from ...core.base.objects import KubeObject
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint, CanaryProblem, Draft, LeftOut
 from ...core.checks.verdicts import Judge, Judgement
+from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ...core.vms.mapping import Table
 from ...core.vms.prediction import Defaults
-from ..api.client import Cluster, ClusterError
+from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live, vm_lookup
 
@@ -67,7 +68,7 @@ def draft_vms(
         if home is None:
             drafts.append(LeftOut(pool, "there is no namespace that its selector.namespaces takes"))
             continue
-        plain = wanted.vm(canary.vm_name(pool), home)
+        plain = wanted.vm(names.canary_vm_name(pool), home)
         subject = vm_lookup.find_in_manifest([plain], "virtpools_canary_vm", vm_lookup.ClusterSource(cluster))
         drafts.append(canary.draft(wanted, pool, table, members, subject, Defaults.from_kubevirt(kubevirt)))
     return drafts
@@ -90,18 +91,17 @@ def try_out(cluster: Cluster, draft: Draft, judge: Judge, timeout: float, clock:
     try:
         outcome = _watch(cluster, draft, vm, judge, timeout, clock)
     finally:
-        remove(cluster, [draft.title])
+        remove(cluster, [Leftover.from_object(vm)])
     left = _await_gone(cluster, vm, timeout, clock)
     if left is not None and outcome.problem is None:
         return CanaryOutcome(draft, outcome.seconds, problem=f"{left} still exists {timeout:.0f} s after its deletion")
     return outcome
 
 
-def remove(cluster: Cluster, titles: t.Iterable[str]) -> None:
-    """Delete these canary VMs, given as ``namespace/name``."""
-    for title in titles:
-        namespace, _slash, name = title.partition("/")
-        cluster.delete(kinds.VIRTUAL_MACHINE, name, namespace, dry_run=False)
+def remove(cluster: Cluster, vms: t.Iterable[Leftover]) -> None:
+    """Delete these canary VMs, but none that another client created in their place."""
+    for vm in vms:
+        cluster.delete(kinds.VIRTUAL_MACHINE, vm.name, vm.namespace, DeleteOptions(uid=vm.uid), dry_run=False)
 
 
 def remove_leftovers(cluster: Cluster, timeout: float, clock: Clock) -> None:
@@ -109,9 +109,8 @@ def remove_leftovers(cluster: Cluster, timeout: float, clock: Clock) -> None:
 
     :raises ClusterError: when one is not gone after ``timeout`` seconds.
     """
-    for vm in list(live.canary_vms(cluster)):
-        metadata = vm["metadata"]
-        remove(cluster, [f"{metadata['namespace']}/{metadata['name']}"])
+    for vm in live.canary_vms(cluster):
+        remove(cluster, [Leftover.from_object(vm)])
         left = _await_gone(cluster, vm, timeout, clock)
         if left is not None:
             raise ClusterError(
@@ -128,7 +127,7 @@ def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout
     def pending() -> str | None:
         nonlocal result
         live = cluster.get(kinds.VIRTUAL_MACHINE, name, namespace)
-        if live is None:
+        if live is None or live["metadata"]["uid"] != vm["metadata"]["uid"]:
             result = CanaryProblem("it was deleted by another client", final=True)
         else:
             vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
@@ -148,9 +147,11 @@ def _await_gone(cluster: Cluster, vm: KubeObject, timeout: float, clock: Clock) 
     name, namespace = vm["metadata"]["name"], vm["metadata"]["namespace"]
 
     def pending() -> str | None:
-        for kind in (kinds.VIRTUAL_MACHINE_INSTANCE, kinds.VIRTUAL_MACHINE):
-            if cluster.get(kind, name, namespace) is not None:
-                return f"{kind} {namespace}/{name}"
-        return None
+        live = cluster.get(kinds.VIRTUAL_MACHINE, name, namespace)
+        if live is not None:
+            ours = live["metadata"]["uid"] == vm["metadata"]["uid"]
+            return f"{kinds.VIRTUAL_MACHINE} {namespace}/{name}" if ours else None
+        vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
+        return f"{kinds.VIRTUAL_MACHINE_INSTANCE} {namespace}/{name}" if vmi is not None else None
 
     return clock.wait(pending, timeout)

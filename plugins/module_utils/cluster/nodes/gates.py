@@ -26,8 +26,9 @@ def find_problems(
     :param namespace: the namespace of the KubeVirt object, and ``name`` its name.
     :param now: seconds since 1970.
     """
-    wave = frozenset(nodes)
-    problems = [*gates.cluster_problems(live.take_snapshot(cluster, namespace, name, wave), nodes, now)]
+    snapshot = live.take_snapshot(cluster, namespace, name, frozenset(nodes))
+    problems = [*gates.cluster_problems(snapshot, nodes, now)]
+    wave = frozenset(nodes) & snapshot.nodes.keys()  # VMs of a deleted node fail with it
     # Pods come first, so that we do not miss a VM that starts in between.
     all_nodes = functools.cache(lambda: live.nodes(cluster))
     problems += gates.pending_problems(live.pending_launcher_pods(cluster), wave, all_nodes)

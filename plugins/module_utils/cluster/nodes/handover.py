@@ -72,7 +72,7 @@ class Batch(Context):
 
     def _job(self, move: Move, to: Target, back: Target) -> side_by_side.Job[Pause, NodeView, HandoverOutcome]:
         return side_by_side.Job(
-            NodeHandover(self, move, to, back).steps(), lambda error: HandoverOutcome(move, "stuck", str(error))
+            NodeHandover(self, move, to, back).steps(), lambda error: HandoverOutcome.after_error(move, error)
         )
 
     def _follow(self) -> Watch:

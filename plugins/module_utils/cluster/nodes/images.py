@@ -10,13 +10,13 @@ image.
 
 from __future__ import annotations
 
-import hashlib
 import typing as t
 from dataclasses import dataclass
 
 from ...core.base import kinds, names
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets
+from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ..api.client import Cluster, DeleteOptions
 from ..api.waiting import Clock
@@ -79,10 +79,12 @@ def _run(
 ) -> dict[str, str]:
     """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
+    created: list[Leftover] = []
     problems: dict[str, str] = {}
     try:
         for pod in pods_of.values():
-            cluster.create(kinds.POD, pod, dry_run=False)
+            stored = cluster.create(kinds.POD, pod, dry_run=False)
+            created.append(Leftover.from_object(stored))
         left = set(waiting)
 
         def pending() -> str | None:
@@ -102,34 +104,34 @@ def _run(
         for name in left:
             problems[waiting[name]] = f"images were not pulled within {timeout:.0f} s"
     finally:
-        remove(cluster, namespace, waiting)
+        remove(cluster, created)
     return problems
 
 
-def remove(cluster: Cluster, namespace: str, pods: t.Iterable[str]) -> None:
+def remove(cluster: Cluster, pods: t.Iterable[Leftover]) -> None:
     """Delete pull pods without a grace period: the kubelet of a dead node would never confirm their end."""
-    for name in pods:
-        cluster.delete(kinds.POD, name, namespace, DeleteOptions(grace_seconds=0), dry_run=False)
+    for pod in pods:
+        options = DeleteOptions(grace_seconds=0, uid=pod.uid)
+        cluster.delete(kinds.POD, pod.name, pod.namespace, options, dry_run=False)
 
 
 def _pull_pod(namespace: str, wanted: Pull) -> Object:
     """A pod that pulls as the node's next handler would."""
     account = wanted.daemonset["spec"]["template"]["spec"].get("serviceAccountName", "default")
     secrets = daemonsets.pull_secrets_of(wanted.daemonset)
-    return _pod("pull", wanted.node, namespace, account, wanted.missing, secrets)
+    return _pod(names.PULL, wanted.node, namespace, account, wanted.missing, secrets)
 
 
 def _start_pod(namespace: str, wanted: Start) -> Object:
     """A pod that may use no more than a launcher pod: those run with the default ServiceAccount of their namespace."""
     secrets = [{"name": name} for name in wanted.secrets]
-    return _pod("start", wanted.node, namespace, "default", [wanted.image], secrets)
+    return _pod(names.START, wanted.node, namespace, "default", [wanted.image], secrets)
 
 
 def _pod(
     purpose: str, node: Node, namespace: str, account: str, images: t.Sequence[str], secrets: t.Sequence[t.Any]
 ) -> Object:
-    # The name is the same in every run, so that the next run cleans up after one that died.
-    pod = kinds.POD.object(f"virtpools-{purpose}-{hashlib.sha256(node.name.encode()).hexdigest()[:16]}", namespace)
+    pod = kinds.POD.object(names.pull_pod_name(purpose, node.name), namespace)
     pod["metadata"]["labels"] = {names.PULL_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGED_BY}
     pod["spec"] = {
         # We bind the pod: the scheduler would heed resource requests and cordons, which do not matter here.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ...core.base import kinds, names
 from ...core.base.findings import counted, printable
 from ...core.base.objects import Object, field, is_managed
-from ...core.observed.migrations import is_active
+from ...core.observed.migrations import is_active, waits_for_other_half
 from ...core.observed.nodes import Node
 from ...core.planning.relocation import AnyRelocation, Relocation, RelocationRule, with_vmi
 from ...core.vms.launcher_pods import LauncherPod
@@ -173,8 +173,7 @@ class _Migrations(t.Generic[AnyRelocation]):
             if is_managed(running):
                 break
             if self.clock.now() >= give_up:
-                name = running["metadata"]["name"]
-                return MigrationOutcome(relocation, "failed", f"another migration of it, {name}, does not end")
+                return MigrationOutcome(relocation, "failed", _does_not_end(running))
             yield
         name, uid = running["metadata"]["name"], running["metadata"]["uid"]
         while (phase := field(running, "status", "phase")) != "Succeeded":
@@ -282,7 +281,8 @@ class _Migrations(t.Generic[AnyRelocation]):
         if reason is None and target is not None and target.unschedulable:
             reason = f"the scheduler reports: {target.unschedulable}"
         if reason is None and target is None:
-            others = len(live.migrations(self.cluster)) - 1
+            own = (relocation.namespace, migration["metadata"]["name"])
+            others = sum(1 for m in live.migrations(self.cluster) if m.nodes and (m.namespace, m.name) != own)
             reason = (
                 f"it has no target pod while {counted(others, 'other migration runs', 'other migrations run')} "
                 "(KubeVirt's limits: spec.configuration.migrations)"
@@ -290,6 +290,17 @@ class _Migrations(t.Generic[AnyRelocation]):
                 else "it has no target pod, see its events"
             )
         return f"it is {phase}" + (f", and {reason}" if reason else "")
+
+
+def _does_not_end(other: Object) -> str:
+    """Why a VM cannot be migrated, of which another client's migration has not ended."""
+    name, namespace = other["metadata"]["name"], other["metadata"]["namespace"]
+    phase = field(other, "status", "phase") or "Pending"
+    waits = ", which waits for its other half in another cluster or namespace" if waits_for_other_half(other) else ""
+    return (
+        f"another migration of it, {name} ({phase}){waits}, does not end; cancel that one (`kubectl delete vmim {name} -n "
+        f"{namespace}`)"
+    )
 
 
 def _blocked(migration: Object) -> str | None:

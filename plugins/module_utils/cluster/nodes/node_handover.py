@@ -23,9 +23,10 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
+from ..writing.epochs import Epochs
 from ..writing.node_owner import OwnerChanged, write_owner
 
-HandoverResult = t.Literal["done", "untouched", "returned", "stuck", "failed"]
+HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
 
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
@@ -37,9 +38,10 @@ class HandoverOutcome:
 
     move: Move
     result: HandoverResult
-    """``untouched``: the node changed since the plan, and would not get a handler now. ``returned``: the former
-    owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a handler pod was
-    replaced but does not become Ready."""
+    """``gone``: the node was deleted. ``untouched``: the node changed since the plan, and would not get a handler now.
+    ``returned``: the former owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a
+    handler pod was replaced but does not become Ready. ``interrupted``: a request failed midway, or another client
+    changed the node; the next run finishes it."""
     message: str = ""
     gap: float | None = None
     """Seconds from the moment when the old handler was told to end until the next one was Ready; None when no
@@ -48,6 +50,32 @@ class HandoverOutcome:
     def __str__(self) -> str:
         without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
         return f"{self.move}{without}" if self.result == "done" else f"{self.move}: {self.result}: {self.message}"
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the run stops here. A node that an autoscaler deleted needs nothing more."""
+        return self.result not in ("done", "gone")
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything about the node is, or may be, other than before."""
+        return self.result in ("done", "stuck", "failed", "interrupted") or self.gap is not None
+
+    @property
+    def node_failed(self) -> bool:
+        """Whether the new handler failed. Other clients and the API server cause the other results."""
+        return self.result in ("returned", "stuck", "failed")
+
+    @classmethod
+    def of_deleted(cls, move: Move) -> HandoverOutcome:
+        return cls(move, "gone", "the node was deleted")
+
+    @classmethod
+    def after_error(cls, move: Move, error: ClusterError) -> HandoverOutcome:
+        """The outcome of a handover that a request ended. Each object of a handover goes with its node."""
+        if isinstance(error, NotFound):
+            return cls.of_deleted(move)
+        return cls(move, "interrupted", str(error))
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -124,6 +152,7 @@ class Context:
     clock: Clock
     timeout: float
     """Seconds for an old handler to end, and again for a new one to become Ready."""
+    epochs: Epochs
 
 
 class NodeHandover:
@@ -155,13 +184,13 @@ class NodeHandover:
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        self._write(names.IN_TRANSIT, self._move.source)
+        self._write(names.IN_TRANSIT, self._move.source, self._leaving())
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
             yield from self._persist(self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
-        yield from self._persist(self._to.owner, self._move.source)
+        yield from self._take_over(self._to.owner, self._move.source)
         problem, view = yield from self._handler_ready(self._to)
         return (yield from self._finish(problem, view))
 
@@ -180,14 +209,14 @@ class NodeHandover:
         refused = self._back.refusal(view.node)
         if refused:
             return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
-        yield from self._persist(names.IN_TRANSIT, former)
+        yield from self._persist(names.IN_TRANSIT, former, self._leaving())
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
         stuck, view = yield from self._handlers_gone(view)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
-        yield from self._persist(former, former)
+        yield from self._take_over(former, former)
         stuck, view = yield from self._handler_ready(self._back)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
@@ -264,6 +293,8 @@ class NodeHandover:
             waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
+            if wanted.daemonset is not None and not view.pods:
+                self._look(view)  # a deleted node gets no pod, and ends the handover
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
                 return f"the handler of {wanted.owner} does not start: {broken}", view
@@ -286,17 +317,48 @@ class NodeHandover:
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
-    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
+    def _leaving(self) -> dict[str, str]:
+        """The labels by which VMs stay that the owner's nodes let in; none for a node that has no owner."""
+        return {} if self._owner == names.IN_TRANSIT else self._context.epochs.leaving(self._owner)
+
+    def _take_over(self, owner: str, former: str) -> t.Generator[Pause, NodeView, None]:
+        """Give the node its next owner, once no new pod can come to it as one that may stay.
+
+        :raises ClusterError: as ``_persist`` does.
+        """
+
+        def write() -> bool:
+            unneeded = self._context.epochs.settle(self._live, owner)
+            if unneeded is not None:
+                self._write(owner, former, unneeded)
+            return unneeded is not None
+
+        yield from self._until_written(write)
+
+    def _persist(
+        self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None
+    ) -> t.Generator[Pause, NodeView, None]:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
         :raises ClusterError: at once when another client changed the owner, else after the batch's timeout.
         """
+
+        def write() -> bool:
+            self._write(owner, former, until)
+            return True
+
+        yield from self._until_written(write)
+
+    def _until_written(self, write: t.Callable[[], bool]) -> t.Generator[Pause, NodeView, None]:
+        """Call ``write`` until it returns True, also after errors (see ``_persist``)."""
         give_up = self._clock.now() + self._context.timeout
+        problem: ClusterError | None = None
         while True:
             try:
-                self._write(owner, former)
-                return
+                if write():
+                    return
+                problem = None
             except (LeaseLost, OwnerChanged, NotFound):
                 raise
             except ClusterError as error:
@@ -305,11 +367,16 @@ class NodeHandover:
                     raise ClusterError(
                         f"{error} The node's owner is {self._owner} now: run site, which finishes it."
                     ) from error
+            if problem is None and self._clock.now() >= give_up:
+                raise ClusterError(
+                    f"The launcher policy did not take effect within {self._context.timeout:.0f} s. The node's owner is "
+                    f"{self._owner} now: run site, which finishes it."
+                )
             yield Pause(soon=True, problem=problem)
 
-    def _write(self, owner: str, former: str | None) -> None:
+    def _write(self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None) -> None:
         """Give the node a new owner if it still has the owner that this handover gave it."""
-        self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former)
+        self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former, until)
         self._owner = owner
 
     def _look(self, view: NodeView) -> None:

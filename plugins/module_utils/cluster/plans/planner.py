@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...core.base import permissions
 from ...core.base.findings import Finding, InputErrors, in_order
 from ...core.base.objects import KubeObject
 from ...core.base.permissions import Permission
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint
-from ...core.modes import choice
+from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
 from ...core.planning.departure import Departure
+from ...core.planning.history import PendingMove
 from ...core.planning.proposal import AskedMode, Proposal
 from ...core.planning.request import PlanRequest
 from ...core.vms.launcher_pods import LauncherPod
@@ -46,6 +48,8 @@ class Session(t.Protocol):
 
     def require(self, rights: t.Iterable[Permission]) -> None: ...
 
+    def lacks(self, rights: t.Iterable[Permission]) -> bool: ...
+
     def settle(self, timeout: float) -> None: ...
 
 
@@ -56,6 +60,8 @@ class Planned:
     mode: Mode
     proposal: Proposal
     departure: Departure | None
+    move: PendingMove | None
+    """What the history must know of a move before its first write; also of one that an earlier run began."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +89,36 @@ class Planner:
         :raises ClusterError: when the user lacks rights.
         """
         snapshot = self._snapshot()
+        if self.for_run and self.objects is None:
+            snapshot = self._without_rights(snapshot)
         options = self.request.options
         brings_list = options.remove_pools is None and options.restore_nodes is None
         mode = choice.choose(self.asked, snapshot, moving=brings_list)
-        departure = choice.departure(mode, snapshot) if brings_list else None
-        proposal = mode.propose(departure.after if departure else snapshot, self.request)
+        departure = choice.departure(mode, snapshot, self.request) if brings_list else None
+        move = moving.find_move(mode, departure, snapshot, self.request) if brings_list else None
+        request = move.request if move else self.request
+        proposal = mode.propose(departure.after if departure else snapshot, request)
         if self.for_run and self.objects is None:
             self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
             if departure is None and self._waited(proposal, snapshot):
-                proposal = mode.propose(self.session.snapshot(), self.request)
-        changed = proposal.digest.mismatch(self.expected) if self.expected else None
+                proposal = mode.propose(self._without_rights(self.session.snapshot()), request)
+        if move is not None:
+            proposal = proposal.with_takedown(move.takedown).with_findings(
+                in_order((*proposal.findings, *move.findings))
+            )
+        begun = move.begun if move else ""
+        changed = proposal.digest.mismatch(self.expected, begun=begun) if self.expected else None
         if changed:
             again = f"Read the plan again, then approve {proposal.digest}."
             raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
-        return Planned(mode, self._with_findings(proposal, departure), departure)
+        record = move.to_record(mode, str(proposal.digest)) if move else None
+        return Planned(mode, self._with_findings(proposal, departure), departure, record)
+
+    def _without_rights(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot, which notes whether the user may write a guard: a run can do without one that was not asked for."""
+        if snapshot.admission is None or not self.session.lacks(permissions.GUARD):
+            return snapshot
+        return replace(snapshot, admission=replace(snapshot.admission, may_guard=False))
 
     def _snapshot(self) -> Snapshot:
         if self.objects is None:
@@ -118,7 +140,7 @@ class Planner:
         found = (*proposal.findings, *proposal.vm_findings(self._pods()), *self._canary_findings(proposal))
         if departure is None:
             return proposal.with_findings(in_order(found))
-        leaving = departure.proposal.vm_findings(self._pods()) if self.request.asks_about_vms else ()
+        leaving = departure.proposal.vm_findings(self._pods())
         return proposal.with_findings(departure.findings((*found, *leaving)))
 
     def _pods(self) -> t.Iterable[LauncherPod]:
@@ -132,6 +154,6 @@ class Planner:
         cluster = self.session.cluster
         drafts = canary_vms.draft_vms(cluster, self.canary_vm, target.table, target.nodes, target.kubevirt)
         for draft in drafts if self.for_run else ():
-            if isinstance(draft, canary.Draft) and draft.title not in target.leftovers:
+            if isinstance(draft, canary.Draft) and draft.title not in map(str, target.leftovers):
                 canary_vms.dry_run(cluster, draft)
         yield from canary.findings(drafts)

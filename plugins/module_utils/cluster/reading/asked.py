@@ -13,8 +13,8 @@ from dataclasses import replace
 from ...core.base.findings import InputErrors
 from ...core.monitoring import alerts
 from ...core.planning import removal, waves
-from ...core.planning.history import NO_POOLS, Entry
-from ...core.planning.options import Drain, Options, read_max_unavailable
+from ...core.planning.history import NO_POOLS, Entry, History
+from ...core.planning.options import Drain, Options, read_share
 from ...core.planning.proposal import AskedMode
 from ...core.pools import dialects
 from ...core.pools.model import Pool
@@ -29,15 +29,15 @@ class Asked:
         self,
         params: t.Mapping[str, t.Any],
         cluster: t.Callable[[], Cluster],
-        find_entry: t.Callable[[str], Entry],
+        history: t.Callable[[], History],
     ) -> None:
         """
         :param cluster: connects to the cluster.
-        :param find_entry: finds a list of the cluster's history by its digest.
+        :param history: reads the cluster's history.
         """
         self._params = params
         self._cluster = cluster
-        self._find_entry = find_entry
+        self._history = history
 
     @property
     def pools_given(self) -> bool:
@@ -54,7 +54,7 @@ class Asked:
         :raises InputErrors: when the history does not have it.
         """
         digest = self._params["pools_from_history"]
-        return self._find_entry(digest) if digest else None
+        return self._history().find(digest) if digest else None
 
     @functools.cached_property
     def pools(self) -> tuple[Pool, ...]:
@@ -78,7 +78,7 @@ class Asked:
 
     @functools.cached_property
     def _read(self) -> tuple[str, tuple[Pool, ...]]:
-        return pool_sources.read(self._params, self._cluster)
+        return pool_sources.read(self._params, self._cluster, self._history)
 
     @functools.cached_property
     def options(self) -> Options:
@@ -95,7 +95,7 @@ class Asked:
             "alerts": alerts.parse(
                 params["alerts"], params["alerts_namespace"], params["alerts_labels"], params["runbook_url"]
             ),
-            "max_unavailable": read_max_unavailable(params["max_unavailable"]),
+            **{name: read_share(params[name], name) for name in ("max_unavailable", "max_nodes_lost")},
             "back_to": params["pools_from_history"] or (NO_POOLS if params["remove_pools"] else None),
         }
         options = Options(

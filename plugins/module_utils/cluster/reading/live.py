@@ -13,11 +13,12 @@ from ...core.base import kinds, names, permissions
 from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
 from ...core.kubevirt import health
-from ...core.observed import hyperconverged, operator_api, snapshot
+from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ...core.vms.launcher_pods import LauncherPod
+from ..api import waiting
 from ..api.client import Cluster, Forbidden, NotFound
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
@@ -25,7 +26,6 @@ HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
 _CANARY_VMS = f"{names.OURS},{names.CANARY_LABEL}"
-"""Users may give their own VMs the second label."""
 
 _MOST_SINGLE_READS = 100
 """Nodes read individually, up to this number; for more, a list of all nodes is cheaper. A batch reads its handlers once a
@@ -62,9 +62,10 @@ def take_snapshot(
     if nodes is not None and not health.Health.from_kubevirt(kubevirt).settled:
         # Only the nodes of the whole cluster tell whether that is just because of nodes that are not Ready.
         return take_snapshot(cluster, home, kubevirt["metadata"]["name"]).limited_to(nodes)
+    read_at = waiting.seconds_since_1970()
     # All migrations of a fleet, ended ones too, are too much for a few nodes; a batch asks for them when it needs them.
     migrations, vmis, targets = _migrations(cluster) if nodes is None else ([], [], [])
-    pods = list(cluster.list(kinds.POD, home, label_selector=names.PULL_LABEL))
+    pods = pull_pods(cluster, home)
     objects = snapshot.ClusterObjects(
         hyperconvergeds=_hyperconvergeds(cluster, home),
         daemonsets=cluster.list(kinds.DAEMON_SET, home),
@@ -76,7 +77,7 @@ def take_snapshot(
         canaries=() if nodes else canary_vms(cluster),
     )
     if nodes is not None:
-        return snapshot.build(kubevirt, objects, complete=False)
+        return snapshot.build(kubevirt, objects, read_at=read_at, complete=False)
     alerts = monitoring(cluster, alerts_namespace)
     return snapshot.build(
         kubevirt,
@@ -84,6 +85,7 @@ def take_snapshot(
         admission=admission(cluster, home),
         monitoring=alerts,
         operator_api=read_operator_api(cluster, kubevirt, schema=schema),
+        read_at=read_at,
     )
 
 
@@ -272,9 +274,16 @@ def _labelled(cluster: Cluster, kind: kinds.Kind, label: str, values: t.Iterable
         yield from cluster.list(kind, label_selector=few, missing_ok=True)
 
 
-def canary_vms(cluster: Cluster) -> t.Iterator[Object]:
+def canary_vms(cluster: Cluster) -> list[Object]:
     """The canary VMs that runs have created, in all namespaces."""
-    return cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
+    labelled = cluster.list(kinds.VIRTUAL_MACHINE, label_selector=_CANARY_VMS, missing_ok=True)
+    return [vm for vm in labelled if leftovers.is_canary_vm(vm)]
+
+
+def pull_pods(cluster: Cluster, namespace: str | None = None) -> list[Object]:
+    """The image pull pods that runs have created, in one namespace or in all."""
+    labelled = cluster.list(kinds.POD, namespace, label_selector=f"{names.OURS},{names.PULL_LABEL}")
+    return [pod for pod in labelled if leftovers.is_pull_pod(pod)]
 
 
 def migrations(cluster: Cluster) -> tuple[Migration, ...]:
@@ -293,6 +302,11 @@ def launcher_pods(cluster: Cluster, nodes: t.Collection[str] | None = None) -> t
     labels = namespaces(cluster)
     for pod in _pods_on(cluster, None, LAUNCHER_PODS, nodes):
         yield LauncherPod.from_object(pod, labels.get(pod["metadata"]["namespace"]))
+
+
+def launcher_pods_on(cluster: Cluster, node: str) -> t.Iterator[Object]:
+    """The launcher pods of all namespaces on a node."""
+    return _pods_on(cluster, None, LAUNCHER_PODS, (node,))
 
 
 def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:

@@ -10,6 +10,7 @@ import typing as t
 
 from ...core.base import kinds
 from ...core.base.findings import InputErrors
+from ...core.planning.history import History
 from ...core.pools import dialects
 from ...core.pools.model import Pool
 from ..api.client import Cluster
@@ -24,9 +25,14 @@ _LARGEST_MANIFEST_BYTES = 4 * 1024 * 1024
 """A manifest of 1,000 pools has far less than 1 MiB."""
 
 
-def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tuple[str, tuple[Pool, ...]]:
+def read(
+    params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster], history: t.Callable[[], History]
+) -> tuple[str, tuple[Pool, ...]]:
     """The dialect and the pools that a module's options name; no pools with ``pools_from_history``: the caller reads the
     history.
+
+    A move between the modes takes down a list that it read from the cluster. Until it has completed, its list is the one that
+    the history has.
 
     :raises InputErrors: when there is no list, or several, or when a list is wrong.
     """
@@ -46,7 +52,10 @@ def read(params: t.Mapping[str, t.Any], cluster: t.Callable[[], Cluster]) -> tup
         return params["pools_dialect"], dialects.read_dialect(params["pools_dialect"], params["pools"])
     if params["pools_manifest"] is not None:
         return dialects.read_manifest(_documents(params["pools_manifest"]), load_yaml=_load)
-    return _from_cluster(params, cluster())
+    moving = history().moving
+    if moving is not None and moving.read_from == params["pools_dialect"]:
+        return dialects.OWN, moving.to.pools
+    return _from_cluster(params, cluster(), history())
 
 
 def _documents(path: str) -> list[object]:
@@ -76,7 +85,7 @@ def _parsed(problem: str, parse: t.Callable[[], t.Any]) -> t.Any:
         raise InputErrors([f"{problem}: {' '.join(str(error).split())[:200]}."]) from error
 
 
-def _from_cluster(params: t.Mapping[str, t.Any], cluster: Cluster) -> tuple[str, tuple[Pool, ...]]:
+def _from_cluster(params: t.Mapping[str, t.Any], cluster: Cluster, history: History) -> tuple[str, tuple[Pool, ...]]:
     dialect = params["pools_dialect"]
     source = dialects.DIALECTS[dialect].source
     if isinstance(source, dialects.Variable):
@@ -95,5 +104,7 @@ def _from_cluster(params: t.Mapping[str, t.Any], cluster: Cluster) -> tuple[str,
     elif (kubevirt.get("spec") or {}).get(source.name):
         objects = [kubevirt]
     if not objects:
-        raise InputErrors([f"The cluster at {cluster.server} has no {dialect} to read pools from."])
+        nothing = f"The cluster at {cluster.server} has no {dialect} to read pools from"
+        recorded = "; the module pool_history shows the lists that runs applied: write one into virtpools_pools"
+        raise InputErrors([f"{nothing}{recorded if history.entries else ''}."])
     return dialects.read_manifest(objects, load_yaml=_load)

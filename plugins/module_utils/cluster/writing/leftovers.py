@@ -81,7 +81,7 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
         objects=(
             *((kinds.PROMETHEUS_RULE, dict(rule)) for rule in alerts.live_objects(live.monitoring(cluster))),
             *((kinds.DAEMON_SET, ds) for ds in daemonsets),
-            *((kinds.POD, pod) for pod in cluster.list(kinds.POD, label_selector=names.PULL_LABEL)),
+            *((kinds.POD, pod) for pod in live.pull_pods(cluster)),
             *(((kinds.CONFIG_MAP, dict(history)),) if history and is_managed(history) else ()),
         ),
         nodes=tuple(node for node in cluster.list(kinds.NODE) if removal.owner_noted(node) is not None),

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import typing as t
+
 from ...core.base import kinds, names, objects
 from ...core.base.objects import Object
 from ...core.observed.nodes import Node
@@ -18,22 +20,31 @@ class OwnerChanged(ClusterError):
     """Another client has given the node another owner."""
 
 
-def write_owner(cluster: Cluster, node: Object, expected: str, owner: str, former: str | None) -> Object:
+def write_owner(
+    cluster: Cluster,
+    node: Object,
+    expected: str,
+    owner: str,
+    former: str | None,
+    until: t.Mapping[str, str | None] | None = None,
+) -> Object:
     """Give the node a new owner if it still has the one that we expect, and write its former owner (None: remove that).
 
+    :param until: labels that say until when owners had the node, to write with it; None removes one.
     :param node: the node as it was seen last. The patch tests what it changes, so that the node is read again only where
         something has changed since.
     :returns: the node as stored.
     :raises OwnerChanged: when another client has changed the owner label.
     """
-    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner}
+    labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner, **(until or {})}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
     name = node["metadata"]["name"]
     for attempt in range(_MOST_TRIES):
         if attempt or Node.from_object(node).owner != expected:
             node = cluster.existing(kinds.NODE, name)
         live = Node.from_object(node)
-        if (live.owner, live.former_owner) == (owner, former):
+        until_stands = all(live.labels.get(key) == value for key, value in (until or {}).items())
+        if (live.owner, live.former_owner) == (owner, former) and until_stands:
             # This was our own write, whose answer was lost, or another client wrote the same.
             return node
         if live.owner != expected:

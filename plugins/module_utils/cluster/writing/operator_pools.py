@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
 from ...core.base.findings import counted, listed
-from ...core.base.objects import Change, Object
+from ...core.base.objects import Change, KubeObject, Object
 from ...core.kubevirt import health
 from ...core.kubevirt.hco import Edit
 from ...core.observed import snapshot
 from ...core.observed.snapshot import Snapshot
-from ...core.operator_mode import edits, rollout
+from ...core.operator_mode import edits, found_list, rollout
 from ...core.operator_mode.edits import WantedParts
 from ...core.operator_mode.plan import ObjectChange, OperatorPlan, WriteStep
 from ..api.client import Cluster, ClusterError, DeleteOptions
@@ -48,6 +48,7 @@ def carry_out(
     :param last_wait: how many seconds to wait after the last step at most, when a longer wait is not a failure;
         0 to wait as after any step.
     :returns: what was written, and what virt-operator has not done yet when ``last_wait`` was over.
+    :raises InputErrors: when another user has changed what a step would write over.
     :raises ClusterError: when a write is refused, or when virt-operator takes longer than ``timeout`` seconds for a step.
     """
     changes: list[Change] = []
@@ -70,38 +71,66 @@ def _write(
     timeout: float = 0,
     clock: Clock | None = None,
 ) -> list[Change]:
-    changes = [_write_object(cluster, change, dry_run=dry_run) for change in step.objects]
+    if step.objects and not dry_run:
+        found_list.refuse_changed_objects(plan.build, step.expects, cluster.list(kinds.WORKER_POOL))
+    changes = [_write_object(cluster, plan, change, dry_run=dry_run) for change in step.objects]
     if clock is not None:
         for pool in step.gone:
             name = names.pool_daemonset_name(pool)
             settle.await_daemonset_gone(cluster, plan.snapshot.namespace, name, timeout, clock)
     if step.edit is not None and step.wanted is not None:
-        changes.append(_write_edit(cluster, plan, step.edit, step.wanted, dry_run=dry_run))
+        if step.wanted.gate is False and plan.build.field is None and not dry_run:
+            found_list.refuse_changed_objects(plan.build, (), cluster.list(kinds.WORKER_POOL))
+        expects = None if dry_run else step.expects
+        changes.append(_write_edit(cluster, plan, step.edit, step.wanted, expects=expects, dry_run=dry_run))
         if step.wanted.touch and clock is not None:
             _await_touch(cluster, plan, timeout, clock)
             undo = WantedParts(touch=False)
             live_kubevirt = _kubevirt(cluster, plan)
             hyperconverged = live.find_hyperconverged(cluster, live_kubevirt)
             back = edits.edit(plan.build, live_kubevirt, hyperconverged, undo)
-            _write_edit(cluster, plan, back, undo, dry_run=False)
+            _write_edit(cluster, plan, back, undo, expects=None, dry_run=False)
     return changes
 
 
-def _write_object(cluster: Cluster, change: ObjectChange, *, dry_run: bool) -> Change:
+def _write_object(cluster: Cluster, plan: OperatorPlan, change: ObjectChange, *, dry_run: bool) -> Change:
     kind = kinds.WORKER_POOL
     if change.action == "delete":
-        uid = change.live["metadata"].get("uid") if change.live is not None else None
-        cluster.delete(kind, change.name, None, DeleteOptions(uid=uid), dry_run=dry_run)
+        metadata = change.live["metadata"] if change.live is not None else {}
+        options = DeleteOptions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
+        cluster.delete(kind, change.name, None, options, dry_run=dry_run)
         return Change(change.live, None)
     if change.action == "create":
         obj = kind.object(change.name, spec=change.spec)
         obj["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
         return Change(None, cluster.create(kind, obj, dry_run=dry_run))
-    return Change(*cluster.edit(kind, change.name, None, lambda found: {**found, "spec": change.spec}, dry_run=dry_run))
+
+    def update(found: Object) -> Object:
+        if found.get("spec") != change.spec and change.live is not None:
+            found_list.refuse_changed_objects(plan.build, [change.live], [found])
+        return {**found, "spec": change.spec}
+
+    return Change(*cluster.edit(kind, change.name, None, update, dry_run=dry_run))
 
 
-def _write_edit(cluster: Cluster, plan: OperatorPlan, edit: Edit, wanted: WantedParts, *, dry_run: bool) -> Change:
+def _write_edit(
+    cluster: Cluster,
+    plan: OperatorPlan,
+    edit: Edit,
+    wanted: WantedParts,
+    *,
+    expects: t.Sequence[KubeObject] | None,
+    dry_run: bool,
+) -> Change:
+    """Write an edit of the object as it is now.
+
+    :param expects: the list of pools that the object must still have; None when it does not matter.
+    :raises InputErrors: when it has another one.
+    """
+
     def again(found: Object) -> Edit:
+        if expects is not None:
+            found_list.refuse_changed_list(plan.build, plan.snapshot, found, expects, wanted)
         if edit.kind == "KubeVirt":
             return edits.edit(plan.build, found, None, wanted)
         return edits.edit(plan.build, plan.snapshot.kubevirt, found, wanted)

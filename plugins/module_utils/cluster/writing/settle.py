@@ -196,35 +196,43 @@ def require_no_migrations(cluster: Cluster, timeout: float, clock: Clock, becaus
     :param because: why nothing may be changed while some run, as a clause.
     :raises ClusterError: when some still run after ``timeout`` seconds.
     """
-    running = await_migrations(cluster, None, timeout, clock)
-    if running:
+    problem = await_migrations(cluster, None, timeout, clock)
+    if problem is not None:
         raise ClusterError(
-            f"Nothing was changed: live migrations did not end within {timeout:.0f} s ({migration_names(running)}), and "
-            f"{because}. Wait for them or cancel them, then run again."
+            f"Nothing was changed: live migrations did not end within {timeout:.0f} s, and {because}: {problem}"
         )
 
 
-def await_migrations(
-    cluster: Cluster, nodes: t.Collection[str] | None, timeout: float, clock: Clock
-) -> tuple[Migration, ...]:
-    """Wait until no live migration runs through these nodes (None: any node).
+def await_migrations(cluster: Cluster, nodes: t.Collection[str] | None, timeout: float, clock: Clock) -> str | None:
+    """Wait until no live migration has pods on these nodes (None: on any node).
 
-    Returns the migrations that still run after ``timeout`` seconds. One whose nodes are not known yet counts for all.
+    After ``timeout`` seconds, returns the VMs whose migrations have not ended, and what to do.
     """
     running: tuple[Migration, ...] = ()
+    seen: set[Migration] = set()
 
     def pending() -> str | None:
         nonlocal running
         everywhere = live.migrations(cluster)
-        running = tuple(m for m in everywhere if nodes is None or not m.nodes or m.nodes & set(nodes))
+        running = tuple(m for m in everywhere if (m.nodes if nodes is None else m.nodes & set(nodes)))
+        seen.update(running)
         return "migrations run" if running else None
 
-    clock.wait(pending, timeout)
-    return running
-
-
-def migration_names(running: t.Iterable[Migration]) -> str:
-    return listed(f"{m.namespace}/{m.name}" for m in running)
+    if clock.wait(pending, timeout) is None:
+        return None
+    there = {(m.namespace, m.name) for m in running}
+    ended = len({(m.namespace, m.name) for m in seen} - there)
+    again = (
+        f" While the run waited, {counted(ended, 'other one', 'others')} ended: if a descheduler or another tool starts new ones all the "
+        "time, stop it first."
+        if ended
+        else ""
+    )
+    first = running[0]
+    return (
+        f"{listed(map(str, running))}. Wait for them, or cancel them (`kubectl delete vmim {first.name} -n "
+        f"{first.namespace}`), then run again.{again}"
+    )
 
 
 def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:

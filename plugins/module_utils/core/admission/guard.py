@@ -14,7 +14,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import cel, kinds, names, permissions
-from ..base.findings import Finding, error, warning
+from ..base.findings import Finding, error, note, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest, short_digest
 from ..base.permissions import Permission
@@ -28,18 +28,34 @@ from .probes import digest_in, sample
 
 @dataclass(frozen=True)
 class Guard(policy_objects.WrittenFirst):
-    """What a run does about the guard. ``assigned``: the pools to which the node policy gives new nodes, in order."""
+    """What a run does about the guard."""
 
     snapshot: Snapshot
     admission: Admission
     wanted: bool
     assigned: tuple[Pool, ...] = ()
+    """The pools to which the node policy gives new nodes, in order."""
+    asked_for: bool = False
+    """Whether the user asks for it. Otherwise a run that cannot write it does everything else."""
+    leaving: bool = False
+    """Whether the last pool goes, and with it what the guard protects."""
     name: t.ClassVar = "guard"
 
     @property
     def desired(self) -> list[tuple[Kind, Object]]:
         """The policies and their bindings, in the order to write them."""
-        return derive(self.snapshot.namespace, self.assigned) if self.wanted and self.admission.validating else []
+        writes = self.wanted and self.admission.validating and not self.forbidden
+        return derive(self.snapshot.namespace, self.assigned) if writes else []
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the run goes on without the guard, which its user may not write. A live one would refuse the run."""
+        return self.may_do_without and not self.admission.may_guard
+
+    @property
+    def may_do_without(self) -> bool:
+        """Whether the run can do without the guard."""
+        return not self.asked_for and not is_live(self.admission)
 
     @property
     def to_delete(self) -> tuple[KubeObject, ...]:
@@ -53,7 +69,8 @@ class Guard(policy_objects.WrittenFirst):
 
     @property
     def rights(self) -> tuple[Permission, ...]:
-        return permissions.GUARD if self.in_force else ()
+        served = self.asked_for or self.admission.validating
+        return permissions.GUARD if self.in_force and served and not self.forbidden else ()
 
     @property
     def in_force(self) -> bool:
@@ -61,12 +78,32 @@ class Guard(policy_objects.WrittenFirst):
         return self.wanted or is_live(self.admission)
 
     def findings(self) -> t.Iterator[Finding]:
-        """Findings that prevent the guard."""
-        if self.wanted and not self.admission.validating:
+        """What prevents the guard, and that it is deleted."""
+        open_to_all = "other tools can change the owners of nodes, and let virt-handler back on pool nodes"
+        if self.wanted and not self.admission.validating and self.asked_for:
             yield error(
                 "guard_not_served",
                 f"virtpools_guard needs {kinds.VALIDATING_ADMISSION_POLICY}, which this API server does not serve; use "
                 "Kubernetes 1.30 or later, or leave that option out.",
+            )
+        elif self.wanted and not self.admission.validating:
+            yield note(
+                "guard_unavailable",
+                f"The run writes no guard, because this API server does not serve {kinds.VALIDATING_ADMISSION_POLICY}: "
+                f"{open_to_all}. Use Kubernetes 1.30 or later to have one.",
+            )
+        elif self.wanted and self.forbidden:
+            yield note(
+                "guard_unavailable",
+                f"The run writes no guard, because its user lacks a right for that: {open_to_all}. Bind the user to the ClusterRole "
+                "virtpools-writer to have one.",
+            )
+        if self.to_delete and not self.leaving:
+            yield warning(
+                "guard_deleted",
+                "The run deletes the guard, because virtpools_guard is false: then other tools can change the owners of nodes, and a "
+                "reset of spec.customizeComponents in the KubeVirt object gives every pool node two handlers. Leave that option out to "
+                "keep it.",
             )
         yield from policy_objects.foreign_findings(self.desired, self.admission)
 
@@ -119,8 +156,8 @@ def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
         yield warning(
             "guard_edited",
             f"The guard ({' and '.join(names.GUARDS)}) was changed or partly deleted by hand, so that not only runs "
-            f"may change the owners of nodes or drop the exclusion; run site with virtpools_guard: true to repair it, or with "
-            "false to delete it.",
+            f"may change the owners of nodes or drop the exclusion; run site to repair it, or set "
+            "virtpools_guard: false to delete it.",
         )
     degraded = health.Health.from_kubevirt(snapshot.kubevirt).degraded or ""
     if names.EXCLUSION_GUARD in degraded:
@@ -171,8 +208,12 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
         f".check({cel.literal(right.verb)}).allowed()"
     )
     # One condition, not two: the server evaluates all of several, and its authorizer may be another server.
-    concerned = f"{owner} != {former} && ({_is_probe(names.OWNER_GUARD)} || !{permitted})"
-    allowed = f'request.operation == "CREATE" && variables.owner != "" && {owner}.orValue("") == variables.owner'
+    changed = f"({owner} != {former} || {_until_changed()})"
+    concerned = f"{changed} && ({_is_probe(names.OWNER_GUARD)} || !{permitted})"
+    allowed = (
+        f'request.operation == "CREATE" && variables.owner != "" && {owner}.orValue("") == variables.owner'
+        f" && !{_until_changed()}"
+    )
     return {
         # Kubelets can also change labels by writing the status (seen on Kubernetes 1.36).
         **_matches("", ["nodes", "nodes/status"], "Cluster", {}, concerned),
@@ -184,11 +225,23 @@ def _owner_spec(assigned: t.Sequence[Pool]) -> Object:
         "validations": [
             _validation(
                 allowed if assigned else "false",
-                f"The label {names.OWNER_LABEL} decides which virt-handler runs on a node. Only users with the right "
-                f"to {right} may change it; the ClusterRole virtpools-writer has it.",
+                f"The label {names.OWNER_LABEL} decides which virt-handler runs on a node, and {names.UNTIL_PREFIX}* which VMs may "
+                f"stay there. Only users with the right to {right} may change them; the ClusterRole virtpools-writer has it.",
             )
         ],
     }
+
+
+def _until_changed() -> str:
+    """Whether a request changes a label by which VMs may stay on a node. A user who writes one draws a pool's VMs to it."""
+    labels, former = (f"{node}.metadata.?labels.orValue({{}})" for node in ("object", "oldObject"))
+    former = f'(request.operation == "CREATE" ? {{}} : {former})'
+    prefix = cel.literal(names.UNTIL_PREFIX)
+
+    def differs(these: str, others: str) -> str:
+        return f"{these}.exists(key, key.startsWith({prefix}) && {these}[key] != {others}[?key].orValue(''))"
+
+    return f"({differs(labels, former)} || {differs(former, labels)})"
 
 
 def _exclusion_spec(namespace: str) -> Object:

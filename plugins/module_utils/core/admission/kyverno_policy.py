@@ -21,10 +21,10 @@ _USER_KNOWN = {"name": "user-known", "expression": 'request.userInfo.username !=
 condition it ignores its probes as well, and they fail."""
 
 
-def derive(table: Table, namespace: str, name: str = names.POLICY) -> tuple[Kind, Object]:
+def derive(table: Table, namespace: str, name: str = names.POLICY, epoch: int = 0) -> tuple[Kind, Object]:
     """The policy; there is no binding. The arguments are those of ``launcher_policy.derive``."""
     kind = KYVERNO_MUTATING_POLICY
-    spec = launcher_policy.spec(table, namespace, name)
+    spec = launcher_policy.spec(table, namespace, name, epoch)
     policy = kind.object(
         name,
         spec={

@@ -150,13 +150,19 @@ def _missing(admission: Admission) -> Finding:
 
 
 def desired(
-    backend: Backend, table: Table, namespace: str, admission: Admission, name: str = names.POLICY
+    backend: Backend,
+    table: Table,
+    namespace: str,
+    admission: Admission,
+    name: str = names.POLICY,
+    epoch: int = 0,
 ) -> list[tuple[Kind, Object]]:
     """The objects that must be live for a table, in the order in which to write them; empty when none are needed.
 
     :param namespace: KubeVirt's.
     :param admission: of a cluster that ``choose`` found no error with.
     :param name: ``names.CANDIDATE_POLICY`` for the objects with which the policy is tried; kubevirt-aie-webhook has none.
+    :param epoch: that of the pods which the policy admits; kubevirt-aie-webhook gives pods none.
     """
     if not table.needed or backend == "none":
         return []
@@ -166,9 +172,9 @@ def desired(
             return []
         return [(kinds.CONFIG_MAP, aie_config.derive(table, live))]
     if backend == "kyverno":
-        return [kyverno_policy.derive(table, namespace, name)]
+        return [kyverno_policy.derive(table, namespace, name, epoch)]
     served = admission.policy_kind or kinds.MUTATING_ADMISSION_POLICIES[0]
-    return launcher_policy.derive(table, namespace, served, name)
+    return launcher_policy.derive(table, namespace, served, name, epoch)
 
 
 def objects_of_other_backends(backend: Backend, admission: Admission) -> list[tuple[str, Object]]:
@@ -202,6 +208,12 @@ def rules_object(admission: Admission) -> KubeObject | None:
     """The live object of ours that holds the rules, of any back end; None where there is none."""
     holders = (of_backend[0] for of_backend in _KINDS.values() if of_backend)
     return next((live for kind in holders if (live := _ours(admission, kind)) is not None), None)
+
+
+def live_epoch(admission: Admission) -> int | None:
+    """The epoch of the pods that the live rules admit; None where there are none of ours, or they give pods none."""
+    live = rules_object(admission)
+    return launcher_policy.epoch_of(live) if live is not None else None
 
 
 def backend_in_use(admission: Admission) -> Backend | None:

@@ -16,20 +16,27 @@ import typing as t
 from ..base import cel, names, objects
 from ..base.frozen import thaw
 from ..base.kinds import MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS, Kind
-from ..base.objects import Object
+from ..base.objects import KubeObject, Object
+from ..base.selectors import integer
 from ..pools.model import Pool
 from ..vms.mapping import Table
 
+_EPOCH = "epoch"
+"""The variable with the epoch of the pods that a policy admits."""
 
-def derive(table: Table, namespace: str, policy: Kind, name: str = names.POLICY) -> list[tuple[Kind, Object]]:
+
+def derive(
+    table: Table, namespace: str, policy: Kind, name: str = names.POLICY, epoch: int = 0
+) -> list[tuple[Kind, Object]]:
     """The policy and its binding, in the order to create them.
 
     :param namespace: where KubeVirt is.
     :param policy: the version of MutatingAdmissionPolicy to write.
     :param name: a policy that is not called ``names.POLICY`` acts on probes for this name alone.
+    :param epoch: that of the pods that it admits.
     """
     binding = MUTATING_ADMISSION_POLICY_BINDINGS[MUTATING_ADMISSION_POLICIES.index(policy)]
-    policy_object = policy.object(name, spec=spec(table, namespace, name))
+    policy_object = policy.object(name, spec=spec(table, namespace, name, epoch))
     policy_object["metadata"].update(metadata(table, namespace))
     binding_object = binding.object(name, spec={"policyName": name})
     binding_object["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
@@ -48,15 +55,32 @@ def metadata(table: Table, namespace: str) -> Object:
 @functools.lru_cache(maxsize=8)
 def digest_of(table: Table, namespace: str) -> str:
     """The digest of what this policy does, which it writes into the annotations of launcher pods."""
-    return objects.short_digest(_spec(table, namespace, names.POLICY, digest=""))
+    return objects.short_digest(_spec(table, namespace, names.POLICY, digest="", epoch=0))
 
 
-def spec(table: Table, namespace: str, name: str = names.POLICY) -> Object:
+def spec(table: Table, namespace: str, name: str = names.POLICY, epoch: int = 0) -> Object:
     """The policy's spec."""
-    return _spec(table, namespace, name, digest_of(table, namespace))
+    return _spec(table, namespace, name, digest_of(table, namespace), epoch)
 
 
-def _spec(table: Table, namespace: str, name: str, digest: str) -> Object:
+def epoch_of(policy: KubeObject) -> int | None:
+    """The epoch of the pods that a live policy admits; None for a policy without one."""
+    variables = (policy.get("spec") or {}).get("variables") or ()
+    expression = next((each["expression"] for each in variables if each["name"] == _EPOCH), None)
+    return None if expression is None else integer(str(expression).strip('"'))
+
+
+def with_epoch(policy: KubeObject, epoch: int) -> Object:
+    """A live policy with another epoch."""
+    spec = policy["spec"]
+    variables = [
+        {**each, "expression": cel.literal(str(epoch))} if each["name"] == _EPOCH else each
+        for each in spec["variables"]
+    ]
+    return {**policy, "spec": {**spec, "variables": variables}}
+
+
+def _spec(table: Table, namespace: str, name: str, digest: str, epoch: int) -> Object:
     return {
         # With Ignore, pods could start unchanged, on the wrong node or with the wrong image, unnoticed.
         "failurePolicy": "Fail",
@@ -76,7 +100,7 @@ def _spec(table: Table, namespace: str, name: str, digest: str) -> Object:
             ],
         },
         "matchConditions": [{"name": "launcher-pods", "expression": _match_condition(namespace, name)}],
-        "variables": [{"name": key, "expression": value} for key, value in _variables(table)],
+        "variables": [{"name": key, "expression": value} for key, value in _variables(table, epoch)],
         # One mutation: between two, something could fail and leave the pod half changed.
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(table, digest)}}],
     }
@@ -95,8 +119,9 @@ def _match_condition(namespace: str, name: str) -> str:
 # What a pod is and what it should become ------------------------------------------------------------------------------
 
 
-def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
+def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     """The policy's variables in order: each uses only earlier ones. The API server evaluates them when they are used."""
+    yield _EPOCH, cel.literal(str(epoch))
     yield "at", f"object.spec.containers.map(c, c.name).indexOf({cel.literal(names.COMPUTE)})"
     compute = "variables.at >= 0 ? object.spec.containers[variables.at]"
     # A mapping: to look a device up in it costs the least, and that is done for each pool.
@@ -127,8 +152,10 @@ def _variables(table: Table) -> t.Iterator[tuple[str, str]]:
     yield from _requirements(table)
     required = f"object.spec.?affinity.?nodeAffinity.?{names.REQUIRED_AFFINITY}"
     yield "terms", f"{required}.?nodeSelectorTerms.orValue([])"
-    yield "present", f"variables.terms.map(t, t.?matchExpressions.orValue([]).exists(e, {_same('e', 'wanted')}))"
-    of_former = f"t.?matchExpressions.orValue([]).map(e, {_same('e', 'formerly')}).indexOf(true)"
+    present = f"{_same('e', 'wanted')} || e.key == variables.stay.key"
+    yield "present", f"variables.terms.map(t, t.?matchExpressions.orValue([]).exists(e, {present}))"
+    former = f"{_same('e', 'formerly')} || e.key == {_until('variables.former')}"
+    of_former = f"t.?matchExpressions.orValue([]).map(e, {former}).indexOf(true)"
     yield "outdated", f"variables.terms.map(t, variables.moved ? {of_former} : -1)"
     yield "tolerated", f"object.spec.?tolerations.orValue([]).map(t, {_toleration('t')})"
     yield "tolerations", f"variables.pool.tolerations.filter(t, !({_toleration('t')} in variables.tolerated))"
@@ -238,8 +265,8 @@ def _is_wrong(image: str) -> str:
 
 
 def _requirements(table: Table) -> t.Iterator[tuple[str, str]]:
-    """Variables ``wanted``, the requirement on a node's owner label that the pod must have, and ``formerly``, the one
-    that it has from an earlier pass."""
+    """Variables ``wanted``, the requirement on a node's owner label that the pod must have, ``stay``, the one that stands in
+    its place in a term beside it (see ``epochs``), and ``formerly``, the one that it has from an earlier pass."""
     unmatched = table.requirement(None)
     groups = []
     for number, group in enumerate(cel.shards(map(cel.literal, unmatched.values))):
@@ -247,6 +274,8 @@ def _requirements(table: Table) -> t.Iterator[tuple[str, str]]:
         groups.append(f"variables.others{number}")
     yield "others", _requirement(unmatched.operator, " + ".join(groups))
     yield "wanted", f"variables.found.size() > 0 ? {_requirement('In', '[variables.pool.name]')} : variables.others"
+    key, values = f'"key": dyn({_until("variables.pool.name")})', '"values": dyn([variables.epoch])'
+    yield "stay", f'{{{key}, "operator": dyn("Gt"), {values}}}'
     own = _requirement("In", "[variables.former]")
     yield "formerly", f"variables.former == {cel.literal(names.PRIMARY)} ? variables.others : {own}"
 
@@ -256,6 +285,11 @@ def _requirement(operator: str, values: str) -> str:
     if values:
         fields.append(f'"values": dyn({values})')
     return f"{{{', '.join(fields)}}}"
+
+
+def _until(owner: str) -> str:
+    """The key of the label that says until when an owner, an expression, had a node."""
+    return f"({cel.literal(names.UNTIL_PREFIX)} + {owner})"
 
 
 def _same(expression: str, variable: str) -> str:
@@ -304,9 +338,10 @@ def _image_patches(items: str, field: str, path: str) -> str:
 
 
 def _affinity_patches() -> str:
-    """Terms are ORed, so every one gets the requirement, except an empty one: it selects no node, and then would."""
+    """Terms are ORed, so every one gets the requirement, except an empty one: it selects no node, and then would. Each gets
+    a copy beside it with the requirement by which the pod may stay."""
     path, cases = "object.spec", []
-    value = '[{"matchExpressions": [variables.wanted]}]'
+    value = '[{"matchExpressions": [variables.wanted]}, {"matchExpressions": [variables.stay]}]'
     required = names.REQUIRED_AFFINITY
     below = [("affinity", "nodeAffinity"), ("nodeAffinity", required), (required, "nodeSelectorTerms")]
     for level, (field, _next) in enumerate(below):
@@ -316,7 +351,9 @@ def _affinity_patches() -> str:
             new = f'{{"{name}": {new}}}'
         cases.append(f"!has({path}) ? [{_operation('add', cel.literal(_pointer(path)), new)}]")
     where = f'"{_pointer(path)}/nodeSelectorTerms/" + string(i) + "/matchExpressions'
-    replaced = _operation("replace", f'{where}/" + string(variables.outdated[i])', "variables.wanted")
+    which = f"t.matchExpressions[variables.outdated[i]].key == {cel.literal(names.OWNER_LABEL)}"
+    one = f"{which} ? variables.wanted : variables.stay"
+    replaced = _operation("replace", f'{where}/" + string(variables.outdated[i])', one)
     added = _operation("add", f'{where}/-"', "variables.wanted")
     begun = _operation("add", f'{where}"', "[variables.wanted]")
     needs = (
@@ -324,7 +361,18 @@ def _affinity_patches() -> str:
         " && (variables.first || variables.moved || !variables.present[i])"
     )
     change = f"variables.outdated[i] >= 0 ? {replaced} : has(t.matchExpressions) ? {added} : {begun}"
-    return f"{' : '.join(cases)} : variables.terms.transformList(i, t, {needs}, {change})"
+    changes = f"variables.terms.transformList(i, t, {needs}, {change})"
+    beside = _operation("add", f'"{_pointer(path)}/nodeSelectorTerms/-"', _STAY_TERM)
+    copies = f"variables.terms.transformList(i, t, {needs} && variables.outdated[i] < 0, {beside})"
+    return f"{' : '.join(cases)} : {changes} + {copies}"
+
+
+_EXPRESSION = '{"key": dyn(e.key), "operator": dyn(e.operator), "values": dyn(e.?values.orValue([]))}'
+_STAY_TERM = (
+    f'{{"matchExpressions": dyn(t.?matchExpressions.orValue([]).map(e, {_EXPRESSION}) + [variables.stay]),'
+    f' "matchFields": dyn(t.?matchFields.orValue([]).map(e, {_EXPRESSION}))}}'
+)
+"""A copy of the term ``t`` with the requirement ``stay``, in plain values."""
 
 
 def _pointer(path: str) -> str:

@@ -10,7 +10,7 @@ import functools
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import names, permissions
+from ..base import epochs, names, permissions
 from ..base.findings import Finding, counted, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
@@ -76,9 +76,22 @@ class LauncherPolicyRollout:
             if (self.to_write(0) or self.to_delete(0) if number == 0 else table != self.stages[number - 1])
         )
 
+    @functools.cached_property
+    def epoch(self) -> int:
+        """The epoch of the pods that the policy admits at the start of the run. It is not older than any label of a node, nor
+        than a pod of a policy that was deleted: epochs follow the time."""
+        live = launcher_backends.live_epoch(self._admission)
+        labelled = max((epochs.newest(node.labels) for node in self.snapshot.nodes.values()), default=0)
+        return max(self.snapshot.read_at if live is None else live, labelled)
+
     def policy(self, stage: int) -> list[tuple[Kind, Object]]:
         """The objects of the launcher policy at a stage, in the order to write them."""
-        return self._policy(self.stages[stage])
+        return self._policy(self.stages[stage], self.epoch)
+
+    def policy_now(self) -> list[tuple[Kind, Object]]:
+        """The objects that must be in effect now, with the epoch of the live policy: only runs change that."""
+        live = launcher_backends.live_epoch(self._admission)
+        return self._policy(self.stages[0], self.epoch if live is None else live)
 
     def correction(self, stage: int) -> list[tuple[Kind, Object]]:
         """The policy that keeps KubeVirt from calling pool VMs outdated, and its binding; written before the others."""
@@ -135,14 +148,14 @@ class LauncherPolicyRollout:
     def trial_of(self, table: Table, site: t.Callable[[], Site]) -> Trial | None:
         """How the policy for this table is tried; None when no probe shows what it does."""
         candidate = launcher_backends.desired(
-            self.choice.backend, table, self.snapshot.namespace, self._admission, names.CANDIDATE_POLICY
+            self.choice.backend, table, self.snapshot.namespace, self._admission, names.CANDIDATE_POLICY, self.epoch
         )
         if not candidate:
             return None
         return Trial(
             candidate,
-            probes.probes(table, site(), names.CANDIDATE_POLICY),
-            probes.probes(table, site(), names.POLICY),
+            probes.probes(table, site(), names.CANDIDATE_POLICY, self.epoch),
+            probes.probes(table, site(), names.POLICY, self.epoch),
         )
 
     def last_probe(self, step: Step, site: t.Callable[[], Site]) -> Object | None:
@@ -179,8 +192,10 @@ class LauncherPolicyRollout:
     def _admission(self) -> Admission:
         return self.snapshot.admission or Admission()
 
-    def _policy(self, table: Table) -> list[tuple[Kind, Object]]:
-        return launcher_backends.desired(self.choice.backend, table, self.snapshot.namespace, self._admission)
+    def _policy(self, table: Table, epoch: int) -> list[tuple[Kind, Object]]:
+        return launcher_backends.desired(
+            self.choice.backend, table, self.snapshot.namespace, self._admission, epoch=epoch
+        )
 
     def _correction(self, table: Table) -> list[tuple[Kind, Object]]:
         served, stock = self._admission.policy_kind, outdated_policy.stock_image(self.snapshot)
@@ -189,7 +204,8 @@ class LauncherPolicyRollout:
         return outdated_policy.derive(table, stock, self.snapshot.namespace, served)
 
     def _full_objects(self) -> list[tuple[Kind, Object]]:
-        return [*self._correction(self.full), *self._policy(self.full)]
+        # Without the epoch: a user approves what pods get, not the time.
+        return [*self._correction(self.full), *self._policy(self.full, epoch=0)]
 
     def _no_longer_needed(self, step: int) -> t.Iterator[Object]:
         """The objects that the step before needs and this step does not, in the order to delete them."""

@@ -42,7 +42,7 @@ class Policy:
         admission = rollout.snapshot.admission if rollout is not None else None
         if rollout is None or admission is None:
             return cls("none", "not_needed")
-        backend, wanted = rollout.choice.backend, rollout.policy(0)
+        backend, wanted = rollout.choice.backend, rollout.policy_now()
         live = launcher_backends.rules_object(admission)
         if not wanted:
             problem = f"{live['kind']} {live['metadata']['name']} exists, and no pool needs it" if live else None

@@ -14,7 +14,7 @@ import copy
 import typing as t
 from dataclasses import dataclass
 
-from ..base import affinity, kinds, names, objects
+from ..base import affinity, epochs, kinds, names, objects
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, field
 from ..pools.criteria import Example, PodAttributes
@@ -85,19 +85,21 @@ def digest_in(obj: KubeObject) -> str | None:
     return None if digest is None else str(digest)
 
 
-def probes(table: Table, site: Site, policy: str = names.POLICY) -> list[Probe]:
-    """Probes for the policy of this name: one that meets no criterion, and one for each criterion of each rule."""
-    every = [_probe("for no pool", plain_pod(site, policy), table, site)]
+def probes(table: Table, site: Site, policy: str = names.POLICY, epoch: int = 0) -> list[Probe]:
+    """Probes for the policy of this name and epoch: one that meets no criterion, and one for each criterion of each rule."""
+    every = [_probe("for no pool", plain_pod(site, policy), table, site, epoch)]
     for number, rule in enumerate(sample(table.rules)):
         for criterion in rule.criteria:
             # An earlier rule may still take the pod.
             pod = _pod(site, policy, criterion.examples(rule.selection)[0], terms=bool(number % 2))
-            every.append(_probe(f"for {criterion.path} of pool {rule.name}", pod, table, site))
+            every.append(_probe(f"for {criterion.path} of pool {rule.name}", pod, table, site, epoch))
             if rule.name in table.canaries:
                 pod = copy.deepcopy(pod)
                 pod["metadata"]["labels"][names.CANARY_LABEL] = rule.name
                 every.append(
-                    _probe(f"for {criterion.path} and {names.CANARY_LABEL} of pool {rule.name}", pod, table, site)
+                    _probe(
+                        f"for {criterion.path} and {names.CANARY_LABEL} of pool {rule.name}", pod, table, site, epoch
+                    )
                 )
     return every
 
@@ -140,7 +142,7 @@ def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
     return pod
 
 
-def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
+def _probe(name: str, pod: Object, table: Table, site: Site, epoch: int) -> Probe:
     winner = matching.winner(table, PodAttributes.from_pod(pod, site.namespace_labels))
     expected = copy.deepcopy(pod)
     del expected["metadata"]["labels"][names.PROBE_LABEL]
@@ -151,8 +153,12 @@ def _probe(name: str, pod: Object, table: Table, site: Site) -> Probe:
     spec = expected["spec"]
     _set_image(spec, site.launcher_image, winner)
     own_terms = affinity.required_terms(spec.get("affinity")) or [{}]
-    added = [table.requirement(winner).to_object()]
-    terms = [affinity.with_requirements(term, added) for term in own_terms]
+    owner = winner.name if winner else names.PRIMARY
+    terms = [
+        affinity.with_requirements(term, [requirement.to_object()])
+        for requirement in (table.requirement(winner), epochs.stay_requirement(owner, epoch))
+        for term in own_terms
+    ]
     spec["affinity"] = affinity.with_required_terms(spec.get("affinity"), terms)
     if winner is None:
         return Probe(name, pod, expected)

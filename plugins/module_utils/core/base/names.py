@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 OWNER_LABEL = "virtpools.io/pool"
 """On nodes and pool handler pods: the owner. A node without it belongs to the primary."""
 
@@ -15,6 +17,9 @@ IN_TRANSIT = "in_transit"
 FORMER_OWNER_ANNOTATION = "virtpools.io/former-owner"
 """On a node during its handover: the owner that it goes back to when the new handler does not become Ready. While only its
 handler is replaced, this is its owner."""
+
+UNTIL_PREFIX = "until.virtpools.io/"
+"""On nodes, followed by an owner: the epoch in which the node left that owner, while VMs from before still run there."""
 
 TEMPLATE_ANNOTATION = "virtpools.io/template"
 """On a pool DaemonSet's pod template: the digest of the template, which shows from which template a pod was created."""
@@ -149,3 +154,23 @@ def controller_user(namespace: str) -> str:
 def pool_daemonset_name(pool: str) -> str:
     """Name of a pool's DaemonSet. KubeVirt's alerts and metrics select handler pods by its prefix."""
     return f"{HANDLER}-{pool}"
+
+
+def canary_vm_name(pool: str) -> str:
+    """Name of a pool's canary VM: always the same, so that a run finds and replaces what a dead run left behind. Short, so
+    that it is a valid host name."""
+    return f"virt-canary-{pool}"
+
+
+PULL, START = "pull", "start"
+"""What an image pull pod is for: pulling the images of a handler, or trying whether a launcher pod may use its image."""
+
+
+def pull_pod_name(purpose: str, node: str) -> str:
+    """Name of an image pull pod: the same in every run, so that the next run cleans up after one that died."""
+    return f"virtpools-{purpose}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+
+
+def pull_pod_names(node: str) -> tuple[str, ...]:
+    """Names of a node's image pull pods."""
+    return tuple(pull_pod_name(purpose, node) for purpose in (PULL, START))

@@ -29,8 +29,6 @@ from ..vms.prediction import Defaults
 from .explanation import Subject
 from .verdicts import Judge, Judgement, Vmi
 
-_NAME_PREFIX = "virt-canary-"
-"""Short, so that it is a valid host name together with a pool's name."""
 _SWITCHES = {"true": True, "yes": True, "false": False, "no": False, "": False}
 """Booleans as text, as ``-e name=value`` gives them."""
 _MINIMAL: KubeObject = {
@@ -140,11 +138,6 @@ def nodes_by_pool(nodes: t.Iterable[Node]) -> dict[str, list[Node]]:
         if node.owner not in (names.PRIMARY, names.IN_TRANSIT):
             pools.setdefault(node.owner, []).append(node)
     return dict(sorted(pools.items()))
-
-
-def vm_name(pool: str) -> str:
-    """The name of a pool's canary VM: always the same, so that a run finds and replaces what a dead run left behind."""
-    return f"{_NAME_PREFIX}{pool}"
 
 
 def namespace_for(table: Table, pool: str, wanted: str, namespaces: t.Mapping[str, t.Mapping[str, str]]) -> str | None:

@@ -37,6 +37,8 @@ class GateProblem:
     """Whether it does not pass by itself."""
     starting: bool = False
     """Whether a VM is starting, which is a problem only when it takes too long."""
+    of_wave: bool = True
+    """Whether it means that the wave failed. What others can cause, such as the owner of a VM, only stops the run."""
 
     @property
     def key(self) -> str:
@@ -51,13 +53,15 @@ def cluster_problems(snapshot: Snapshot, nodes: t.Collection[str], now: float) -
     """
     for finding in preflight.fitness(snapshot):
         if finding.severity == "error":
-            yield GateProblem(finding.code, snapshot.kubevirt_name, finding.message)
+            # An upgrade, or another tool that takes KubeVirt over, is not the wave's.
+            of_wave = finding.code in preflight.PASSING
+            yield GateProblem(finding.code, snapshot.kubevirt_name, finding.message, of_wave=of_wave)
     facts = node_checks.Facts(snapshot, now)
     for name in nodes:
         node = snapshot.nodes.get(name)
         if node is None:
-            yield GateProblem("node_gone", name, f"Node {name} no longer exists.")
-        elif problem := node_checks.first_problem(node_checks.GATE, facts, node):
+            continue  # An autoscaler deleted it.
+        if problem := node_checks.first_problem(node_checks.GATE, facts, node):
             yield GateProblem(problem.check.code, name, problem.sentence)
 
 
@@ -79,7 +83,9 @@ def orphan_problem(vmi: KubeObject) -> GateProblem | None:
     if status.get("phase") != "Running":
         return None
     title, subject = _named(vmi)
-    return GateProblem("orphan", subject, f"{title} runs on node {status.get('nodeName')}, which has no Ready handler.")
+    message = f"{title} runs on node {status.get('nodeName')}, which has no Ready handler."
+    # The node is outside the wave. That it died is likelier than that the wave took its handler.
+    return GateProblem("orphan", subject, message, of_wave=False)
 
 
 def _named(vmi: KubeObject) -> tuple[str, str]:
@@ -108,7 +114,9 @@ def pending_problems(
             continue  # During a migration the VM runs elsewhere.
         vmi, subject = f"VM instance {pod.namespace}/{pod.vmi}", f"{pod.namespace}/{pod.vmi} {pod.vmi_uid}"
         if pod.node in wave:
-            yield GateProblem("vmi_starting", subject, f"{vmi} on node {pod.node} stays Scheduling.", starting=True)
+            # virt-handler has no part in this yet: the kubelet starts the pod, with what the VM's owner asked for.
+            message = f"{vmi} on node {pod.node} stays Scheduling."
+            yield GateProblem("vmi_starting", subject, message, starting=True, of_wave=False)
         elif pod.unschedulable is not None and (attributes := pod.placement.owner) is not None:
             # Nodes whose labels and taints fit what the VM asks for itself, and that only the policy's requirement excludes.
             own, mapped = pod.placement.without_owner(), pod.placement
@@ -120,6 +128,7 @@ def pending_problems(
                     subject,
                     f"{vmi} finds no node because it must go to one with {attributes}, while {listed(fitting)} "
                     f"would take it; the scheduler reports: {pod.unschedulable.rstrip('.')}.",
+                    of_wave=False,
                 )
 
 

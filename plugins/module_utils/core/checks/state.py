@@ -83,17 +83,14 @@ def _owner(name: str, daemonset: KubeObject, nodes: int) -> Owner:
 
 
 def _leftovers(snapshot: Snapshot) -> t.Iterator[Finding]:
-    if snapshot.leftover_pulls:
+    pulls, canaries = snapshot.leftover_pulls, snapshot.leftover_canaries
+    if pulls:
+        number = counted(len(pulls), "image pull pod was", "image pull pods were")
+        yield warning("pull_pods_left", f"{number} left behind: {listed(map(str, pulls))}; the next run deletes them.")
+    if canaries:
+        number = counted(len(canaries), "canary VM was", "canary VMs were")
         yield warning(
-            "pull_pods_left",
-            f"{counted(len(snapshot.leftover_pulls), 'image pull pod was', 'image pull pods were')} left behind: {listed(snapshot.leftover_pulls)}; the next "
-            "run deletes them.",
-        )
-    if snapshot.leftover_canaries:
-        yield warning(
-            "canary_vms_left",
-            f"{counted(len(snapshot.leftover_canaries), 'canary VM was', 'canary VMs were')} left behind: {listed(snapshot.leftover_canaries)}; the "
-            "next run deletes them.",
+            "canary_vms_left", f"{number} left behind: {listed(map(str, canaries))}; the next run deletes them."
         )
 
 

@@ -30,15 +30,18 @@ from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
 from ..vms.mapping import Table
 
-Verdict = t.Literal["wrong_image", "wrong_node", "no_ready_handler", "pending", "unknown_image", "outdated", "correct"]
+Verdict = t.Literal[
+    "wrong_image", "wrong_node", "no_ready_handler", "at_risk", "pending", "unknown_image", "outdated", "correct"
+]
 VERDICTS: tuple[Verdict, ...] = t.get_args(Verdict)
 """The worst first: a VM has the first verdict that applies."""
-FAILING: frozenset[Verdict] = frozenset({"wrong_image", "wrong_node", "no_ready_handler", "pending"})
+FAILING: frozenset[Verdict] = frozenset({"wrong_image", "wrong_node", "no_ready_handler", "at_risk", "pending"})
 """These are problems. Others are only listed: an outdated VM gets the new images when it starts again."""
 FINDINGS: t.Mapping[Verdict, str] = {
     "wrong_image": "with a launcher image other than the expected one",
     "wrong_node": "on nodes of another owner",
     "no_ready_handler": "on nodes without a Ready virt-handler",
+    "at_risk": "that end when the kubelet of their node restarts",
     "pending": "that cannot start",
     "unknown_image": "with a launcher image that may be a copy of the right one or of another",
     "outdated": "outdated until the next restart or migration, which brings the current image and nodes",
@@ -148,6 +151,7 @@ class Judge:
                 self._image_fault(pod, vmi, winner, expected),
                 self._node_fault(pod, vmi, winner, node),
                 self._handler_fault(pod, node),
+                self._kubelet_fault(pod, vmi, node),
                 self._placement_fault(pod, winner),
             )
             if fault is not None
@@ -253,6 +257,13 @@ class Judge:
         return _Fault(
             "no_ready_handler", f"its node {node.name} of {node.owner} has no Ready virt-handler", "repair node"
         )
+
+    def _kubelet_fault(self, pod: LauncherPod, vmi: Vmi | None, node: Node | None) -> _Fault | None:
+        misfit = None if node is None else pod.placement.misfit(node)
+        if node is None or misfit is None:
+            return None
+        what = f"a restart of the kubelet of node {node.name} ends it: {misfit}, which the node does not have now"
+        return _Fault("at_risk", what, self._renewal(vmi))
 
     # Placement
 

@@ -242,11 +242,37 @@ def _hco_edit(hyperconverged: KubeObject, what: str, operations: list[Object]) -
 # The operation in HyperConverged's annotation ---------------------------------------------------------------------
 
 
-def _is_our_operation(operation: Object) -> bool:
+def _has_exclusion(operation: Object) -> bool:
     if operation["op"] != "add" or operation["path"] != _WORKLOADS:
         return False
     affinity = field(operation["value"], "nodePlacement", "affinity")
     return _all_have_requirement(affinity) and any(map(_has_requirement, _terms(affinity)))
+
+
+def _has_more(operation: Object) -> bool:
+    """Whether an operation with the exclusion has settings beside required terms, such as tolerations. Ours has them only after
+    another operation on workloads, whose settings it repeats."""
+    workloads = operation["value"]
+    affinity = without_required_terms(field(workloads, "nodePlacement", "affinity") or {})
+    placement = {**(workloads.get("nodePlacement") or {}), "affinity": affinity}
+    return bool(_without_empty({**workloads, "nodePlacement": placement}))
+
+
+def _of_others(operations: t.Sequence[Object]) -> list[Object]:
+    """The operations without the exclusion. An administrator's own operation on workloads only loses the requirement."""
+    others: list[Object] = []
+    for operation in operations:
+        if not _has_exclusion(operation):
+            others.append(operation)
+        elif _has_more(operation) and not any(_sets_workloads(other) for other in others):
+            workloads = operation["value"]
+            placement = without_exclusion_terms(workloads["nodePlacement"])
+            others.append({**operation, "value": {**workloads, "nodePlacement": placement}})
+    return others
+
+
+def _sets_workloads(operation: Object) -> bool:
+    return operation["op"] != "test" and hco.is_within(operation["path"], _WORKLOADS)
 
 
 def _rendered(hyperconverged: KubeObject, operations: t.Sequence[Object]) -> Object:
@@ -264,7 +290,7 @@ def _rendered(hyperconverged: KubeObject, operations: t.Sequence[Object]) -> Obj
 
 def _operations_with_exclusion(hyperconverged: KubeObject) -> list[Object]:
     current = hco.operations(hyperconverged)
-    others = [operation for operation in current if not _is_our_operation(operation)]
+    others = _of_others(current)
     theirs = _rendered(hyperconverged, others)
     given = _terms(_placement_affinity(theirs))
     if given and any(map(_is_ours, _patches(theirs))):  # KubeVirt would OR them to our requirement
@@ -275,7 +301,10 @@ def _operations_with_exclusion(hyperconverged: KubeObject) -> list[Object]:
     ours, wanted = _operation({}, terms), _operation(theirs["workloads"] or {}, terms)
     if not _renders(hyperconverged, [*others, ours], wanted):
         ours = wanted  # one of theirs is on spec.workloads, too
-    if [*filter(_is_our_operation, current)] == [ours] and _renders(hyperconverged, current, wanted):
+    found = [*filter(_has_exclusion, current)]
+    # An administrator's own operation may have the requirement already.
+    kept = found == [ours] or (len(found) == 1 and len(others) == len(current))
+    if kept and _renders(hyperconverged, current, wanted):
         return current
     return [*others, ours]
 
@@ -318,7 +347,7 @@ def _without_empty(value: t.Any) -> t.Any:
 
 
 def _operations_without_exclusion(hyperconverged: KubeObject) -> list[Object]:
-    others = [operation for operation in hco.operations(hyperconverged) if not _is_our_operation(operation)]
+    others = _of_others(hco.operations(hyperconverged))
     theirs = _rendered(hyperconverged, others)
     if theirs != _spec_without_exclusion(theirs):
         raise InputErrors([_embedded_message(hyperconverged)])

@@ -11,6 +11,7 @@ from ..operator_mode import detection
 from ..operator_mode.mode import OperatorMode
 from ..planning.departure import Departure
 from ..planning.proposal import AskedMode
+from ..planning.request import PlanRequest
 from .collection import CollectionMode
 from .mode import Mode
 
@@ -31,10 +32,10 @@ def in_use(snapshot: Snapshot) -> Mode:
     return CollectionMode() if build is None else OperatorMode(build)
 
 
-def departure(chosen: Mode, snapshot: Snapshot) -> Departure | None:
+def departure(chosen: Mode, snapshot: Snapshot, request: PlanRequest) -> Departure | None:
     """What has to go before a run in this mode can bring pools; None when nothing of the other mode is there."""
     if isinstance(chosen, OperatorMode):
-        return CollectionMode().takedown(snapshot)
+        return CollectionMode().takedown(snapshot, request)
     build = detection.in_use(snapshot)
     # Where both are in use, the plan refuses the run.
-    return None if build is None or snapshot.pools else OperatorMode(build).takedown(snapshot)
+    return None if build is None or snapshot.pools else OperatorMode(build).takedown(snapshot, request)

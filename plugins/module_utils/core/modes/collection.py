@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import typing as t
 from dataclasses import dataclass, replace
 
+from ..admission import launcher_backends
 from ..admission.live_policy import Policy
 from ..base import kinds, names, permissions
 from ..base.findings import Finding, InputErrors
@@ -20,10 +22,10 @@ from ..checks.explanation import ExplainContext
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..kubevirt import exclusion, preflight
-from ..observed.snapshot import Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..planning import approval, goals, history, plan, plan_text, removal
-from ..planning.departure import REMOVAL, Departure, without_daemonsets
-from ..planning.options import Options
+from ..planning.departure import Departure, removal_request, without_daemonsets
+from ..planning.options import Drain, Options
 from ..planning.plan import Plan
 from ..planning.progress import RolloutScope
 from ..planning.proposal import CanaryTarget, ModeName, PlanProposal, PlanWait
@@ -71,10 +73,16 @@ class CollectionProposal(PlanProposal[Plan]):
         rights = permissions.for_run(
             hco=snapshot.hyperconverged is not None,
             parts=[right for part in self.plan.parts for right in part.rights],
-            migrates=self.request.options.drain.vms == "migrate",
+            migrates=any(drain.vms == "migrate" for drain in self._drains),
             canary_vms=self.request.canary_vms or bool(snapshot.leftover_canaries),
         )
         return (*rights, *(permissions.LEFTOVERS if self.plan.cleared else ()))
+
+    @property
+    def _drains(self) -> set[Drain]:
+        """What happens to VMs before the moves of the plan."""
+        options = self.request.options
+        return {options.drain, *(options.drain_of_pools for move in self.plan.moves if move.leaves_pool)}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -114,20 +122,35 @@ class CollectionProposal(PlanProposal[Plan]):
         return CanaryTarget(rollout.stages[-1], nodes, self.snapshot.kubevirt, self.snapshot.leftover_canaries)
 
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
-        if not self.request.asks_about_vms:
+        request, loss = self.request, self._loss
+        rollout = self.plan.launcher_rollout if request.asks_about_vms and not self.plan.undoing else None
+        table = rollout.full if rollout is not None and rollout.full.needed else None
+        if table is None and not request.asks_about_loss(loss):
             return ()
-        plan, snapshot = self.plan, self.snapshot
         # Canary VMs go before any node does.
-        pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in snapshot.leftover_canaries)
-        if plan.undoing:
-            removed = self.request.options.remove_pools
-            owners = removal.leaving(removed, snapshot) if removed else ()
-            recorded = goals.recorded(snapshot)
-            return removal.vm_findings(pods, snapshot.nodes, recorded, owners, self.request.remove_vms)
-        rollout = plan.launcher_rollout
-        if rollout is None or not rollout.full.needed:
-            return ()
-        return node_fit.restart_findings(rollout.full, plan.nodes_after(), pods)
+        canaries = [str(vm) for vm in self.snapshot.leftover_canaries]
+        pods = (pod for pod in pods if f"{pod.namespace}/{pod.vmi}" not in canaries)
+        losing, kubelets = removal.LosingVms(loss), self._kubelets
+        noted = kubelets.passing(losing.noting(pods))
+        found = node_fit.restart_findings(table, self.plan.nodes_after(), noted) if table is not None else ()
+        collections.deque(noted, maxlen=0)
+        return (*found, *losing.findings(request.options.vms_of_pools), *kubelets.findings())
+
+    @property
+    def _kubelets(self) -> node_fit.KubeletRestarts:
+        in_effect = launcher_backends.recorded_table(self.snapshot.admission or Admission())
+        keep_off = in_effect.keep_off if in_effect is not None else ()
+        return node_fit.KubeletRestarts(self.snapshot.nodes, self.plan.nodes_after(), keep_off)
+
+    @property
+    def _loss(self) -> removal.Loss:
+        """What VMs lose by the run."""
+        options, snapshot = self.request.options, self.snapshot
+        gone: t.Collection[str] = self.plan.deleted
+        removing = options.remove_pools is not None and options.restore_nodes is None
+        if removing and options.remove_pools is not None:
+            gone = removal.leaving(options.remove_pools, snapshot) - {names.IN_TRANSIT}
+        return removal.loss_of(snapshot.nodes, self.plan.wanted, gone, goals.recorded(snapshot), removing=removing)
 
 
 @dataclass(frozen=True)
@@ -184,13 +207,14 @@ class CollectionMode:
     def recorded(self, snapshot: Snapshot) -> tuple[Pool, ...]:
         return goals.recorded(snapshot)
 
-    def takedown(self, snapshot: Snapshot) -> Departure | None:
+    def takedown(self, snapshot: Snapshot, request: PlanRequest) -> Departure | None:
         primary = snapshot.primary
         excluded = primary is not None and exclusion.has_exclusion(primary)
         if not (snapshot.pools or excluded or exclusion.exclusion_requested(snapshot.kubevirt)):
             return None
-        proposal = self.propose(snapshot, REMOVAL)
-        return Departure(proposal, tuple(sorted(snapshot.pools)), _without_pools(proposal.plan))
+        proposal = self.propose(snapshot, removal_request(request))
+        recorded = goals.recorded(snapshot)
+        return Departure(proposal, tuple(sorted(snapshot.pools)), recorded, _without_pools(proposal.plan))
 
     def cannot_migrate_vms(self, _snapshot: Snapshot) -> str:
         return ""

@@ -74,8 +74,11 @@ class Mode(t.Protocol):
     def recorded(self, snapshot: Snapshot) -> tuple[Pool, ...]:
         """The pools that the cluster has."""
 
-    def takedown(self, snapshot: Snapshot) -> Departure | None:
-        """How the pools of this mode go before those of the other come; None when there are none."""
+    def takedown(self, snapshot: Snapshot, request: PlanRequest) -> Departure | None:
+        """How the pools of this mode go before those of the other come; None when there are none.
+
+        :param request: what the move is asked for.
+        """
 
     def cannot_migrate_vms(self, snapshot: Snapshot) -> str:
         """Why runs do not migrate outdated VMs, as a sentence; empty when they do."""

@@ -360,11 +360,11 @@ def _about_verifications() -> tuple[Alert, ...]:
     return (
         Alert(
             "VirtPoolsVMsWrong",
-            'virtpools_vms{verdict=~"wrong_image|wrong_node"} > 0',
+            'virtpools_vms{verdict=~"wrong_image|wrong_node|at_risk"} > 0',
             lasts="15m",
             severity="warning",
             health="none",
-            summary="VMs of {{ $labels.pool }} run with the wrong launcher image or on the wrong nodes.",
+            summary="VMs of {{ $labels.pool }} run with the wrong launcher image, on the wrong nodes, or end when a kubelet restarts.",
             description="VMs of {{ $labels.pool }} with the verdict {{ $labels.verdict }} in the last verification: {{ "
             "$value }}.",
         ),

@@ -10,10 +10,16 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.objects import KubeObject
+from ..base.objects import KubeObject, condition, field
 from .handlers import node_of
 
-_FINAL_MIGRATION_PHASES = frozenset({"Succeeded", "Failed"})
+_FINAL_PHASES = frozenset({"Succeeded", "Failed"})
+"""Of migrations, and of VMIs."""
+
+_WAITING_FOR_SYNC = frozenset({"WaitingForSync", "Synchronizing"})
+"""Phases of the receiver and of the sender of a decentralized migration until they have found each other."""
+
+_REJECTED_BY_QUOTA = "migrationRejectedByResourceQuota"
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,13 @@ class Migration:
     namespace: str
     name: str
     vmi: str
+    phase: str
     nodes: frozenset[str]
-    """Its source and target, if known."""
+    """The nodes with pods of it: a handler that restarts there would break it. None for one that has no pod, or that cannot
+    go on before something else happens, which may be never."""
+
+    def __str__(self) -> str:
+        return f"VM {self.namespace}/{self.vmi} (migration {self.name}, {self.phase})"
 
 
 def active_migrations(
@@ -35,6 +46,7 @@ def active_migrations(
     The VMI names both (``status.nodeName`` and ``status.migrationState``) earlier than the migration itself. Before that only
     the target pod knows the target.
 
+    :param vmis: at least those that are being migrated; one that is missing was deleted.
     :param targets: pods, at least those that active migrations move VMs to.
     """
     target_nodes = {(pod["metadata"].get("labels") or {}).get(names.MIGRATION_LABEL): node_of(pod) for pod in targets}
@@ -44,22 +56,57 @@ def active_migrations(
         if not is_active(migration):
             continue
         metadata = migration["metadata"]
-        vmi_name = (migration.get("spec") or {}).get("vmiName", "")
-        vmi_status = (by_name.get((metadata.get("namespace"), vmi_name)) or {}).get("status") or {}
-        states = [(migration.get("status") or {}).get("migrationState") or {}, vmi_status.get("migrationState") or {}]
-        ends = [state.get(end) for state in states for end in ("sourceNode", "targetNode")]
+        vmi_name = field(migration, "spec", "vmiName") or ""
+        vmi = by_name.get((metadata.get("namespace"), vmi_name))
+        ends = (*_ends(migration, vmi), target_nodes.get(metadata.get("uid", "")))
         active.append(
             Migration(
                 namespace=metadata.get("namespace", ""),
                 name=metadata["name"],
                 vmi=vmi_name,
-                nodes=frozenset(
-                    end for end in (*ends, vmi_status.get("nodeName"), target_nodes.get(metadata.get("uid", ""))) if end
-                ),
+                phase=_phase(migration) or "Pending",
+                nodes=frozenset(end for end in ends if end),
             )
         )
     return tuple(sorted(active, key=lambda m: (m.namespace, m.name)))
 
 
 def is_active(migration: KubeObject) -> bool:
-    return (migration.get("status") or {}).get("phase") not in _FINAL_MIGRATION_PHASES
+    return _phase(migration) not in _FINAL_PHASES
+
+
+def waits_for_other_half(migration: KubeObject) -> bool:
+    """Whether the sender or receiver of a decentralized migration has to wait for its other half, in another namespace or
+    cluster. No handler takes part in it until then."""
+    phase = _phase(migration)
+    sends, receives = _sends_and_receives(migration)
+    if phase in _WAITING_FOR_SYNC:
+        return True
+    return (sends or receives) and (phase in (None, "Pending") or (sends and phase == "Scheduling"))
+
+
+def _phase(migration: KubeObject) -> str | None:
+    return t.cast("str | None", field(migration, "status", "phase") or None)
+
+
+def _sends_and_receives(migration: KubeObject) -> tuple[bool, bool]:
+    """Whether the migration is the sender, and whether it is the receiver, of a decentralized one."""
+    spec = migration.get("spec") or {}
+    sends, receives = spec.get("sendTo") is not None, spec.get("receive") is not None
+    return sends and not receives, receives and not sends
+
+
+def _ends(migration: KubeObject, vmi: KubeObject | None) -> tuple[str | None, ...]:
+    """The nodes that the migration and its VMI name."""
+    if vmi is None or field(vmi, "status", "phase") in _FINAL_PHASES:
+        return ()  # KubeVirt names nodes of a VM that has ended, but the VM has no pods there.
+    if waits_for_other_half(migration) or condition(migration, _REJECTED_BY_QUOTA).get("status") == "True":
+        return ()
+    node = field(vmi, "status", "nodeName")
+    if any(_sends_and_receives(migration)):
+        return (node,)  # The other end is a node of another cluster, which may have the name of one of ours.
+    states = [field(obj, "status", "migrationState") or {} for obj in (migration, vmi)]
+    uid = migration["metadata"].get("uid")
+    # A VMI keeps the state of its last migration until the next one begins.
+    own = [state for state in states if uid is None or state.get("migrationUid") in (None, uid)]
+    return (*(state.get(end) for state in own for end in ("sourceNode", "targetNode")), node)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from ..base import kinds, names
 from ..base.findings import InputErrors
 from ..base.objects import KubeObject, is_managed, named
-from . import operator_api
+from . import leftovers, operator_api
 from .handlers import HandlerPod, node_of
 from .hyperconverged import hco_of
+from .leftovers import Leftover
 from .migrations import Migration, active_migrations
 from .nodes import Node
 from .operator_api import OperatorApi
@@ -28,6 +29,8 @@ class Admission:
     """MutatingAdmissionPolicy in the API version that the server serves."""
     validating: bool = False
     """Whether the server serves ValidatingAdmissionPolicy."""
+    may_guard: bool = True
+    """Whether the user may write the guard. Only a run asks."""
     kyverno: bool = False
     """Whether it serves Kyverno's policies."""
     version: str | None = None
@@ -92,10 +95,10 @@ class Snapshot:
     nodes: t.Mapping[str, Node]
     handlers: t.Mapping[str, tuple[HandlerPod, ...]]
     """Handler pods by node, in any state (virt-api counts them all); pods without a node are left out."""
-    leftover_pulls: tuple[str, ...]
-    """Names of image pull pods that a run left behind."""
-    leftover_canaries: tuple[str, ...]
-    """Canary VMs that a run left behind, as ``namespace/name``; unknown when only some nodes were read."""
+    leftover_pulls: tuple[Leftover, ...]
+    """Image pull pods that a run left behind."""
+    leftover_canaries: tuple[Leftover, ...]
+    """Canary VMs that a run left behind; unknown when only some nodes were read."""
     migrations: tuple[Migration, ...]
     primary_not_ready: t.Mapping[str, str]
     """The primary's pods that are not Ready, with their nodes; ``limited_to`` keeps all, for KubeVirt's health."""
@@ -108,6 +111,8 @@ class Snapshot:
     """False when only some nodes were read: then a missing node does not mean that it does not exist."""
     operator_api: OperatorApi = field(default_factory=OperatorApi)
     """Unknown when only some nodes were read."""
+    read_at: int = 0
+    """When it was read, in seconds since 1970; 0 for a dump."""
     by_operator: bool = False
     """Whether the pool DaemonSets are virt-operator's and not derived by us, as in the view that operator mode makes."""
 
@@ -164,6 +169,7 @@ def build(
     admission: Admission | None = None,
     monitoring: Monitoring | None = None,
     operator_api: OperatorApi | None = None,
+    read_at: int = 0,
     complete: bool = True,
 ) -> Snapshot:
     """The snapshot that these objects make; see Snapshot for the other parameters."""
@@ -182,7 +188,7 @@ def build(
         nodes=by_name,
         handlers=handlers,
         leftover_pulls=pulls,
-        leftover_canaries=tuple(f"{vm['metadata']['namespace']}/{vm['metadata']['name']}" for vm in objects.canaries),
+        leftover_canaries=tuple(sorted(Leftover.from_object(vm) for vm in objects.canaries)),
         migrations=active_migrations(objects.migrations, objects.vmis, objects.targets),
         primary_not_ready={
             pod.name: node
@@ -195,6 +201,7 @@ def build(
         monitoring=monitoring,
         complete=complete,
         operator_api=operator_api or OperatorApi(),
+        read_at=read_at,
     )
 
 
@@ -257,12 +264,15 @@ def choose_kubevirt(kubevirts: t.Iterable[KubeObject], namespace: str | None, na
 
 
 def is_pool_daemonset(obj: KubeObject) -> bool:
-    """Whether a DaemonSet is ours and belongs to a pool."""
-    return is_managed(obj) and names.OWNER_LABEL in obj["metadata"]["labels"]
+    """Whether a DaemonSet is ours and belongs to a pool. A copy of one under another name is not."""
+    pool = (obj["metadata"].get("labels") or {}).get(names.OWNER_LABEL)
+    return is_managed(obj) and pool is not None and obj["metadata"]["name"] == names.pool_daemonset_name(pool)
 
 
-def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple[HandlerPod, ...]], tuple[str, ...]]:
-    """The handler pods by node, and the names of pods that pull images."""
+def _pods(
+    pods: t.Iterable[KubeObject], namespace: str
+) -> tuple[dict[str, tuple[HandlerPod, ...]], tuple[Leftover, ...]]:
+    """The handler pods by node, and the pods that pull images."""
     handlers: dict[str, list[HandlerPod]] = {}
     pulls = []
     for pod in pods:
@@ -270,8 +280,8 @@ def _pods(pods: t.Iterable[KubeObject], namespace: str) -> tuple[dict[str, tuple
         labels = metadata.get("labels") or {}
         if metadata.get("namespace") != namespace:
             continue
-        if names.PULL_LABEL in labels:
-            pulls.append(metadata["name"])
+        if leftovers.is_pull_pod(pod):
+            pulls.append(Leftover.from_object(pod))
         elif labels.get(names.KUBEVIRT_LABEL) == names.HANDLER and node_of(pod):
             handlers.setdefault(node_of(pod), []).append(HandlerPod.from_object(pod))
     by_node = {node: tuple(sorted(group, key=lambda p: p.name)) for node, group in sorted(handlers.items())}

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import collections
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import permissions
+from ..base import names, permissions
 from ..base.findings import Finding, InputErrors, in_order
 from ..base.permissions import Permission
 from ..checks import upgrade
@@ -18,7 +19,7 @@ from ..checks.upgrade import Upgrade
 from ..kubevirt import preflight
 from ..observed.snapshot import Snapshot
 from ..planning import goals, removal
-from ..planning.departure import REMOVAL, Departure
+from ..planning.departure import Departure, removal_request
 from ..planning.options import Options
 from ..planning.proposal import ModeName, PlanProposal, PlanWait
 from ..planning.request import PlanRequest
@@ -68,7 +69,7 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
 
     def details(self, _now: float) -> dict[str, t.Any]:
         left = {pool.name for pool in self.plan.before} - {pool.name for pool in self.plan.pools}
-        return {"retire": sorted(left)}
+        return {"retire": sorted(left), "found_list": self.plan.found_list}
 
     def lines(self) -> list[str]:
         return plan_text.plan_lines(self.plan)
@@ -80,13 +81,27 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
         return None
 
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
-        made, request = self.plan, self.request
-        if not (request.asks_about_vms and made.removing and made.before):
+        request, loss = self.request, self._loss
+        if not request.asks_about_loss(loss):
             return ()
-        leaving = {pool.name for pool in made.before} - {pool.name for pool in made.pools}
-        seen = view.make_view(made.build, made.snapshot, None, request.options)
-        noted = (replace(pod, pool_env=pod.operator_pool) for pod in pods)
-        return removal.vm_findings(noted, seen.snapshot.nodes, made.before, leaving, request.remove_vms)
+        losing = removal.LosingVms(loss)
+        collections.deque(losing.noting(replace(pod, pool_env=pod.operator_pool) for pod in pods), maxlen=0)
+        return losing.findings(request.options.vms_of_pools)
+
+    @property
+    def _loss(self) -> removal.Loss:
+        """What VMs lose by the run. Once the pools are written, virt-operator takes nodes from them without asking."""
+        made, options = self.plan, self.request.options
+        before = made.before if made.steps else ()
+        gone = {pool.name for pool in before} - {pool.name for pool in made.pools}
+        seen = view.make_view(made.build, made.snapshot, None, options).snapshot.nodes if before else {}
+        wanted = {
+            name: node.owner
+            if node.owner in made.placed.owners[name]
+            else next(iter(made.placed.owners[name]), names.PRIMARY)
+            for name, node in seen.items()
+        }
+        return removal.loss_of(seen, wanted, gone, before, removing=made.removing)
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ class OperatorMode:
     def propose(self, snapshot: Snapshot, request: PlanRequest) -> OperatorProposal:
         pools = forms.without_unmatched(request.pools, request.dialect)
         made = plan.make_plan(self.build, snapshot, pools, request.options)
-        findings = in_order((*made.findings, *_refused(request)))
+        findings = in_order((*made.findings, *_refused(request, made)))
         return OperatorProposal(replace(made, findings=findings), request)
 
     def view(
@@ -128,10 +143,10 @@ class OperatorMode:
     def recorded(self, snapshot: Snapshot) -> tuple[Pool, ...]:
         return goals.recorded(snapshot) if snapshot.pools else view.recorded_pools(self.build, snapshot)
 
-    def takedown(self, snapshot: Snapshot) -> Departure:
-        proposal = self.propose(snapshot, REMOVAL)
-        pools = tuple(pool.name for pool in proposal.plan.before)
-        return Departure(proposal, pools, takedown.without_pools(proposal.plan))
+    def takedown(self, snapshot: Snapshot, request: PlanRequest) -> Departure:
+        proposal = self.propose(snapshot, removal_request(request))
+        pools = proposal.plan.before
+        return Departure(proposal, tuple(pool.name for pool in pools), pools, takedown.without_pools(proposal.plan))
 
     def cannot_migrate_vms(self, snapshot: Snapshot) -> str:
         if snapshot.pools:
@@ -142,14 +157,15 @@ class OperatorMode:
         )
 
 
-def _refused(request: PlanRequest) -> t.Iterator[Finding]:
+def _refused(request: PlanRequest, made: OperatorPlan) -> t.Iterator[Finding]:
     """What operator mode cannot keep of a request, beside its options."""
     if request.canary_vms:
         yield plan.refused("virtpools_canary_vm", "there are no waves after which to start one")
     if request.stop_after_wave:
         yield plan.refused("virtpools_stop_after_wave", "there are no waves")
-    if request.remove_vms not in ("refuse", "leave"):
+    remove_vms = request.options.remove_vms
+    if remove_vms not in ("refuse", "leave") and made.before:
         yield plan.refused(
-            f"virtpools_remove_vms: {request.remove_vms}",
+            f"virtpools_remove_vms: {remove_vms}",
             "virt-operator does not wait for VMs, and KubeVirt's own updates know the pools' images",
         )

@@ -21,7 +21,7 @@ from ..planning.history import OperatorRecord
 from ..planning.options import LEAVE, Options
 from ..planning.plan import NO_DIGEST, Digest, ObjectAction
 from ..pools.model import Pool
-from . import edits, forms, placement, rollout
+from . import edits, forms, found_list, placement, rollout
 from .builds import Build
 from .edits import WantedParts
 from .placement import Placement
@@ -50,6 +50,8 @@ class WriteStep:
     objects: tuple[ObjectChange, ...] = ()
     gone: tuple[str, ...] = ()
     wanted: WantedParts | None = None
+    expects: tuple[KubeObject, ...] = ()
+    """The list, or the objects, that the step finds and replaces. When another user has changed them, it must not."""
     edit: Edit | None = None
     """The edit that ``wanted`` makes of the snapshot's object. An edit with a touch is followed by one that undoes the touch."""
 
@@ -86,6 +88,16 @@ class OperatorPlan:
     def changed(self) -> bool:
         """Whether a run would write anything."""
         return bool(self.steps or self.cleared or self.forgets)
+
+    @property
+    def writes_list(self) -> bool:
+        """Whether a run would write the list, or objects of pools."""
+        return any(step.objects or (step.wanted and step.wanted.entries is not None) for step in self.steps)
+
+    @property
+    def found_list(self) -> str:
+        """Digest of the list, or the objects, on which the plan is based, for a run that must not overwrite other people's changes."""
+        return found_list.digest(self.build, self.snapshot, live_entries(self.build, self.snapshot))
 
     @property
     def settling(self) -> bool:
@@ -297,17 +309,26 @@ def _steps(
         entries, gate if together else None, depth, False if edits.is_touched(snapshot.kubevirt) else None
     )
     edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
-    gone = tuple(change.name for change in objects if change.action == "delete")
+    gone = _gone(build, snapshot, after) if build.field is None else ()
     if not edit.changed and (objects or _lost(snapshot, seen)):
         wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
-    steps = [WriteStep(objects, gone, wanted, edit)] if edit.changed else []
+    live = live_entries(build, snapshot)
+    steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
         # The list is deleted by then.
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
-        steps += [WriteStep(wanted=last, edit=edit)] if edit.changed else []
+        steps += [WriteStep(wanted=last, expects=tuple(entries or ()), edit=edit)] if edit.changed else []
     return tuple(steps)
+
+
+def _gone(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) -> tuple[str, ...]:
+    """The pools whose DaemonSets virt-operator has yet to delete. A run that was interrupted may have deleted their objects
+    already. With the gate off, virt-operator would leave the DaemonSets behind."""
+    objects = {str(obj["metadata"]["name"]) for obj in live_entries(build, snapshot)}
+    there = objects | build.pool_daemonsets(snapshot.daemonsets.values()).keys()
+    return tuple(sorted(there - {pool.name for pool in after}))
 
 
 def _lost(snapshot: Snapshot, seen: Rollout) -> bool:
@@ -477,7 +498,7 @@ def _refused_options(options: Options) -> t.Iterator[Finding]:
             options.assign_new_nodes,
             "a node that joins gets its handler by its labels anyway",
         ),
-        ("virtpools_guard", options.guard, "there is no owner label and no exclusion of ours to guard"),
+        ("virtpools_guard", bool(options.guard), "there is no owner label and no exclusion of ours to guard"),
         ("virtpools_alerts", options.alerts is not None, "its rules are about collection pools"),
         ("virtpools_drain", options.drain != LEAVE, "virt-operator does not wait for VMs"),
     )
@@ -506,11 +527,12 @@ def _what_happens(planned: OperatorPlan) -> t.Iterator[Finding]:
             "operator_window",
             f"{counted(len(changing), 'node changes its', 'nodes change their')} handler, and virt-operator decides when ({listed(changing)}). {build.window}",
         )
-    if planned.steps and planned.snapshot.migrations:
+    running = [migration for migration in planned.snapshot.migrations if migration.nodes]
+    if planned.steps and running:
         yield warning(
             "operator_migrations_running",
-            f"{counted(len(planned.snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits for them, and virt-operator will "
-            "not wait for those that begin later.",
+            f"The run waits for {counted(len(running), 'live migration')}: {listed(map(str, running))}. virt-operator will not wait "
+            "for those that begin later.",
         )
     methods = field(planned.snapshot.kubevirt, *_UPDATE_METHODS) or ()
     if planned.steps and methods and any(pool.virt_launcher_image for pool in (*planned.before, *planned.pools)):

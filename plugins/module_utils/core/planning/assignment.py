@@ -20,6 +20,7 @@ from ..kubevirt.handler_fit import unfit
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
+from . import node_loss
 
 Overlap = t.Literal["error", "first_wins"]
 
@@ -76,7 +77,7 @@ def assign(
     if complete:
         findings += [
             *_could_overlap(pools, claims),
-            *_unused(pools, wanted),
+            *_unused(pools, wanted, nodes),
             *_primary_left_empty(nodes, wanted, templates),
         ]
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
@@ -227,14 +228,17 @@ def _disjoint(first: t.Mapping[str, frozenset[str]], second: t.Mapping[str, froz
     return any(key in second and values.isdisjoint(second[key]) for key, values in first.items())
 
 
-def _unused(pools: t.Sequence[Pool], wanted: t.Mapping[str, str]) -> t.Iterator[Finding]:
+def _unused(pools: t.Sequence[Pool], wanted: t.Mapping[str, str], nodes: t.Mapping[str, Node]) -> t.Iterator[Finding]:
     used = set(wanted.values())
     for pool in pools:
         if pool.name not in used:
+            nothing = (
+                f"Pool {pool.name} gets no node: no node has the labels that its nodeSelector and nodeExpressions select, "
+                "or earlier pools take all that have them."
+            )
             yield warning(
                 "pool_without_nodes",
-                f"Pool {pool.name} gets no node: no node has the labels that its nodeSelector and nodeExpressions select, "
-                "or earlier pools take all that have them.",
+                " ".join((nothing, *node_loss.hints(pool, tuple(nodes.values()), nodes))),
             )
 
 

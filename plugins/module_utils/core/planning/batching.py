@@ -17,7 +17,7 @@ from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, handler_fit
 from ..observed.snapshot import Snapshot
 from . import assignment, history, waves
-from .options import Options
+from .options import Drain, Options
 from .waves import natural
 
 Action = t.Literal["move", "finish", "replace"]
@@ -35,6 +35,10 @@ class Move:
     source: str
     target: str
     action: Action
+
+    @property
+    def leaves_pool(self) -> bool:
+        return self.source not in (names.PRIMARY, self.target)
 
     def __str__(self) -> str:
         if self.action == "move":
@@ -270,17 +274,27 @@ def _batches(
     owned = collections.Counter(node.owner for node in snapshot.nodes.values())
     limits = {pool: options.unavailable_of(max(wanted[pool], owned[pool])) for pool in queues}
     order = {move.node: number for number, move in enumerate(moves)}
-    batches = []
+    batches: list[tuple[Move, ...]] = []
     while any(queues.values()):
         batch = []
         for pool, queue in queues.items():
             batch += queue[: limits[pool]]
             del queue[: limits[pool]]
-        batches.append(tuple(sorted(batch, key=lambda move: order[move.node])))
-    if options.drain.vms == "migrate":
-        # Else VMs would be migrated from one node of the batch to another: the scheduler prefers emptied nodes.
-        return tuple((move,) for batch in batches for move in batch)
+        batch.sort(key=lambda move: order[move.node])
+        if any(drain_of(move, options.drain, options.drain_of_pools).vms == "migrate" for move in batch):
+            # Else VMs would be migrated from one node of the batch to another: the scheduler prefers emptied nodes.
+            batches += [(move,) for move in batch]
+        else:
+            batches.append(tuple(batch))
     return tuple(batches)
+
+
+def drain_of(move: Move, drain: Drain, of_pools: Drain) -> Drain:
+    """What happens to the VMs on a node before this move.
+
+    :param of_pools: what does where the node leaves a pool.
+    """
+    return of_pools if move.leaves_pool else drain
 
 
 def _pool_of(move: Move) -> str:

@@ -16,18 +16,23 @@ from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, preflight
 from ..observed.handlers import HandlerPod
 from ..observed.snapshot import Snapshot
+from ..pools.model import Pool
 from . import removal
 from .options import Options
 from .proposal import Proposal
 from .request import PlanRequest
 
-REMOVAL: t.Final = PlanRequest(
-    options=Options(remove_pools=removal.ALL, keep_history=True), asks_about_vms=True, remove_vms="leave"
-)
-"""What the plan of a departure is asked for."""
-
 _CHECKED_LATER = preflight.PASSING | {"kubevirt_upgrading"}
 """Codes of errors about KubeVirt's state. The first part judges it now, and the second when it begins."""
+
+
+def removal_request(request: PlanRequest) -> PlanRequest:
+    """What the plan of a departure is asked for.
+
+    :param request: what the move is asked for.
+    """
+    options = Options(remove_pools=removal.ALL, keep_history=True, remove_vms=request.options.remove_vms)
+    return PlanRequest(options=options, asks_about_vms=request.asks_about_vms)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Departure:
     """How the pools go."""
     pools: tuple[str, ...]
     """Their names."""
+    recorded: tuple[Pool, ...]
+    """Those of them that the cluster describes."""
     after: Snapshot
     """The cluster then."""
 

@@ -19,7 +19,7 @@ from ..kubevirt.hco import Edit
 from ..monitoring import alerts
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
-from . import assignment, batching, removal, waves
+from . import assignment, batching, node_loss, removal, waves
 from .assignment import Assignment
 from .options import Options
 
@@ -104,6 +104,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
             *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
             *of_kept,
             *(waves.check(options.waves, members) if snapshot.complete else ()),
+            *(_node_loss(snapshot, pools, assigned, options) if snapshot.complete else ()),
             *(() if options.assign_new_nodes else assignment.node_groups(assigned, snapshot.nodes)),
         ),
         # While the primary still has the exclusion that this run writes again, as when the guard refused its removal, there
@@ -113,6 +114,14 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         launcher_pools=(*pools, *readable(snapshot, kept)),
         new_node_pools=tuple(pools),
     )
+
+
+def _node_loss(
+    snapshot: Snapshot, pools: t.Sequence[Pool], assigned: Assignment, options: Options
+) -> t.Iterator[Finding]:
+    existing = readable(snapshot, snapshot.pools)
+    returning, limit = options.back_to is not None, options.max_nodes_lost
+    return node_loss.check(snapshot.nodes, assigned.wanted, pools, existing, limit, returning=returning)
 
 
 def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Removed, options: Options) -> Goal:
@@ -249,7 +258,7 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
         launcher_backend=backend,
         outdated=outdated,
         assign_new_nodes=options.assign_new_nodes or node_policy.is_live(admission),
-        guard=options.guard or guard.is_live(admission),
+        guard=bool(options.guard) or guard.is_live(admission),
         alerts=options.alerts or alerts.recorded(snapshot.monitoring),
     )
 

@@ -39,6 +39,7 @@ _BUILD = "build"
 """The same for the build of KubeVirt by which the pools were made in operator mode."""
 
 _ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "operator"
+_MOVING = "moving"
 
 NO_POOLS: t.Final = "no pools"
 """Stands in place of an entry's digest for the state before the first list."""
@@ -133,6 +134,33 @@ class OperatorRecord:
 
 
 @dataclass(frozen=True)
+class PendingMove:
+    """A move between the modes that a run began and no run has completed since: what the cluster alone no longer tells."""
+
+    to: Entry
+    """The list that the move brings, complete, with its options."""
+    former: Entry | None
+    """The pools of the former mode, as they were when the move began; None when there were none."""
+    digest: str = ""
+    """That of the plan with which it began."""
+    read_from: str = ""
+    """The dialect in which the list was read from the cluster, where the move may take it down; empty for any other list."""
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {
+            "to": self.to.to_object(),
+            "former": self.former and self.former.to_object(),
+            "digest": self.digest,
+            "readFrom": self.read_from,
+        }
+
+    def __str__(self) -> str:
+        mode = "operator" if self.to.build else "collection"
+        pools = ", ".join(pool.name for pool in self.to.pools)
+        return f"{self.to.digest}: a move to {mode} pools was started and has not completed, {counted(len(self.to.pools), 'pool')}: {pools}"
+
+
+@dataclass(frozen=True)
 class History:
     """The lists that completed runs have applied, and what an unfinished run has begun."""
 
@@ -147,6 +175,26 @@ class History:
     """The open waves, in the order in which they began."""
     operator_record: OperatorRecord | None = None
     """From before operator mode's first write to after its last."""
+    moving: PendingMove | None = None
+
+    @property
+    def newest(self) -> str:
+        """The newest entry and when it was applied, or NO_POOLS: differs after another run has recorded its list."""
+        return f"{self.entries[-1].digest} {self.entries[-1].applied}" if self.entries else NO_POOLS
+
+    def require_newest(self, expected: str) -> None:
+        """Check that ``newest`` is still what this run has read.
+
+        :raises InputErrors: when another run has recorded its list since.
+        """
+        if self.newest == expected:
+            return
+        found = f"Its newest entry is {self.entries[-1]}" if self.entries else "It has no entry now"
+        message = (
+            f"The history ConfigMap {names.HISTORY} has changed since this run read it, so another run has applied its pool list. {found}. "
+            "This run does not go back, because that would undo the other run; run plan, then decide which list is to apply."
+        )
+        raise InputErrors([message])
 
     def open_wave(self, wave_id: str) -> OpenWave:
         """The open wave with this id.
@@ -159,14 +207,15 @@ class History:
         raise InputErrors([f"The history ConfigMap {names.HISTORY} has no open wave {wave_id[:80]!r}; plan again."])
 
     def find(self, digest: str) -> Entry:
-        """The latest entry with this digest.
+        """The latest entry with this digest; also the list that an unfinished move brings.
 
         :raises InputErrors: when there is none.
         """
-        for entry in reversed(self.entries):
+        entries = [*self.entries, *([self.moving.to] if self.moving else [])]
+        for entry in reversed(entries):
             if entry.digest == digest:
                 return entry
-        known = listed(dict.fromkeys(entry.digest for entry in reversed(self.entries)))
+        known = listed(dict.fromkeys(entry.digest for entry in reversed(entries)))
         raise InputErrors(
             [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
         )
@@ -220,7 +269,7 @@ class History:
 
         Such a run does not write only because the pools are in another order, or because ``overlap`` differs.
         """
-        if self.going_to is not None or self.waves or not self.entries:
+        if self.going_to is not None or self.waves or self.moving or not self.entries:
             return False
         newest = self.entries[-1]
         same = all(
@@ -231,10 +280,11 @@ class History:
         return same and _as_set(newest.pools) == _as_set(entry.pools)
 
     def completed(self, entry: Entry) -> History:
-        """The history after a run has completed: its list is the newest, and no wave is open."""
+        """The history after a run has completed: its list is the newest, no wave is open, and no move is unfinished."""
+        done = replace(self, going_to=None, waves=(), moving=None)
         if self.entries and self.entries[-1].digest == entry.digest:
-            return replace(self, going_to=None, waves=())
-        return replace(self, entries=(*self.entries, entry), going_to=None, waves=())
+            return done
+        return replace(done, entries=(*self.entries, entry))
 
     def begun(self, digest: str | None, recorded: t.Collection[Pool], *, afresh: bool = False) -> History:
         """The history during a run: a rollback to the list ``digest`` or, with None, a run that applies a list.
@@ -250,6 +300,17 @@ class History:
             return replace(history, going_to=self.find(digest).digest)
         return history if self.entries or recorded else replace(history, opened=True)
 
+    def move_begun(self, move: PendingMove) -> History:
+        """The history during a move, from before its first write. The pools that it takes down become the newest list, if no
+        run of ours has recorded them: a rollback brings them back."""
+        known, former = replace(self, moving=move), move.former
+        if former is None or self.moving or self.going_to:
+            return known
+        newest = self.entries[-1] if self.entries else Entry(())
+        if newest.build == former.build and _as_set(newest.pools) == _as_set(former.pools):
+            return known
+        return replace(known, entries=(*self.entries, former))
+
     def wave_begun(self, wave: OpenWave) -> History:
         """The history during a wave. A wave that an earlier run began keeps its baseline."""
         if any(other.id == wave.id for other in self.waves):
@@ -264,9 +325,10 @@ class History:
         """The ConfigMap's data. It leaves out the oldest entries and waves until it is small enough, but never the newest."""
         entries = [objects.canonical_json(entry.to_object()) for entry in self.entries[-MOST_ENTRIES:]]
         open_waves = [objects.canonical_json(wave.to_object()) for wave in self.waves]
-        while len(entries) > 1 and _size(*entries, *open_waves) > MOST_BYTES:
+        moving = objects.canonical_json(self.moving.to_object()) if self.moving else ""
+        while len(entries) > 1 and _size(*entries, *open_waves, moving) > MOST_BYTES:
             del entries[0]
-        while len(open_waves) > 1 and _size(*entries, *open_waves) > MOST_BYTES:
+        while len(open_waves) > 1 and _size(*entries, *open_waves, moving) > MOST_BYTES:
             del open_waves[0]
         data = {_ENTRIES: f"[{','.join(entries)}]"}
         if self.going_to:
@@ -275,6 +337,8 @@ class History:
             data[_OPENED] = "true"
         if self.operator_record is not None:
             data[_GATE] = objects.canonical_json(self.operator_record.to_object())
+        if moving:
+            data[_MOVING] = moving
         return {**data, _WAVES: f"[{','.join(open_waves)}]"} if open_waves else data
 
     def to_config_map(self, namespace: str) -> objects.Object:
@@ -302,6 +366,7 @@ def read(config_map: KubeObject | None) -> History:
         opened=data.get(_OPENED) == "true",
         waves=tuple(wave for wave in open_waves if wave is not None),
         operator_record=_operator(data),
+        moving=_moving(data),
     )
 
 
@@ -365,6 +430,23 @@ def _entry(written: object) -> Entry | None:
         pools = tuple(restore_pool(pool) for pool in item["pools"])
         return Entry(pools, freeze(options), str(item["applied"]), str(item["by"])) if pools else None
     except (AttributeError, InputErrors, KeyError, TypeError):
+        return None
+
+
+def read_move(written: object) -> PendingMove | None:
+    """The move that ``PendingMove.to_object`` wrote; None for anything else."""
+    try:
+        item = t.cast("dict[str, t.Any]", written)
+        to, former = _entry(item["to"]), _entry(item["former"])
+        return None if to is None else PendingMove(to, former, str(item["digest"]), str(item["readFrom"]))
+    except (KeyError, TypeError):
+        return None
+
+
+def _moving(data: t.Mapping[str, str]) -> PendingMove | None:
+    try:
+        return read_move(json.loads(data.get(_MOVING) or "null"))
+    except (RecursionError, ValueError):
         return None
 
 

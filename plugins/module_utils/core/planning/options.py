@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..admission import launcher_backends, launcher_rollout
 from ..base.findings import InputErrors
@@ -19,7 +19,7 @@ from .waves import WaveSpec
 
 DIGEST_OPTIONS = (
     *("overlap", "prune", "max_unavailable", "prepull", "assign_new_nodes", "guard", "alerts", "waves", "remove_pools"),
-    *("drain", "on_non_migratable"),
+    *("drain", "on_non_migratable", "remove_vms"),
 )
 """The options that a plan's digest covers, by the names that users know, in the order of its message."""
 
@@ -48,15 +48,18 @@ class Options:
     prune: bool = False
     max_unavailable: int | str = 1
     """How many nodes of one pool may be without a Ready handler at the same time because of the run: a number, or a
-    percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_max_unavailable``."""
+    percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_share``."""
+    max_nodes_lost: int | str = "50%"
+    """How many of its nodes a pool of the list may lose by a run: a number, or a percentage."""
     allow_skew: bool = False
     prepull: bool = True
     launcher_backend: launcher_backends.BackendOption = "auto"
     outdated: launcher_rollout.Outdated = "refuse"
     assign_new_nodes: bool = False
     """Whether a policy gives nodes that join the owner that the pools say."""
-    guard: bool = False
-    """Whether policies keep others from changing the owners of nodes, and KubeVirt from dropping the exclusion."""
+    guard: bool | None = None
+    """Whether policies keep others from changing the owners of nodes, and KubeVirt from dropping the exclusion. None: they do,
+    where the cluster serves such policies and the run may write them."""
     alerts: Settings | None = None
     """The alerts on pools that the user wants; None for none."""
     remove_pools: removal.Removed | None = None
@@ -66,6 +69,8 @@ class Options:
     waves: tuple[WaveSpec, ...] = ()
     """Which nodes come first. Without any, all nodes are one wave."""
     drain: Drain = LEAVE
+    remove_vms: removal.Vms = "refuse"
+    """What happens to the VMs from under which the run takes their pool."""
     restore_nodes: frozenset[str] | None = None
     """Only these nodes go back, to the owner that an earlier list gives them: the pools given or, with
     ``remove_pools``, no pools."""
@@ -79,6 +84,21 @@ class Options:
         """Whether the run removes pools or restores nodes."""
         return self.restore_nodes is not None or self.remove_pools is not None
 
+    @property
+    def vms_of_pools(self) -> removal.Vms:
+        """What happens to the VMs from under which the run takes their pool. A run that empties each node before it loses
+        its handler takes nothing from under them."""
+        if self.remove_vms == "refuse" and self.drain.vms != "leave":
+            return self.drain.vms
+        return self.remove_vms
+
+    @property
+    def drain_of_pools(self) -> Drain:
+        """What happens to the VMs on a node before it leaves a pool. A removal migrates VMs before it touches any node."""
+        if self.remove_vms == "wait" or (self.remove_vms == "migrate" and not self.undoing):
+            return replace(self.drain, vms=self.remove_vms)
+        return self.drain
+
     def unavailable_of(self, nodes: int) -> int:
         """How many of a pool's ``nodes`` may be without a handler at the same time."""
         if isinstance(self.max_unavailable, int):
@@ -86,8 +106,10 @@ class Options:
         return max(1, nodes * (percentage(self.max_unavailable) or 0) // 100)
 
 
-def read_max_unavailable(value: object) -> int | str:
-    """``max_unavailable`` as a user gave it: a number from 1, also as text, or a percentage like ``10%``.
+def read_share(value: object, option: str) -> int | str:
+    """A share of a pool's nodes as a user gave it: a number from 1, also as text, or a percentage like ``10%``.
+
+    :param option: its name.
 
     :raises InputErrors: for anything else.
     """
@@ -96,6 +118,4 @@ def read_max_unavailable(value: object) -> int | str:
         return number
     if isinstance(value, str) and percentage(value) is not None:
         return value
-    raise InputErrors(
-        [f"max_unavailable is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
-    )
+    raise InputErrors([f"{option} is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."])

@@ -58,17 +58,22 @@ class Digest:
     objects: str
     owners: str
     options: str
+    takedown: str = ""
+    """In a move between the modes, what the first part takes down. Empty when nothing of the former mode is left."""
 
     def __str__(self) -> str:
-        return f"{self.objects}-{self.owners}-{self.options}"
+        return "-".join(part for part in (self.objects, self.owners, self.options, self.takedown) if part)
 
-    def mismatch(self, expected: str) -> str | None:
+    def mismatch(self, expected: str, *, begun: str = "") -> str | None:
         """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
 
+        :param begun: the digest with which an unfinished move began. Nodes may have come and gone since, and the cluster must
+            not stay without pools because of that.
         :raises InputErrors: when ``expected`` is not the digest of a plan.
         """
-        parts = expected.strip().split("-")
-        if len(parts) != 3 or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+        expected = expected.strip()
+        parts = expected.split("-")
+        if len(parts) not in (3, 4) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
                     f"expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
@@ -80,12 +85,18 @@ class Digest:
                 self.objects,
                 parts[0],
             ),
-            ("the owners of nodes (nodes or their labels, or the pools' selectors)", self.owners, parts[1]),
+            (
+                "the owners of nodes (nodes or their labels, or the pools' selectors)",
+                self.owners,
+                self.owners if expected == begun else parts[1],
+            ),
             (
                 f"the options ({', '.join(DIGEST_OPTIONS)})",
                 self.options,
                 parts[2],
             ),
+            # What is taken down already needs no approval any more.
+            ("the pools that the move takes down", self.takedown, parts[3] if parts[3:] and self.takedown else ""),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
@@ -120,6 +131,8 @@ class Plan:
     parts: tuple[Part, ...] = ()
     """In the order to write them. A part that the run leaves alone, or that the snapshot does not tell, is missing."""
     waves: tuple[Wave, ...] = ()
+    deleted: tuple[str, ...] = ()
+    """The pools that are to go. One whose nodes cannot leave it now is not in ``retired``."""
     undoing: bool = False
     """Whether the run removes pools or restores nodes: then KubeVirt need not be healthy."""
     cleared: tuple[KubeObject, ...] = ()
@@ -162,7 +175,7 @@ class Plan:
     @property
     def leftovers(self) -> tuple[str, ...]:
         """The deletion of each object that an interrupted run left behind, one line each."""
-        pods = (f"Pod {self.snapshot.namespace}/{name}: delete" for name in self.snapshot.leftover_pulls)
+        pods = (f"Pod {pod}: delete" for pod in self.snapshot.leftover_pulls)
         return (*pods, *(f"VirtualMachine {vm}: delete" for vm in self.snapshot.leftover_canaries))
 
     @property
@@ -238,6 +251,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         in_waves = batching.with_open_waves(in_waves, snapshot, options)
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
+    findings += _two_handlers(snapshot, restored=goal.exclusion.changed and not undoing)
     if not undoing:
         findings += [
             *batching.early_replacements(snapshot, in_waves, goal.desired),
@@ -254,6 +268,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         moves=moves,
         waves=in_waves,
         retired=retired,
+        deleted=goal.deleted,
         wanted=assigned.wanted,
         desired=goal.desired,
         findings=in_order(findings),
@@ -319,11 +334,27 @@ def _retired(
 
 
 def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.Iterator[Finding]:
-    if snapshot.migrations and (edit.changed or moves):
+    moved = {move.node for move in moves}
+    running = [m for m in snapshot.migrations if (m.nodes if edit.changed else m.nodes & moved)]
+    if running:
         yield note(
             "migrations_running",
-            f"{counted(len(snapshot.migrations), 'live migration is', 'live migrations are')} running; the run waits "
-            f"for those that the restart of a handler would break.",
+            f"The run waits for {counted(len(running), 'live migration')}, which the restart of a handler would break: "
+            f"{listed(map(str, running))}.",
+        )
+
+
+def _two_handlers(snapshot: Snapshot, *, restored: bool) -> t.Iterator[Finding]:
+    nodes = [node for node, pods in snapshot.handlers.items() if len(pods) > 1]
+    if nodes:
+        lost = (
+            " The exclusion is missing in the KubeVirt object, and this run restores it. If a GitOps tool removed it, exclude "
+            "spec.customizeComponents from that tool."
+        )
+        yield warning(
+            "two_handlers",
+            f"{counted(len(nodes), 'node has', 'nodes have')} two handler pods, and pause, console and VNC fail there: "
+            f"{listed(nodes)}.{lost if restored else ''}",
         )
 
 
@@ -357,10 +388,11 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
         options=short_digest(
             [options.overlap, options.prune, options.max_unavailable, options.prepull]
             + (["assign_new_nodes"] if options.assign_new_nodes else [])
-            + (["guard"] if options.guard else [])
+            + (["guard"] if options.guard is not False else [])
             + ([["alerts", options.alerts.to_object()]] if options.alerts else [])
             + ([[spec.to_object() for spec in options.waves]] if options.waves else [])
             + ([options.remove_pools] if options.remove_pools is not None else [])
             + ([[options.drain.vms, options.drain.on_non_migratable]] if options.drain != LEAVE else [])
+            + ([["remove_vms", options.remove_vms]] if options.remove_vms in ("migrate", "wait") else [])
         ),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..base.findings import Finding
 from ..base.objects import KubeObject
 from ..base.permissions import Permission
+from ..observed.leftovers import Leftover
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
@@ -33,6 +34,7 @@ NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
     **{key: [] for key in ("batches", "waves", "progress", "leftovers", "cleared", "retire")},
     "steps": {},
     "stop": "",
+    "found_list": "",
     "exclusion": False,
 }
 """What ``details`` of a plan stand for when it does not have them."""
@@ -47,8 +49,8 @@ class CanaryTarget:
     nodes: tuple[Node, ...]
     """The nodes of pools that get nodes or new handlers."""
     kubevirt: KubeObject
-    leftovers: t.Collection[str]
-    """Canary VMs that an earlier run left behind, as ``namespace/name``."""
+    leftovers: tuple[Leftover, ...]
+    """Canary VMs that an earlier run left behind."""
 
 
 class Proposal(t.Protocol):
@@ -131,6 +133,9 @@ class Proposal(t.Protocol):
     def with_findings(self, findings: t.Iterable[Finding]) -> Proposal:
         """The same plan with these findings in place of its own."""
 
+    def with_takedown(self, takedown: str) -> Proposal:
+        """The same plan as the second part of a move, whose digest also covers what the first part takes down."""
+
 
 class ProposedPlan(t.Protocol):
     """What plans of both modes have under the same names. They are dataclasses."""
@@ -194,3 +199,6 @@ class PlanProposal(t.Generic[AnyPlan]):
 
     def with_findings(self: AnyProposal, findings: t.Iterable[Finding]) -> AnyProposal:
         return replace(self, plan=replace(self.plan, findings=tuple(findings)))
+
+    def with_takedown(self: AnyProposal, takedown: str) -> AnyProposal:
+        return replace(self, plan=replace(self.plan, digest=replace(self.plan.digest, takedown=takedown)))

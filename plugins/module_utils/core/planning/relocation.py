@@ -22,6 +22,7 @@ from ..base.objects import KubeObject, condition
 from ..kubevirt import preflight
 from ..observed.nodes import Node
 from ..observed.snapshot import Admission, Snapshot
+from ..pools.model import Pool
 from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
 from ..vms.mapping import Table
@@ -76,14 +77,22 @@ class Update(Relocation):
     expected_image: str
     images: t.Mapping[str, str]
     """Its wrong images, by their place in the pod."""
+    misfit: str = ""
+    """Why it must leave its node, as a clause; empty when it may stay there."""
 
     def __str__(self) -> str:
+        purpose = f"for {self.expected_image} of {self.pool}" if self.images else f"to a node of {self.pool}"
         if self.how == "migrate":
-            return f"VM {self.vm}: migrate for {self.expected_image} of {self.pool}"
-        return f"VM {self.vm}: restart for {self.expected_image} of {self.pool}, since {self.reason}"
+            return f"VM {self.vm}: migrate {purpose}" + (f", because {self.misfit}" if self.misfit else "")
+        return f"VM {self.vm}: restart {purpose}, since {self.reason}"
 
     def to_dict(self) -> dict[str, t.Any]:
-        more = {"pool": self.pool, "expected_image": self.expected_image, "images": dict(self.images)}
+        more = {
+            "pool": self.pool,
+            "expected_image": self.expected_image,
+            "images": dict(self.images),
+            "misfit": self.misfit,
+        }
         return {**super().to_dict(), **more}
 
 
@@ -95,7 +104,8 @@ class ImageDrift:
         changes only the image of the container compute."""
         self._table = table
         self._images = LauncherImages(table, stock)
-        self._places = NodeFit(table, nodes)
+        self._nodes = {node.name: node for node in nodes}
+        self._places = NodeFit(table, self._nodes.values())
         self._compute_only = compute_only
 
     @classmethod
@@ -118,7 +128,7 @@ class ImageDrift:
         return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
 
     def relocation_for(self, pod: LauncherPod) -> Update | None:
-        """What the VM of this pod needs, judged by the pod; None when its images are right.
+        """What the VM of this pod needs, judged by the pod; None when its images are right and it may stay on its node.
 
         Also None for a pod that has ended, and for one that virt-controller did not create.
         """
@@ -127,7 +137,9 @@ class ImageDrift:
         winner = matching.winner(self._table, pod.attributes)
         expected = self._images.expected(winner)
         wrong = self._images.wrong(pod.images_of(compute_only=self._compute_only), expected)
-        if not wrong:
+        node = self._nodes.get(pod.node)
+        misfit = "" if node is None else self._misfit(pod, winner, node)
+        if not wrong and not misfit:
             return None
         pool = winner.name if winner is not None else names.PRIMARY
         room = any(node.ready and node.name != pod.node for node in self._places.mapped(pod, winner))
@@ -138,6 +150,7 @@ class ImageDrift:
             pool=pool,
             expected_image=expected,
             images=FrozenMap(wrong),
+            misfit=misfit,
             node=pod.node,
             how="migrate" if room else "restart",
             reason="" if room else f"no other Ready node of {pool} fits it",
@@ -145,11 +158,20 @@ class ImageDrift:
 
     def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
         needed = self.relocation_for(pod)
-        if needed is not None:
+        if needed is not None and needed.images:
             return f"its pod {pod.name} has {', '.join(sorted(set(needed.images.values())))} again"
         if node is None or self.misplaced(pod, node):
             return f"it is on node {pod.node}, which is not of {moved.pool}"
         return None
+
+    def _misfit(self, pod: LauncherPod, winner: Pool | None, node: Node) -> str:
+        """Why a pod must leave its node: the mapping keeps it off, or a kubelet that restarts would end it."""
+        if node.owner == names.IN_TRANSIT:
+            return ""  # its next owner is not known yet
+        if self._table.needed and not self._table.requirement(winner).matches(node.labels):
+            return f"node {node.name} is one of {node.owner}"
+        misfit = pod.placement.misfit(node)
+        return f"a restart of the kubelet of {node.name} would end it" if misfit else ""
 
     def misplaced(self, pod: LauncherPod, node: Node) -> bool:
         """Whether the mapping keeps the VM of this pod off this node."""
@@ -173,7 +195,8 @@ def _policy_problems(
                 "migrated now would get KubeVirt's own image; run site first."
             )
         return
-    wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission)
+    epoch = launcher_backends.live_epoch(admission) or 0
+    wanted = launcher_backends.desired(backend, table, snapshot.namespace, admission, epoch=epoch)
     differences = [str(difference) for difference in launcher_backends.drift(wanted, admission)]
     if differences or not wanted:
         unreadable = f"its annotation {names.MAPPING_ANNOTATION} does not record what it maps"

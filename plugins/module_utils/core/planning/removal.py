@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import typing as t
+from dataclasses import dataclass
 
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, listed, note, warning
@@ -125,65 +126,116 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
 # VMs ----------------------------------------------------------------------------------------------------------------
 
 
-def vm_findings(
-    pods: t.Iterable[LauncherPod],
+@dataclass(frozen=True)
+class Loss:
+    """What VMs lose by a run: any run, whether it removes pools, brings a list or goes back to one."""
+
+    nodes: t.Mapping[str, str]
+    """The nodes that leave a pool, with that pool."""
+    gone: t.Collection[str]
+    """The pools that go, with all that they have."""
+    images: t.Mapping[str, str]
+    """The launcher images of these, with their pool."""
+    removing: bool
+    """Whether the run is there to remove pools, so that a VM that loses its pool gets KubeVirt's own image."""
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.gone)
+
+    def pool_of(self, pod: LauncherPod) -> str | None:
+        """The pool that is taken from under this VM; None for a VM that loses nothing."""
+        if pod.ended or pod.terminating:
+            return None
+        if pod.pool_env in self.gone:
+            return pod.pool_env
+        if pod.node in self.nodes:
+            return self.nodes[pod.node]
+        if pod.pool_env:
+            return None  # another pool may have the same image
+        return next((self.images[image] for image in pod.launcher_images.values() if image in self.images), None)
+
+
+def loss_of(
     nodes: t.Mapping[str, Node],
+    wanted: t.Mapping[str, str],
+    gone: t.Collection[str],
     pools: t.Iterable[Pool],
-    owners: t.Collection[str],
-    vms: Vms,
-) -> t.Iterator[Finding]:
-    """What happens to the VMs that run with the launcher images of these owners, or on their nodes.
+    *,
+    removing: bool,
+) -> Loss:
+    """What VMs lose by a run. A node in transit has left its pool already.
 
-    :param pods: the launcher pods of the cluster, read once and not kept.
+    :param wanted: the owner that every node should have.
+    :param gone: the pools that go.
     :param pools: those that the cluster records.
-    :param vms: what the user wants to happen to them.
     """
-    images = {pool.virt_launcher_image: pool.name for pool in pools if pool.name in owners}
-    by_pool: dict[str, list[str]] = collections.defaultdict(list)
-    for pod in pods:
-        if not pod.ended and not pod.terminating:
-            pool = _pool_of(pod, nodes, images, owners)
+    leaving = {
+        name: node.owner
+        for name, node in nodes.items()
+        if node.owner not in (names.PRIMARY, names.IN_TRANSIT, wanted.get(name, node.owner))
+    }
+    images = {pool.virt_launcher_image: pool.name for pool in pools if pool.virt_launcher_image and pool.name in gone}
+    return Loss(leaving, gone, images, removing)
+
+
+class LosingVms:
+    """The VMs from under which a run takes their pool."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self._by_pool: dict[str, list[str]] = collections.defaultdict(list)
+
+    def noting(self, pods: t.Iterable[LauncherPod]) -> t.Iterator[LauncherPod]:
+        """The same pods, each looked at as it is read: they are read once and not kept."""
+        for pod in pods:
+            pool = self._loss.pool_of(pod)
             if pool is not None:
-                by_pool[pool].append(f"{pod.namespace}/{pod.vmi}")
-    for pool, names_of_vms in sorted(by_pool.items()):
-        yield _vms_finding(pool, names_of_vms, vms)
+                self._by_pool[pool].append(f"{pod.namespace}/{pod.vmi}")
+            yield pod
 
+    def findings(self, vms: Vms) -> t.Iterator[Finding]:
+        """What happens to them.
 
-def _vms_finding(pool: str, names_of_vms: t.Sequence[str], vms: Vms) -> Finding:
-    running = f"{counted(len(names_of_vms), 'VM runs', 'VMs run')} with the launcher image of pool {pool} or on its nodes ({listed(names_of_vms)})"
-    if vms == "refuse":
-        return error(
-            "vms_of_pool",
-            f"{running}; stop these VMs, or set virtpools_remove_vms to leave (they keep running where they are, and start with "
-            "KubeVirt's own image next time), migrate, or wait (until they end).",
+        :param vms: what the user wants to happen to them.
+        """
+        for pool, names_of_vms in sorted(self._by_pool.items()):
+            yield self._finding(pool, names_of_vms, vms)
+
+    def _finding(self, pool: str, names_of_vms: t.Sequence[str], vms: Vms) -> Finding:
+        where = (
+            f"with the launcher image of pool {pool} or on its nodes"
+            if pool in self._loss.gone
+            else f"on nodes that leave pool {pool}"
         )
-    if vms == "migrate":
-        return note(
-            "vms_migrated",
-            f"{running}: those with its image that can be live-migrated are first migrated to other nodes, where they get "
-            "KubeVirt's own image; the others keep running where they are.",
-        )
-    if vms == "wait":
-        return note(
-            "vms_awaited",
-            f"{running}: they start with KubeVirt's own image next time, and each node goes back when its VMs have ended.",
-        )
-    return note(
-        "vms_left",
-        f"{running}: they keep running where they are, and start with KubeVirt's own launcher image next time.",
-    )
+        running = f"{counted(len(names_of_vms), 'VM runs', 'VMs run')} {where} ({listed(names_of_vms)})"
+        start = "start with KubeVirt's own image" if self._loss.removing else "start by the new list"
+        if vms == "refuse":
+            return error(
+                "vms_of_pool",
+                f"{running}; stop these VMs, or set virtpools_remove_vms to leave (they keep running where they are, and {start} "
+                "next time), migrate, or wait (until they end).",
+            )
+        if vms == "migrate":
+            return note("vms_migrated", f"{running}: {self._migrated}")
+        if vms == "wait":
+            return note(
+                "vms_awaited",
+                f"{running}: they {start} next time, and each node {'goes back' if self._loss.removing else 'leaves'} when its "
+                "VMs have ended.",
+            )
+        return note("vms_left", f"{running}: they keep running where they are, and {start} next time.")
 
-
-def _pool_of(
-    pod: LauncherPod, nodes: t.Mapping[str, Node], images: t.Mapping[str | None, str], owners: t.Collection[str]
-) -> str | None:
-    """The pool that a VM is counted for; None for a VM that has nothing to do with these owners."""
-    if pod.pool_env in owners:
-        return pod.pool_env
-    node = nodes.get(pod.node)
-    if node is not None and node.owner in owners:
-        return node.owner
-    return next((images[image] for image in pod.launcher_images.values() if image in images), None)
+    @property
+    def _migrated(self) -> str:
+        if self._loss.removing:
+            return (
+                "those with its image that can be live-migrated are first migrated to other nodes, where they get "
+                "KubeVirt's own image; the others keep running where they are."
+            )
+        return (
+            "before a node leaves its pool, those that can be live-migrated are migrated to other nodes; for the others, "
+            "virtpools_on_non_migratable applies."
+        )
 
 
 # Without KubeVirt ---------------------------------------------------------------------------------------------------

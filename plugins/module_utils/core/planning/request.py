@@ -22,11 +22,15 @@ class PlanRequest:
     options: Options = field(default_factory=Options)
     dialect: str = dialects.OWN
     """The form in which the pools were given."""
+    read_from: str = ""
+    """The dialect in which they were read from the cluster; empty for any other list."""
     stop_after_wave: object = None
     """The name or number of the last wave to carry out; None or empty for all."""
     canary_vms: bool = False
     """Whether the run starts canary VMs."""
     asks_about_vms: bool = False
-    """Whether the plan has findings on running VMs."""
-    remove_vms: removal.Vms = "refuse"
-    """What happens to the VMs of pools that go."""
+    """Whether the plan has all findings on running VMs. Those that refuse the run, it always has."""
+
+    def asks_about_loss(self, loss: removal.Loss) -> bool:
+        """Whether the plan says from under which VMs the run takes their pool."""
+        return bool(loss) and (self.asks_about_vms or self.options.vms_of_pools == "refuse")

@@ -71,7 +71,8 @@ def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Mov
     )
     nodes = NodePolicy(snapshot.admission, goal.new_node_pools if options.assign_new_nodes else ())
     yield nodes
-    yield Guard(snapshot, snapshot.admission, options.guard, nodes.pools)
+    guarded = options.guard is not False
+    yield Guard(snapshot, snapshot.admission, guarded, nodes.pools, asked_for=bool(options.guard), leaving=goal.last)
 
 
 def _alerts(

@@ -13,6 +13,7 @@ from ..checks.state import State
 from ..planning import approval
 from ..planning.approval import Run
 from ..planning.departure import Departure
+from ..planning.history import PendingMove
 from ..planning.proposal import NO_DETAILS, Proposal
 from . import terminal
 
@@ -30,11 +31,17 @@ class PlanFor:
 
 
 def plan_result(
-    proposal: Proposal, departure: Departure | None, state: State | None, made_for: PlanFor, now: float
+    proposal: Proposal,
+    departure: Departure | None,
+    move: PendingMove | None,
+    state: State | None,
+    made_for: PlanFor,
+    now: float,
 ) -> dict[str, t.Any]:
     """The plan as data.
 
     :param departure: the first part of the run, where it moves between the modes.
+    :param move: what the history must know of the move.
     :param state: what the pools are like now; None when that is to be read after the run.
     :param now: the time in seconds since 1970.
     """
@@ -46,6 +53,7 @@ def plan_result(
         "mode": proposal.mode,
         "build": proposal.build,
         "leaving": "",
+        "move": move.to_object() if move else {},
         "pending": proposal.pending,
         "recorded": proposal.recorded,
         "settling": proposal.settling,

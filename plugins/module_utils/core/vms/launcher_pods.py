@@ -11,7 +11,7 @@ import itertools
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import affinity, names
+from ..base import affinity, epochs, names
 from ..base.findings import listed
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, canonical_json, condition
@@ -158,6 +158,8 @@ class PodPlacement:
     terms: tuple[KubeObject, ...] | None
     """The required node-affinity terms as the API serves them; any one is enough. None: no such affinity."""
     tolerations: tuple[KubeObject, ...]
+    stay_terms: tuple[KubeObject, ...] = ()
+    """Terms that the launcher policy adds so that the pod may stay on a node which gets another owner."""
 
     @classmethod
     def from_spec(cls, spec: KubeObject) -> PodPlacement:
@@ -165,8 +167,9 @@ class PodPlacement:
         terms = affinity.required_terms(spec.get("affinity"))
         return cls(
             node_selector=FrozenMap(spec.get("nodeSelector")),
-            terms=None if terms is None else tuple(terms),
+            terms=None if terms is None else tuple(term for term in terms if not epochs.is_stay_term(term)),
             tolerations=tuple(spec.get("tolerations") or ()),
+            stay_terms=tuple(filter(epochs.is_stay_term, terms or ())),
         )
 
     @property
@@ -219,6 +222,27 @@ class PodPlacement:
             titles = (f"{taint['key']}={taint.get('value') or ''}:{taint['effect']}" for taint in taints)
             return f"the taint {listed(titles)} is not tolerated"
         return None
+
+    def misfit(self, node: Node) -> str | None:
+        """Why a kubelet that restarts would end the pod on this node, as a clause; None when it would let it run on.
+
+        A kubelet that starts checks the nodeSelector and the required node affinity of running pods again (Kubernetes,
+        ``predicateAdmitHandler``), but neither taints other than NoExecute nor pod affinity. The label
+        ``kubevirt.io/schedulable`` is left out: KubeVirt sets it to false whenever a virt-handler restarts.
+        """
+        for key, value in self.node_selector.items():
+            if key != names.SCHEDULABLE_LABEL and node.labels.get(key) != value:
+                return f"its nodeSelector asks for {key}={value}"
+        if affinity.is_met(self.terms, node.labels, node.name) or self.stays_by(node):
+            return None
+        return f"its node affinity asks for {self.owner or 'other labels'}"
+
+    def stays_by(self, node: Node) -> frozenset[str]:
+        """The labels of the node that let the pod stay although its owner's nodes are others now."""
+        if affinity.is_met(self.terms, node.labels, node.name):
+            return frozenset()
+        met = (term for term in self.stay_terms if affinity.is_met((term,), node.labels, node.name))
+        return frozenset(key for term in met for key in epochs.until_keys(term))
 
     @property
     def owner(self) -> Requirement | None:

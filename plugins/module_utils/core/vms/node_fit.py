@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from ..base import names
+from ..base import epochs, names
 from ..base.findings import Finding, counted, in_order, note, warning
 from ..observed.nodes import Node
 from ..pools.model import Pool
@@ -53,6 +53,50 @@ class NodeFit:
 
 
 # Restart findings ---------------------------------------------------------------------------------------------------
+
+
+class KubeletRestarts:
+    """Finds the VMs that a run leaves on nodes whose kubelets, when they restart, end them.
+
+    That are VMs whose launcher pods ask for an owner and have no stay terms, which earlier policies did not give.
+    """
+
+    def __init__(self, before: t.Mapping[str, Node], after: t.Mapping[str, Node], keep_off: t.Collection[str]) -> None:
+        """``before`` and ``after``: all nodes by name, now and with the owners that the run gives them. ``keep_off``: the pools
+        on whose nodes no VM without a pool may run now."""
+        self._after = {}
+        for name, node in before.items():
+            then = after.get(name, node)
+            if then.owner != node.owner:
+                owners = (node.owner,) if node.owner in keep_off else (node.owner, names.PRIMARY)
+                until = {epochs.until_label(owner): str(_NEVER) for owner in owners}
+                self._after[name] = replace(then, labels={**then.labels, **until})
+        self._before = before
+        self._vms = _VmNames()
+
+    def passing(self, pods: t.Iterable[LauncherPod]) -> t.Iterator[LauncherPod]:
+        """The same pods, each looked at on its way."""
+        for pod in pods:
+            node = self._after.get(pod.node)
+            if node is not None and not pod.ended and self._ends(pod, node):
+                self._vms.add(f"{pod.namespace}/{pod.vmi}")
+            yield pod
+
+    def _ends(self, pod: LauncherPod, node: Node) -> bool:
+        return pod.placement.misfit(node) is not None and pod.placement.misfit(self._before[node.name]) is None
+
+    def findings(self) -> t.Iterator[Finding]:
+        if self._vms.count:
+            yield warning(
+                "ends_on_kubelet_restart",
+                f"{counted(self._vms.count, 'VM runs', 'VMs run')} on nodes that get another owner, with launcher pods that ask "
+                f"for the present one ({self._vms}): after the run, a restart of the kubelet of their node ends them. Migrate "
+                "or restart them first, or run workload_update right afterwards.",
+            )
+
+
+_NEVER = 2**62
+"""An epoch that no pod reaches."""
 
 
 def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable[LauncherPod]) -> tuple[Finding, ...]:

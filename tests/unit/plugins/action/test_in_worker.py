@@ -129,3 +129,82 @@ def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
     assert "in_worker is the action of the modules of this collection, not a module" in in_worker_itself
     supported = in_worker.get_module_encoder is not None
     assert own_process.exists() == (python != sys.executable or not supported)
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "ftp://NAME"}}]
+users: [{name: a, user: {token: x}}]
+"""
+"""An address that is refused at once, in a message with the name of the folder in which the file is."""
+RELATIVE = """
+- hosts: localhost
+  gather_facts: false
+  ignore_errors: true
+  vars: {pools: [{name: gpu, nodeSelector: {hw: gpu}, virtHandlerImage: "registry.example/h:1"}]}
+  tasks:
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, delegate_to: localhost}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, environment: {SOME: thing}}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, async: 60, poll: 1}
+    - {virtpools.kubevirt.pool_info: }
+    - {virtpools.kubevirt.pool_info: , environment: {K8S_AUTH_KUBECONFIG: ../project/config, KUBECONFIG: missing}}
+    - {virtpools.kubevirt.plan_info: {pools: "{{ pools }}", dump: dump}}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: missing}}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, loop: [1, 2]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a kubeconfig and an empty dump, beside a folder with another kubeconfig, in which Ansible is started."""
+    for name in ("project", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config").write_text(KUBECONFIG.replace("NAME", name), "utf-8")
+    (tmp_path / "project" / "dump").mkdir()
+    return tmp_path / "project"
+
+
+def play(project, book, python, *arguments, cwd="elsewhere", **environment):
+    """What the failed tasks say."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_", "KUBE"))}
+    run = subprocess.run(
+        [ANSIBLE_PLAYBOOK, str(book), "-e", f"ansible_python_interpreter={python}", *arguments],
+        cwd=project.with_name(cwd),
+        env={**own, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_REMOTE_TMP": str(project / "archives"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return re.findall(r"^(?:fatal|failed): .*", run.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+@pytest.mark.parametrize("python", [sys.executable, str(OTHER_PYTHON)])
+def test_relative_paths_start_at_the_playbooks_folder(project, python):
+    (project / "plays.yml").write_text(RELATIVE, "utf-8")
+    *clusters, dump, missing, first, second = play(project, "../project/plays.yml", python, KUBECONFIG="config")
+    assert len(clusters) == 6
+    for said in (*clusters, first, second):
+        assert "The address of the API server, 'ftp://project', should be like" in said
+    assert "The dump directory dump holds no .yaml, .yml or .json file" in dump
+    assert f"does not exist in {project}, where relative paths start" in missing
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+@pytest.mark.parametrize("python", [sys.executable, str(OTHER_PYTHON)])
+@pytest.mark.parametrize(
+    ("book", "cwd"),
+    [("../project/plan.yml", "elsewhere"), ("virtpools.kubevirt.plan", "project")],
+    ids=["import", "name"],
+)
+def test_users_have_no_files_beside_our_playbooks(project, python, book, cwd):
+    """Relative paths start at the user's playbook, or where Ansible was started."""
+    (project / "plan.yml").write_text("- import_playbook: virtpools.kubevirt.plan\n", "utf-8")
+    pools = '{"virtpools_pools": [{"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "a.b/h:1"}]}'
+    (said,) = play(project, book, python, "-e", pools, "-e", "virtpools_dump=dump", cwd=cwd)
+    assert "The dump directory dump holds no .yaml, .yml or .json file" in said

@@ -40,12 +40,6 @@ def machines(world):
     return [verb for verb, path in world.writes if MACHINES in path]
 
 
-def old(name="virt-canary-gpu", namespace="team-a", **labels):
-    vm = kinds.VIRTUAL_MACHINE.object(name, namespace, spec={"template": {"metadata": {"labels": {}}, "spec": {}}})
-    vm["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: "gpu", **labels}
-    return vm
-
-
 def test_it_starts_passes_and_goes(world, tried):
     kubevirt = Kubevirt(world)
     found = tried()
@@ -113,15 +107,55 @@ def test_check_mode_has_the_server_look_at_it(world, tried):
 
 def test_what_an_earlier_run_left_goes_first(world, tried):
     Kubevirt(world)
-    world.put(old())
-    world.put(old("of-somebody", **{names.MANAGED_BY_LABEL: "somebody"}))
+    world.put(vms.canary_vm())
+    world.put(vms.canary_vm("of-another-client", **{names.MANAGED_BY_LABEL: "another"}))
     assert tried()["vms"]
     assert machines(world) == ["delete", "create", "delete"]
-    assert [vm["metadata"]["name"] for vm in world.all(kinds.VIRTUAL_MACHINE)] == ["of-somebody"]
+    assert [vm["metadata"]["name"] for vm in world.all(kinds.VIRTUAL_MACHINE)] == ["of-another-client"]
+
+
+def test_a_users_copy_of_a_canary_vm_is_never_deleted(world, run, tried):
+    """Tools that clone or restore a VM copy its labels."""
+    Kubevirt(world)
+    world.put(vms.canary_vm("ml-training"))
+    assert "canary_vms_left" not in [finding["code"] for finding in run("pool_info")["findings"]]
+    assert plan(run)["leftovers"] == []
+    to_do(world)
+    assert run("pool_nodes", pools=[vms.gpu().to_object()], prepull=False)["nodes"]
+    assert tried()["vms"]
+    assert [vm["metadata"]["name"] for vm in world.all(kinds.VIRTUAL_MACHINE)] == ["ml-training"]
+
+
+def test_one_that_a_user_creates_in_its_place_is_not_deleted(world, tried):
+    Kubevirt(world, phase="Scheduling")
+    theirs = []
+
+    def replaced():
+        world.drop(kinds.VIRTUAL_MACHINE, "virt-canary-gpu", "default")
+        theirs.append(world.put(vms.canary_vm(namespace="default")))
+
+    world.at[world.now + 3] = replaced
+    assert "it was deleted by another client" in tried()["msg"]
+    assert world.all(kinds.VIRTUAL_MACHINE) == theirs != []
+
+
+def test_one_left_behind_that_a_user_replaced_is_not_deleted(world, run):
+    """The plan saw the canary VM, the batch would delete what has its name now."""
+    world.put(vms.canary_vm())
+    theirs = []
+
+    def before(request):
+        if request.method == "DELETE" and MACHINES in request.path:
+            world.drop(kinds.VIRTUAL_MACHINE, "virt-canary-gpu", "team-a")
+            theirs.append(world.put(vms.canary_vm()))
+
+    world.before = before
+    run("pool_nodes", pools=[vms.gpu().to_object()], nodes=[])
+    assert world.all(kinds.VIRTUAL_MACHINE) == theirs != []
 
 
 def test_a_vm_of_somebody_else_is_not_touched(world, tried):
-    world.put(old(namespace="default", **{names.MANAGED_BY_LABEL: "somebody"}))
+    world.put(vms.canary_vm(namespace="default", **{names.MANAGED_BY_LABEL: "another"}))
     assert "one with that name already exists" in tried()["msg"]
     assert machines(world) == []
 
@@ -180,7 +214,7 @@ def test_one_that_the_server_refuses_is_refused_before_the_run(world, run):
     world.denied.add(("create", "virtualmachines"))
     assert "create virtualmachines.kubevirt.io" in plan(run, canary_vm=True, for_run=True)["msg"]
     world.denied.clear()
-    world.put(old(namespace="default", **{names.MANAGED_BY_LABEL: "somebody"}))
+    world.put(vms.canary_vm(namespace="default", **{names.MANAGED_BY_LABEL: "another"}))
     assert "one with that name already exists" in plan(run, canary_vm=True, for_run=True)["msg"]
     assert world.writes == []
 
@@ -192,7 +226,7 @@ def test_only_canary_vms_need_the_right_to_start_vms(world, run):
 
 
 def test_one_left_behind_is_deleted_by_the_next_run(world, run):
-    world.put(old())
+    world.put(vms.canary_vm())
     found = plan(run)
     assert (found["pending"], found["leftovers"]) == (True, ["VirtualMachine team-a/virt-canary-gpu: delete"])
     assert found["changes"] == found["leftovers"]
@@ -203,12 +237,12 @@ def test_one_left_behind_is_deleted_by_the_next_run(world, run):
 
 
 def test_one_left_behind_is_in_the_state(world, run):
-    world.put(old())
+    world.put(vms.canary_vm())
     assert "canary_vms_left" in [finding["code"] for finding in run("pool_info")["findings"]]
 
 
 def test_one_left_behind_does_not_keep_a_pool_from_going(world, run):
-    world.put(old())
+    world.put(vms.canary_vm())
     Kubevirt(world).tick()
     found = run("plan_info", remove_pools="all", vms=True)
     assert found["errors"] == []

@@ -28,7 +28,7 @@ EXPECTED = [
     *POLICIES,
     ALERTS,
     "DaemonSet kubevirt/virt-handler-gpu: delete",
-    "Pod kubevirt/pull: delete",
+    f"Pod kubevirt/{builders.PULL_POD}: delete",
     HISTORY,
     *OWNERS,
 ]
@@ -45,11 +45,9 @@ def left(world):
     """What pools leave behind, on a cluster with KubeVirt."""
     for obj in (*vms.policy(), *(obj for _kind, obj in guard.derive(builders.NAMESPACE, ()))):
         world.put(obj)
-    pull = kinds.POD.object("pull", builders.NAMESPACE, spec={}, status={})
-    pull["metadata"]["labels"] = {names.PULL_LABEL: "x"}
     for obj in (
         builders.pool_daemonset(builders.pool("gpu")),
-        pull,
+        builders.pull_pod(),
         history(),
         alerts.derive(Scope(builders.NAMESPACE, ("gpu",)), Settings("monitoring")),
         builders.node("n1", "gpu"),
@@ -99,7 +97,7 @@ class TestWithoutKubeVirt:
     def test_nor_its_namespace(self, run, abandoned):
         for kind, name in (
             (kinds.DAEMON_SET, "virt-handler-gpu"),
-            (kinds.POD, "pull"),
+            (kinds.POD, builders.PULL_POD),
             (kinds.CONFIG_MAP, names.HISTORY),
         ):
             abandoned.drop(kind, name, builders.NAMESPACE)
@@ -113,7 +111,13 @@ class TestWithoutKubeVirt:
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
         abandoned.put(foreign)
         abandoned.put(kinds.PROMETHEUS_RULE.object(names.ALERTS, "theirs", spec={}))
+        copies = [builders.pull_pod(), builders.pool_daemonset(builders.pool("gpu"))]
+        for copied in copies:
+            copied["metadata"].update(name="a-copy", uid="of-the-copy")
+            abandoned.put(copied)
         assert HISTORY not in run("leftovers")["changes"]
+        assert abandoned.find(kinds.POD, "a-copy", builders.NAMESPACE) is not None
+        assert abandoned.find(kinds.DAEMON_SET, "a-copy", builders.NAMESPACE) is not None
         assert abandoned.find(kinds.PROMETHEUS_RULE, names.ALERTS, "theirs") is not None
         assert abandoned.find(kinds.DAEMON_SET, "virt-handler-mine", builders.NAMESPACE) is not None
 

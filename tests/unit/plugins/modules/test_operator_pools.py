@@ -19,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mod
 from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
     LAUNCHER,
+    SELECTOR,
     kubevirt,
     make,
     operator,
@@ -279,6 +280,104 @@ class TestHco:
         assert self.operations(world) == [THEIRS]
         world.sleep(5)  # nobody waits for HCO to take the gate away
         assert kubevirt(world)["spec"] == before
+
+
+def add(world, build, name="fpga"):
+    """Another user adds a pool."""
+    entry = {"name": name, "nodeSelector": {"hw": name}, "virtHandlerImage": HANDLER}
+    if build != "A":
+        entry["selector"] = SELECTOR
+    if build == "C":
+        world.put(fake_operator_mode.worker_pool(name, **{key: entry[key] for key in entry if key != "name"}))
+        return
+    changed = copy.deepcopy(kubevirt(world))
+    changed["spec"].setdefault(fake_operator_mode.FIELDS[build], []).append(entry)
+    world.put(changed)
+
+
+def added(world, build):
+    if build == "C":
+        return [obj["metadata"]["name"] for obj in world.all(kinds.WORKER_POOL)]
+    return [entry["name"] for entry in kubevirt(world)["spec"].get(fake_operator_mode.FIELDS[build]) or []]
+
+
+class TestAnotherUser:
+    """Adds a pool after the plan was made. A run waits for live migrations before its first write, up to 900 s."""
+
+    @pytest.fixture(autouse=True)
+    def pooled(self, run, world, build):
+        operator(run, build)
+        world.writes.clear()
+
+    def adds_while_the_run_waits(self, world, build):
+        def adds(request):
+            if request.method == "POST" and "leases" in request.path:
+                world.after = lambda _request: None
+                add(world, build)
+
+        world.after = adds
+
+    @pytest.mark.parametrize("prune", [False, True])
+    def test_is_not_overwritten(self, run, world, build, prune):
+        self.adds_while_the_run_waits(world, build)
+        wanted = pool(build, virtHandlerImage=f"{HANDLER}-2")
+        text = run.failure("operator_pools", mode="operator", pools=[wanted], prune=prune)
+        assert text.startswith("Another user has changed ")
+        assert text.endswith("since this run was planned (pool fpga), and the run would undo that: plan again.")
+        assert sorted(added(world, build)) == ["fpga", "gpu"]
+        operator(run, build, wanted)
+        assert sorted(added(world, build)) == ["fpga", "gpu"]
+
+    def test_keeps_its_pool_in_a_removal_of_all(self, run, world, build):
+        self.adds_while_the_run_waits(world, build)
+        assert "(pool fpga)" in run.failure("operator_pools", remove_pools="all")
+        assert sorted(added(world, build)) == ["fpga", "gpu"]
+
+    def test_is_noticed_between_the_plan_and_the_module(self, run, world, build):
+        found = run("plan_info", pools=[pool(build, virtHandlerImage=f"{HANDLER}-2")], prune=True)["found_list"]
+        add(world, build)
+        asked = {"pools": [pool(build)], "prune": True, "mode": "operator"}
+        assert "plan again" in run.failure("operator_pools", **asked, found_list=found)
+        assert sorted(added(world, build)) == ["fpga", "gpu"]
+        now = run("plan_info", **asked)["found_list"]
+        assert run("operator_pools", **asked, found_list=now)["changed"]
+        assert added(world, build) == ["gpu"]
+
+    def test_a_list_that_did_not_change_is_written(self, run, world, build):
+        found = run("plan_info", pools=[pool(build)])["found_list"]
+        wanted = pool(build, virtHandlerImage=f"{HANDLER}-2")
+        assert run("operator_pools", mode="operator", pools=[wanted], found_list=found)["changed"]
+
+
+class TestAnotherUserUnderHco:
+    @pytest.fixture
+    def world(self):
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt(gates=[]))
+        made = make("B", of_kubevirt=managed)
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(10)
+        return made
+
+    def test_keeps_an_operation_on_the_list(self, run, world):
+        operator(run, "B")
+        stored = world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        annotations = stored["metadata"]["annotations"]
+
+        def adds(request):
+            if request.method == "POST" and "leases" in request.path:
+                world.after = lambda _request: None
+                operations = json.loads(annotations[names.HCO_PATCH_ANNOTATION])
+                operations[0]["value"].append({"name": "fpga", "nodeSelector": {"hw": "fpga"}})
+                changed = copy.deepcopy(stored)
+                changed["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION] = json.dumps(operations)
+                world.put(changed)
+
+        world.after = adds
+        text = run.failure("operator_pools", mode="operator", pools=[pool("B", virtHandlerImage=f"{HANDLER}-2")])
+        assert "has changed the operation on /spec/virtHandlerPools in the annotation" in text
+        now = world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        assert "fpga" in now["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION]
 
 
 class TestOnB:

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import copy
+import typing as t
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -16,6 +19,46 @@ OTHER = {**RAW, "name": "other", "nodeSelector": {"hw": "other"}}
 
 def live(world, pool="gpu"):
     return world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE)
+
+
+class TestNewImage:
+    """The pool has a node, and gets an image that the node does not have."""
+
+    NEXT: t.ClassVar = {**RAW, "virtHandlerImage": f"{builders.HANDLER_IMAGE}-next"}
+
+    @pytest.fixture(autouse=True)
+    def served(self, world, excluded):
+        world.put(builders.node("n1", "gpu", labels={"hw": "gpu"}, images=[builders.GPU_IMAGE]))
+        for pod in world.pods("n1"):
+            world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+        world.put(builders.handler_pod("n1", "virt-handler-gpu", template=daemonsets.template_of(live(world))))
+
+    def test_that_cannot_be_pulled_leaves_the_daemonset_as_it_was(self, run, world):
+        before = copy.deepcopy(live(world)["spec"])
+        found = run("pool_daemonsets", pools=[self.NEXT], pull_timeout=5)
+        assert found["failed"]
+        assert "DaemonSet kubevirt/virt-handler-gpu was not changed, because 1 of 1 node cannot get" in found["msg"]
+        assert not found.get("changed")
+        assert live(world)["spec"] == before
+        assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
+        (pod,) = world.pods("n1")
+        world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+        world.sleep(10)
+        (pod,) = world.pods("n1")
+        assert pod["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] == daemonsets.template_of({"spec": before})
+
+    def test_is_not_pulled_without_prepull_or_where_it_is(self, run, world):
+        images = [builders.GPU_IMAGE, builders.LAUNCHER_IMAGE, self.NEXT["virtHandlerImage"]]
+        for number, arguments in enumerate(({"prepull": False}, {})):
+            world.writes.clear()
+            pools = [{**self.NEXT, "resources": {"requests": {"cpu": str(number + 1)}}}]
+            assert run("pool_daemonsets", pools=pools, **arguments)["changed"]
+            assert not [path for verb, path in world.writes if "/pods" in path]
+            world.put(builders.node("n1", "gpu", labels={"hw": "gpu"}, images=images))
+
+    def test_does_not_wait_for_a_node_that_was_deleted(self, run, world):
+        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+        assert run("pool_daemonsets", pools=[self.NEXT], pull_timeout=5)["changed"]
 
 
 class TestPresent:

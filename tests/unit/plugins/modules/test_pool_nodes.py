@@ -63,11 +63,10 @@ def test_no_such_nodes(run, world, nodes):
 @pytest.mark.parametrize("arguments", [{}, {"nodes": []}], ids=str)
 def test_pull_pods_that_were_left_are_deleted_without_any_move(run, world, arguments):
     run("pool_nodes", pools=[RAW])
-    pod = builders.handler_pod("n1", name="virtpools-pull-1")
-    pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+    pod = builders.pull_pod("n1")
     world.put(pod)
     found = run("pool_nodes", pools=[RAW], **arguments)
-    assert (found["changed"], found["changes"]) == (True, ["Pod kubevirt/virtpools-pull-1: delete"])
+    assert (found["changed"], found["changes"]) == (True, [f"Pod kubevirt/{builders.PULL_POD}: delete"])
     assert run("pool_nodes", pools=[RAW], **arguments)["changed"] is False
 
 
@@ -77,7 +76,39 @@ def test_a_node_that_fails_fails_the_module_with_a_report(run, world):
     assert found["failed"]
     assert found["msg"].startswith("1 of 1 node failed, and the run stops here. Node n1: primary -> gpu: returned: ")
     assert [node["result"] for node in found["nodes"]] == ["returned"]
+    assert found["wave_failed"] is True
     assert world.all(kinds.LEASE) == []
+
+
+def test_images_that_cannot_be_pulled_are_no_change(run, world):
+    world.put(builders.node("n1", labels={"hw": "gpu"}, images=[]))
+    found = run("pool_nodes", pools=[RAW], pull_timeout=5)
+    assert "No node of this batch was touched" in found["msg"]
+    assert (found["changed"], found["changes"], found["wave_failed"]) == (False, [], True)
+
+
+@pytest.mark.parametrize(("images", "when"), [([], 3), (None, 1)], ids=["while it pulls", "in its handover"])
+def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
+    has = [builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]
+    world.put(builders.node("n1", labels={"hw": "gpu"}, images=has if images is None else images))
+    world.put(builders.node("n2", labels={"hw": "gpu"}, images=has))
+    world.put(builders.handler_pod("n2"))
+    world.at[world.now + when] = lambda: world.drop(kinds.NODE, "n1")
+    found = run("pool_nodes", pools=[RAW], max_unavailable=2, pull_timeout=10)
+    assert not found.get("failed"), found["msg"]
+    assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "gone", "n2": "done"}
+    assert "Node n1: primary -> gpu: gone: the node was deleted" in found["text"]
+
+
+def test_another_clients_change_is_no_failed_node(run, world):
+    def before(request):
+        if request.method == "PATCH" and "/nodes/" in request.path:
+            world.find(kinds.NODE, "n1")["metadata"]["labels"][names.OWNER_LABEL] = "somebody"
+
+    world.before = before
+    found = run("pool_nodes", pools=[RAW])
+    assert [node["result"] for node in found["nodes"]] == ["interrupted"]
+    assert found["wave_failed"] is False
 
 
 def test_a_batch_that_is_refused_does_not_hide_the_ones_before(run, world):

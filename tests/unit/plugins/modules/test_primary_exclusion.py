@@ -58,16 +58,15 @@ class TestPresent:
         assert world.now >= 1010
 
     def test_waits_for_migrations_before_anything_is_changed(self, run, operator):
-        operator.put(
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachineInstanceMigration",
-                "metadata": {"namespace": "vms", "name": "m1"},
-                "spec": {"vmiName": "vm"},
-            }
-        )
+        vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
+        migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m1", "vms", spec={"vmiName": "vm"})
+        for obj in (vmi, {**migration, "status": {"phase": "Running"}}):
+            operator.put(obj)
         text = run.failure("primary_exclusion", migration_timeout=30)
-        assert "Nothing was changed: live migrations did not end within 30 s (vms/m1)" in text
+        assert "Nothing was changed: live migrations did not end within 30 s, and " in text
+        assert text.endswith(
+            "VM vms/vm (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`), then run again."
+        )
         assert patches(operator) == []
 
     def test_is_refused_while_a_dead_node_would_hold_it_up(self, run, world):

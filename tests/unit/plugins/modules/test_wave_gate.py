@@ -106,6 +106,30 @@ def test_what_is_new_closes_it(run, world, disturb):
     assert TROUBLES[disturb] in text
 
 
+@pytest.mark.parametrize("disturb", TROUBLES, ids=lambda disturb: disturb.__name__)
+def test_only_what_the_wave_can_cause_means_that_it_failed(run, world, disturb):
+    disturb(world, "n1")
+    found = run("wave_gate", nodes=["n1"], baseline=[], timeout=0)
+    assert found["wave_failed"] is (disturb not in {stuck_vmi, kept_off, orphan})
+
+
+@pytest.mark.parametrize("with_failed_node", [False, True])
+def test_a_vm_nobody_can_schedule_does_not_hide_a_failed_node(run, world, with_failed_node):
+    kept_off(world, "n1")
+    if with_failed_node:
+        not_schedulable(world, "n1")
+    found = run("wave_gate", nodes=["n1"], baseline=[], timeout=0)
+    assert found["failed"]
+    assert found["wave_failed"] is with_failed_node
+
+
+def test_an_upgrade_that_began_in_the_wave_only_stops(run, world):
+    world.put(builders.kubevirt(targetKubeVirtVersion="v1.9.1"))
+    found = run("wave_gate", nodes=["n1"], baseline=[], timeout=0)
+    assert "is being upgraded" in found["msg"]
+    assert found["wave_failed"] is False
+
+
 @pytest.mark.parametrize(("disturb", "seconds"), [(stuck_vmi, 60), (degraded, 60), (failed_vmi, 0)])
 def test_all_but_a_failed_vm_has_its_time_to_go_away(run, world, disturb, seconds):
     disturb(world, "n1")
@@ -198,10 +222,15 @@ def test_the_target_of_a_migration_is_no_vm_that_starts(run, world):
 def test_a_handler_that_is_gone_or_not_ready(run, world):
     for pod in world.pods("n1"):
         world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
-    assert run("wave_gate", nodes=["n1", "gone"])["text"] == [
-        "Node n1 has no handler pod.",
-        "Node gone no longer exists.",
-    ]
+    assert run("wave_gate", nodes=["n1"])["text"] == ["Node n1 has no handler pod."]
+
+
+def test_a_node_that_was_deleted_and_its_vms_do_not_close_it(run, world):
+    """An autoscaler deletes nodes, and the VMs there fail."""
+    world.drop(kinds.NODE, "n1")
+    world.put(vmi("vm", "Failed", "n1"))
+    stuck_vmi(world, "n1")
+    assert run("wave_gate", nodes=["n1", "stays"], baseline=[], timeout=0)["problems"] == []
 
 
 def test_a_soak_comes_first_and_keeps_the_lease(run, world):

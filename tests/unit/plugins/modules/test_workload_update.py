@@ -175,6 +175,8 @@ class TestFailures:
         for number in range(others):
             elsewhere = MIGRATION.object(f"m{number}", "elsewhere", spec={"vmiName": f"vm-{number}"})
             world.put({**elsewhere, "status": {"phase": "Running"}})
+            vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object(f"vm-{number}", "elsewhere", status={"nodeName": "stays"})
+            world.put(vmi)
         assert reason in run.failure("workload_update", timeout=20)
 
     def test_a_pod_that_comes_out_wrong(self, run, world, add):
@@ -257,8 +259,21 @@ class TestMeanwhile:
         Kubevirt(world, stick={"vm"})
         add("vm")
         self.other(world)
-        assert "another migration of it, other, does not end" in run.failure("workload_update", timeout=10)
+        assert "another migration of it, other (Scheduling), does not end; cancel that one" in run.failure(
+            "workload_update", timeout=10
+        )
         assert migrations(world) == ["vm"], "it is not ours to cancel"
+
+    def test_one_whose_other_half_never_comes(self, run, world, add):
+        add("vm")
+        sender = MIGRATION.object("other", "plain", spec={"vmiName": "vm", "sendTo": {"migrationID": "x"}})
+        world.put({**sender, "status": {"phase": "Synchronizing"}})
+        message = run.failure("workload_update", timeout=10)
+        assert (
+            "other (Synchronizing), which waits for its other half in another cluster or namespace, does not end"
+            in message
+        )
+        assert "`kubectl delete vmim other -n plain`" in message
 
     def test_a_killed_runs_migration_is_taken_up(self, run, world, add):
         Kubevirt(world, seconds=8)

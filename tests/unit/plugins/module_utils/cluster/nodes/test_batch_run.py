@@ -54,14 +54,13 @@ def refusal(world, *only, **options):
     return str(caught.value)
 
 
-def migration(node="n1", phase="Running"):
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"namespace": "vms", "name": "m1"},
-        "spec": {"vmiName": "vm"},
-        "status": {"phase": phase, "migrationState": {"sourceNode": node}},
-    }
+VMI = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"phase": "Running", "nodeName": "n1"})
+
+
+def migration(phase="Running", name="m1", **spec):
+    status = {"phase": phase, "migrationState": {"sourceNode": "n1"}}
+    kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+    return kind.object(name, "vms", spec={"vmiName": "vm", **spec}, status=status)
 
 
 class TestDone:
@@ -78,19 +77,36 @@ class TestDone:
 
     def test_removes_what_an_earlier_run_left(self):
         world = make_world(gpu_node())
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         world.put(pod)
         carry_out(world)
-        assert not world.find(kinds.POD, "virtpools-pull-1", builders.NAMESPACE)
+        assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
 
     def test_waits_for_migrations_through_its_nodes(self):
         world = make_world(gpu_node())
+        world.put(VMI)
         world.put(migration())
         world.at[world.now + 20] = lambda: world.put(migration(phase="Succeeded"))
         began = world.now
         assert carry_out(world) == {"n1": "done"}
         assert world.now - began > 20
+
+    @pytest.mark.parametrize(
+        ("phase", "spec"),
+        [("WaitingForSync", {"receive": {"migrationID": "x"}}), ("Synchronizing", {"sendTo": {"migrationID": "x"}})],
+    )
+    def test_does_not_wait_for_the_other_half_of_a_migration(self, phase, spec):
+        world = make_world(gpu_node())
+        world.put(VMI)
+        world.put(migration(phase, **spec))
+        began = world.now
+        assert carry_out(world) == {"n1": "done"}
+        assert world.now - began < 20
+
+    def test_does_not_wait_for_a_migration_of_a_deleted_vm(self):
+        world = make_world(gpu_node())
+        world.put(migration(phase="Scheduling"))
+        assert carry_out(world) == {"n1": "done"}
 
     def test_a_failed_node_of_no_pool_goes_to_the_primary(self):
         """The node cannot go back to an owner that has no DaemonSet."""
@@ -141,8 +157,32 @@ class TestRefused:
 
     def test_when_migrations_do_not_end(self):
         world = make_world(gpu_node())
+        world.put(VMI)
         world.put(migration())
-        assert "live migrations through its nodes did not end within 30 s (vms/m1)" in refusal(world)
+        text = refusal(world)
+        assert "live migrations through its nodes did not end within 30 s" in text
+        assert (
+            "VM vms/vm (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`)" in text
+        )
+        assert "While the run waited" not in text
+
+    def test_when_new_migrations_begin_all_the_time(self):
+        """As with a descheduler: whenever one has ended, there is another."""
+        world = make_world(gpu_node())
+        world.put(VMI)
+        world.put(migration())
+
+        def again():
+            world.put(migration(phase="Succeeded"))
+            world.put(migration(name="m2"))
+
+        world.at[world.now + 15] = again
+        text = refusal(world)
+        assert "VM vms/vm (migration m2, Running)" in text
+        assert (
+            "While the run waited, 1 other one ended: if a descheduler or another tool starts new ones all the time, stop it"
+            in text
+        )
 
 
 class TestPull:

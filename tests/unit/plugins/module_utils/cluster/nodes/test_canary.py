@@ -9,16 +9,11 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.canary import CanaryOutcome
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.canary import Draft
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.leftovers import Leftover
+from ansible_collections.virtpools.kubevirt.tests.unit.support import vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
-
-
-def old(name="virt-canary-gpu", **more):
-    vm = kinds.VIRTUAL_MACHINE.object(name, "team-a", spec={})
-    vm["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: "gpu"}
-    vm["metadata"].update(more)
-    return vm
 
 
 def titles(world):
@@ -26,20 +21,21 @@ def titles(world):
 
 
 def test_only_the_given_vms_are_removed():
-    world = World(old("one"), old("two"))
-    canary.remove(world.client(), ["team-a/one", "team-a/missing"])
-    assert titles(world) == ["two"]
+    world = World(vms.canary_vm("one"), vms.canary_vm("two"))
+    one = Leftover.from_object(world.find(kinds.VIRTUAL_MACHINE, "one", "team-a"))
+    canary.remove(world.client(), [one, Leftover("team-a", "missing", "1"), Leftover("team-a", "two", "1")])
+    assert titles(world) == ["two"], "it has another uid"
 
 
 class TestLeftovers:
     def test_of_killed_runs_are_deleted(self):
         theirs = kinds.VIRTUAL_MACHINE.object("theirs", "team-a", spec={})
-        world = World(old(), theirs)
+        world = World(vms.canary_vm(), theirs)
         canary.remove_leftovers(world.client(), 20, world.clock())
         assert titles(world) == ["theirs"]
 
     def test_that_do_not_go_are_an_error_after_the_timeout(self):
-        world = World(old(), kinds.VIRTUAL_MACHINE_INSTANCE.object("virt-canary-gpu", "team-a", spec={}))
+        world = World(vms.canary_vm(), kinds.VIRTUAL_MACHINE_INSTANCE.object("virt-canary-gpu", "team-a", spec={}))
         began = world.now
         with pytest.raises(ClusterError, match="VirtualMachineInstance team-a/virt-canary-gpu.* still exists 20 s"):
             canary.remove_leftovers(world.client(), 20, world.clock())
@@ -47,7 +43,7 @@ class TestLeftovers:
 
 
 class TestOutcome:
-    DRAFT = Draft("gpu", frozenset({"n1"}), old(), None)
+    DRAFT = Draft("gpu", frozenset({"n1"}), vms.canary_vm(), None)
     IMAGE = "registry.example/virt-launcher:gpu"
 
     def test_of_a_vm_that_passed_names_node_and_image(self):

@@ -10,6 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.leftovers import Leftover
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
@@ -247,5 +248,13 @@ class TestStart:
 
 def test_remove_does_not_mind_what_is_gone():
     world = Kubelets()
-    images.remove(world.client(), builders.NAMESPACE, ["virtpools-pull-1"])
+    images.remove(world.client(), [Leftover(builders.NAMESPACE, "virtpools-pull-1", "1")])
     assert world.requests[0].body["gracePeriodSeconds"] == 0
+
+
+def test_a_pod_of_another_client_with_the_name_stays():
+    world = Kubelets()
+    theirs = world.put(builders.pull_pod("n2", **{names.MANAGED_BY_LABEL: "another"}))
+    with pytest.raises(ClusterError, match="already exists"):
+        world.pull(builders.node("n1"), builders.node("n2"))
+    assert world.all(kinds.POD) == [theirs]

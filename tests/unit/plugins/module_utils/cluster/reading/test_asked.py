@@ -30,12 +30,14 @@ GIVEN = {
     "overlap": "error",
     "prune": False,
     "max_unavailable": 1,
+    "max_nodes_lost": "50%",
+    "remove_vms": "refuse",
     "allow_skew": False,
     "prepull": True,
     "launcher_backend": "auto",
     "outdated": "refuse",
     "assign_new_nodes": False,
-    "guard": False,
+    "guard": None,
     "keep_history": False,
     "skip_pending_gates": False,
 }
@@ -45,7 +47,8 @@ def asked(entry=None, **params):
     def nothing_to_read(*_arguments):
         raise AssertionError("the cluster was read")
 
-    return Asked({**GIVEN, **params}, nothing_to_read, (lambda _digest: entry) if entry else nothing_to_read)
+    known = history.History((entry,)) if entry else None
+    return Asked({**GIVEN, **params}, nothing_to_read, (lambda: known) if known else nothing_to_read)
 
 
 def test_the_defaults_are_those_of_options():
@@ -68,13 +71,15 @@ class TestEarlier:
         return history.entry_of([builders.pool()], (), Options(guard=True), "now", "me", build)
 
     def test_brings_its_pools_options_and_no_others(self):
-        found = asked(self.entry(), pools_from_history="0a1b2c3d4e5f")
+        digest = self.entry().digest
+        found = asked(self.entry(), pools_from_history=digest)
         assert found.pools == (builders.pool(),)
-        assert (found.options.guard, found.options.prune, found.options.back_to) == (True, True, "0a1b2c3d4e5f")
+        assert (found.options.guard, found.options.prune, found.options.back_to) == (True, True, digest)
 
     @pytest.mark.parametrize(("build", "mode"), [(None, "collection"), ("virtHandlerPools", "operator")])
     def test_comes_back_in_the_mode_that_it_had(self, build, mode):
-        assert asked(self.entry(build), pools_from_history="0a1b2c3d4e5f", mode="auto").mode == mode
+        entry = self.entry(build)
+        assert asked(entry, pools_from_history=entry.digest, mode="auto").mode == mode
 
 
 def test_without_a_mode_the_cluster_decides():

@@ -30,15 +30,14 @@ def paths(server):
 
 class TestSnapshot:
     def test_of_everything(self):
-        pull = builders.handler_pod("n1", name="virtpools-pull-1")
-        pull["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pull = builders.pull_pod("n1")
         server = fleet()
         server.put(pull)
         found = live.take_snapshot(server.client())
         assert (found.namespace, found.complete) == (builders.NAMESPACE, True)
         assert list(found.nodes) == list(found.handlers) == ["n0", "n1", "n2"]
         assert list(found.pools) == ["gpu"]
-        assert found.leftover_pulls == ("virtpools-pull-1",)
+        assert [str(pod) for pod in found.leftover_pulls] == [f"kubevirt/{builders.PULL_POD}"]
         assert server.writes == []
 
     def test_of_some_nodes_reads_no_others(self):

@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import pool_sources
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
 
@@ -41,7 +42,7 @@ def read(server=None, **params):
         assert server is not None, "no cluster is needed"
         return server.client()
 
-    return pool_sources.read(everything, cluster)[1]
+    return pool_sources.read(everything, cluster, History)[1]
 
 
 def names(pools):

@@ -133,42 +133,39 @@ class TestFit:
 
 class TestMigrations:
     def put(self, world, name="m1", node="n1", phase="Running"):
-        world.put(
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachineInstanceMigration",
-                "metadata": {"namespace": "vms", "name": name},
-                "spec": {"vmiName": name},
-                "status": {"phase": phase, "migrationState": {"sourceNode": node} if node else {}},
-            }
-        )
+        world.put(kinds.VIRTUAL_MACHINE_INSTANCE.object(name, "vms", status={"phase": "Running", "nodeName": node}))
+        state = {"sourceNode": node} if node else {}
+        kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+        status = {"phase": phase, "migrationState": state}
+        world.put(kind.object(name, "vms", spec={"vmiName": name}, status=status))
 
     def running(self, world, nodes, timeout=60):
-        found = settle.await_migrations(world.client(), nodes, timeout, world.clock())
-        return [migration.name for migration in found]
+        return settle.await_migrations(world.client(), nodes, timeout, world.clock())
 
     def test_through_a_node_are_waited_for(self, world):
         self.put(world)
         world.at[world.now + 20] = lambda: self.put(world, phase="Succeeded")
-        assert self.running(world, ["n1", "n2"]) == []
+        assert self.running(world, ["n1", "n2"]) is None
         assert 1020 <= world.now < 1026
 
-    def test_that_never_end_are_returned(self, world):
+    def test_that_never_end_are_named(self, world):
         self.put(world)
-        assert self.running(world, ["n1"]) == ["m1"]
+        assert self.running(world, ["n1"]) == (
+            "VM vms/m1 (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`), then run again."
+        )
 
     def test_elsewhere_do_not_matter(self, world):
         self.put(world, node="n9")
-        assert self.running(world, ["n1"]) == []
+        assert self.running(world, ["n1"]) is None
         assert world.now == 1000
 
     def test_of_all_nodes(self, world):
         self.put(world, node="n9")
-        assert self.running(world, None) == ["m1"]
+        assert "migration m1" in self.running(world, None)
 
-    def test_whose_ends_are_not_known_yet_could_be_anywhere(self, world):
+    def test_of_a_vm_that_is_on_no_node_yet_hold_none(self, world):
         self.put(world, node=None)
-        assert self.running(world, ["n1"]) == ["m1"]
+        assert self.running(world, ["n1"]) is None
 
 
 class TestDaemonSet:

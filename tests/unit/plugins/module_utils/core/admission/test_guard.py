@@ -9,7 +9,7 @@ import copy
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -19,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, 
 POLICY, BINDING = kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING
 GPU = builders.pool("gpu")
 BIG = builders.pool("big", nodeExpressions=[{"key": "cores", "operator": "Gt", "values": ["64"]}])
-GUARDED = Options(guard=True)
+GUARDED, OFF = Options(guard=True), Options(guard=False)
 LINES = [f"{kind} {name}" for name in names.GUARDS for kind in (POLICY, BINDING)]
 
 
@@ -41,7 +41,7 @@ class TestPlan:
     def test_creates_updates_and_deletes(self):
         assert made().part("guard").changes(0) == tuple(f"{line}: create" for line in LINES)
         assert made(live(BIG)).part("guard").changes(0) == (f"{LINES[0]}: update",)
-        gone = made(live(), Options())
+        gone = made(live(), OFF)
         assert sorted(gone.part("guard").changes(0)) == sorted(f"{line}: delete" for line in LINES)
         assert gone.part("guard").changes(0)[0] == f"{BINDING} {names.OWNER_GUARD}: delete", (
             "a policy without one does nothing"
@@ -51,7 +51,7 @@ class TestPlan:
 
     def test_has_nothing_to_do_where_it_is_as_asked_for(self):
         assert not made(live()).changed
-        assert made(options=Options()).part("guard").changes(0) == ()
+        assert made(options=OFF).part("guard").changes(0) == ()
 
     def test_lets_in_what_the_node_policy_gives(self):
         found = made(options=Options(guard=True, assign_new_nodes=True)).part("guard")
@@ -59,7 +59,8 @@ class TestPlan:
         assert guard.derive(builders.NAMESPACE, (GPU,))[0] != guard.derive(builders.NAMESPACE, ())[0]
 
     def test_is_approved_with_the_option(self):
-        with_it, without = made().digest, made(options=Options()).digest
+        with_it, without = made().digest, made(options=OFF).digest
+        assert made(options=Options()).digest == with_it
         assert with_it.objects != without.objects
         assert with_it.options != without.options
         assert with_it.owners == without.owners
@@ -74,7 +75,7 @@ class TestPlan:
         for obj in foreign:
             del obj["metadata"]["labels"]
         assert "launcher_policy_foreign" in builders.codes(made(foreign).findings, "error")
-        assert made(foreign, Options()).part("guard").to_delete == ()
+        assert made(foreign, OFF).part("guard").to_delete == ()
 
     def test_goes_with_the_last_pool(self):
         found = cluster(live(), [GPU, BIG])
@@ -84,7 +85,43 @@ class TestPlan:
     @pytest.mark.parametrize("objects", [[], live()])
     def test_is_in_force_from_its_creation_to_its_deletion(self, objects):
         assert made(objects).part("guard").in_force
-        assert made(objects, Options()).part("guard").in_force == bool(objects)
+        assert made(objects, OFF).part("guard").in_force == bool(objects)
+
+
+class TestNotAskedFor:
+    """Users get the guard unless they switch it off."""
+
+    def test_is_written_and_kept(self):
+        assert made(options=Options()).part("guard").changes(0) == tuple(f"{line}: create" for line in LINES)
+        kept = made(live(), Options())
+        assert not kept.changed
+        assert "guard_deleted" not in builders.codes(kept.findings)
+
+    def test_its_end_is_told(self):
+        assert "guard_deleted" in builders.codes(made(live(), OFF).findings, "warning")
+        assert "guard_deleted" not in builders.codes(made(options=OFF).findings)
+
+    def test_goes_with_the_last_pool_without_a_word(self):
+        found = plan.make_plan(cluster(live()), (), Options(remove_pools="all"))
+        assert len(found.part("guard").to_delete) == len(LINES)
+        assert "guard_deleted" not in builders.codes(found.findings)
+
+    def test_a_removal_of_one_pool_neither_brings_nor_deletes_it(self):
+        for objects in ([], live()):
+            found = plan.make_plan(cluster(objects, [GPU, BIG]), (), Options(remove_pools=("gpu",)))
+            assert found.part("guard").changes(0) == ()
+
+    @pytest.mark.parametrize("served", [{"validating": False}, {"may_guard": False}])
+    def test_a_run_that_cannot_have_it_does_everything_else(self, served):
+        found = made(options=Options(), served=served)
+        assert "guard_unavailable" in builders.codes(found.findings, "note")
+        assert (found.errors, found.part("guard").changes(0), found.part("guard").rights) == ((), (), ())
+        assert found.digest == made().digest, "what is approved does not depend on who runs it"
+
+    def test_a_live_one_is_not_given_up_for_want_of_rights(self):
+        found = made(live(), Options(), served={"may_guard": False})
+        assert "guard_unavailable" not in builders.codes(found.findings)
+        assert found.part("guard").rights == permissions.GUARD
 
 
 class TestExclusionDropped:

@@ -79,8 +79,8 @@ def test_other_values_are_refused(raw, said):
 
 def drafted(*pools, raw=True, pool="gpu", table=None, nodes=NODES, namespace="default"):
     wanted, table = canary.parse(raw), table or Table.for_pools(pools)
-    vm = wanted.vm(canary.vm_name(pool), namespace)
-    subject = explanation.Subject(namespace, canary.vm_name(pool), vm=vm, namespace_labels=NAMESPACES[namespace])
+    vm = wanted.vm(names.canary_vm_name(pool), namespace)
+    subject = explanation.Subject(namespace, names.canary_vm_name(pool), vm=vm, namespace_labels=NAMESPACES[namespace])
     return canary.draft(wanted, pool, table, nodes, subject, Defaults())
 
 
@@ -212,7 +212,7 @@ def test_findings_of_a_plan():
 
 # Whether it has passed
 
-NAME = canary.vm_name("gpu")
+NAME = names.canary_vm_name("gpu")
 JUDGE = Judge.for_plan(vms.plan_of())
 VM = kinds.VIRTUAL_MACHINE.object(NAME, "default")
 

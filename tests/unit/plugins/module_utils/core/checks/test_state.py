@@ -113,8 +113,7 @@ class TestUnfinished:
         assert codes([hw("n1", "gpu", "primary")]) == ["handover_unfinished"]
 
     def test_pull_pods_left(self):
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         assert codes([builders.node()], pods=[builders.handler_pod("n1"), pod]) == ["pull_pods_left"]
 
 

@@ -215,7 +215,28 @@ def test_a_vm_without_a_pool_on_a_node_that_keeps_it_off():
 def test_a_vm_without_a_pool_may_run_where_the_pool_allows_it():
     pool = vms.gpu(unmatched="allow")
     pod = launcher(pool="primary", device=False, made_by=vms.digest(pool))
+    asked = {"key": names.OWNER_LABEL, "operator": "NotIn", "values": [names.IN_TRANSIT]}
+    pod["spec"]["affinity"] = builders.affinity({"matchExpressions": [asked]})
     assert judged(pod, made=vms.plan_of(pool)).verdict == "correct"
+
+
+def test_a_vm_whose_pod_does_not_fit_its_node_is_at_risk():
+    pod = launcher(pool=None, device=False, on="rest", node_selector={"disk": "ssd"})
+    found = judged(pod, vms.vmi(on="rest"))
+    assert (found.verdict, found.remedy) == ("at_risk", "migration")
+    assert found.reason == (
+        "a restart of the kubelet of node rest ends it: its nodeSelector asks for disk=ssd, which the node does not have now"
+    )
+
+
+@pytest.mark.parametrize(("until", "verdict"), [("7", "outdated"), ("6", "at_risk")])
+def test_a_pod_may_stay_where_its_owner_left_after_it(until, verdict):
+    stay = {"key": "until.virtpools.io/primary", "operator": "Gt", "values": ["6"]}
+    asked = {"key": names.OWNER_LABEL, "operator": "DoesNotExist"}
+    pod = launcher(pool="primary", device=False, made_by="earlier")
+    pod["spec"]["affinity"] = builders.affinity({"matchExpressions": [asked]}, {"matchExpressions": [stay]})
+    node = builders.node("gpu-0", "gpu", labels={"until.virtpools.io/primary": until, "kubernetes.io/arch": "amd64"})
+    assert judged(pod, vms.vmi(), made=vms.plan_of(of_nodes=[node])).verdict == verdict
 
 
 def test_older_vms_may_be_anywhere():

@@ -266,6 +266,35 @@ class TestUnderHco:
         assert excluded([theirs, deeper, ours]) == [theirs, deeper, ours]
         assert included([theirs, deeper, ours]) == [theirs, deeper]
 
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"nodeSelector": {"a": "1"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            {"affinity": {"podAffinity": {"x": 1}}},
+            {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
+        ],
+    )
+    def test_an_administrators_own_operation_keeps_its_settings(self, settings):
+        required, others = affinity(term(OURS))["nodeAffinity"], settings.get("affinity", {})
+        both = {**others, "nodeAffinity": {**others.get("nodeAffinity", {}), **required}}
+        theirs = placement_operation({**settings, "affinity": both})
+        assert excluded([UNRELATED, theirs]) == [UNRELATED, theirs]
+        assert included([UNRELATED, theirs]) == [UNRELATED, placement_operation(settings)]
+
+    def test_settings_that_an_administrator_adds_to_ours_stay(self):
+        settings = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+        assert excluded([our_operation(term(OURS), **settings)]) == [our_operation(term(OURS), **settings)]
+        assert included([our_operation(term(OURS), **settings)]) == [placement_operation(settings)]
+
+    def test_an_administrators_own_terms_stay_as_they_are(self):
+        theirs = placement_operation(
+            {"nodeSelector": {"a": "1"}, "affinity": affinity(term(ZONE, OURS), term(GPU, OURS))}
+        )
+        assert excluded([theirs]) == [theirs]
+        rest = placement_operation({"nodeSelector": {"a": "1"}, "affinity": affinity(term(ZONE), term(GPU))})
+        assert included([theirs]) == [rest]
+        assert excluded([rest]) == [rest, our_operation(term(ZONE, OURS), term(GPU, OURS), nodeSelector={"a": "1"})]
+
     def test_others_removal_of_the_placement_has_no_effect_in_hco(self):
         remove = {"op": "remove", "path": "/spec/workloads"}
         assert excluded([remove], {"affinity": affinity(term(ZONE))}) == [remove, our_operation(term(ZONE, OURS))]

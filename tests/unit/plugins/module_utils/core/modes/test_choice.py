@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.coll
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.operator_api import OperatorApi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 
 B = BUILDS["virtHandlerPools"]
@@ -43,13 +44,13 @@ def test_the_mode_is_that_of_the_pools(snapshot, mode):
 class TestDeparture:
     @pytest.mark.parametrize("mode", [CollectionMode(), OperatorMode(B)])
     def test_without_pools_is_nothing(self, mode):
-        assert choice.departure(mode, builders.fresh_snapshot([builders.node()])) is None
+        assert choice.departure(mode, builders.fresh_snapshot([builders.node()]), PlanRequest()) is None
 
     def test_of_pools_of_the_same_mode_is_nothing(self):
-        assert choice.departure(CollectionMode(), collected()) is None
-        assert choice.departure(OperatorMode(B), operated()) is None
+        assert choice.departure(CollectionMode(), collected(), PlanRequest()) is None
+        assert choice.departure(OperatorMode(B), operated(), PlanRequest()) is None
 
     def test_of_pools_of_the_other_mode_takes_them_down(self):
-        assert choice.departure(CollectionMode(), operated()).mode == "operator"
+        assert choice.departure(CollectionMode(), operated(), PlanRequest()).mode == "operator"
         api = OperatorApi(fields=(B.field,))
-        assert choice.departure(OperatorMode(B), collected(operator_api=api)).mode == "collection"
+        assert choice.departure(OperatorMode(B), collected(operator_api=api), PlanRequest()).mode == "collection"

@@ -9,11 +9,12 @@ from __future__ import annotations
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def takedown(snapshot):
-    return CollectionMode().takedown(snapshot)
+    return CollectionMode().takedown(snapshot, PlanRequest())
 
 
 class TestTakedown:

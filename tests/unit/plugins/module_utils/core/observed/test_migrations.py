@@ -10,6 +10,20 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import migrations
 
 MIGRATION = {"metadata": {"namespace": "vms", "name": "m"}, "spec": {"vmiName": "vm"}}
+VMI = {"metadata": {"namespace": "vms", "name": "vm"}, "status": {"nodeName": "n1"}}
+SENDER, RECEIVER = {"sendTo": {"migrationID": "x"}}, {"receive": {"migrationID": "x"}}
+
+
+def migration(phase=None, state=None, conditions=(), **spec):
+    status = {"phase": phase, "migrationState": state, "conditions": list(conditions)}
+    metadata = {**MIGRATION["metadata"], "uid": "m-uid"}
+    return {"metadata": metadata, "spec": {**MIGRATION["spec"], **spec}, "status": status}
+
+
+def nodes_of(of, *vmis, target=None):
+    pods = [{"metadata": {"labels": {names.MIGRATION_LABEL: "m-uid"}}, "spec": {"nodeName": target}}] if target else []
+    (found,) = migrations.active_migrations([of], vmis or [VMI], pods)
+    return found.nodes
 
 
 class TestMigrations:
@@ -22,10 +36,14 @@ class TestMigrations:
         assert (found.namespace, found.name, found.vmi) == ("vms", "m", "vm")
         assert found.nodes == {"n1", "n2"}
 
-    def test_of_a_vmi_in_another_namespace_end_nowhere_yet(self):
+    def test_of_a_vmi_in_another_namespace_have_no_pods(self):
         vmi = {"metadata": {"namespace": "other", "name": "vm"}, "status": {"nodeName": "n1"}}
         (found,) = migrations.active_migrations([MIGRATION], [vmi])
         assert found.nodes == frozenset()
+
+    def test_are_described_with_their_vm(self):
+        (found,) = migrations.active_migrations([MIGRATION], [VMI])
+        assert str(found) == "VM vms/vm (migration m, Pending)"
 
     def test_end_at_their_target_pod_before_the_vmi_reports_it(self):
         migration = {"metadata": {**MIGRATION["metadata"], "uid": "m-uid"}, "spec": MIGRATION["spec"]}
@@ -37,10 +55,58 @@ class TestMigrations:
         assert found.nodes == {"n2"}
 
     def test_end_where_they_say_themselves(self):
-        migration = {**MIGRATION, "status": {"phase": "Running", "migrationState": {"targetNode": "n3"}}}
-        (found,) = migrations.active_migrations([migration], [])
-        assert found.nodes == {"n3"}
+        assert nodes_of(migration("Running", {"targetNode": "n3"})) == {"n1", "n3"}
 
     @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
     def test_that_have_ended_do_not_count(self, phase):
         assert migrations.active_migrations([{**MIGRATION, "status": {"phase": phase}}], []) == ()
+
+
+class TestThatMayNeverEnd:
+    """They have no pod, or cannot go on before another one than KubeVirt does something."""
+
+    @pytest.mark.parametrize(
+        ("phase", "spec"),
+        [
+            ("WaitingForSync", RECEIVER),
+            ("Pending", RECEIVER),
+            ("Synchronizing", SENDER),
+            ("Pending", SENDER),
+            ("Scheduling", SENDER),
+            (None, SENDER),
+        ],
+    )
+    def test_hold_no_node_without_their_other_half(self, phase, spec):
+        of = migration(phase, **spec)
+        assert migrations.waits_for_other_half(of)
+        assert nodes_of(of) == frozenset()
+
+    @pytest.mark.parametrize(("phase", "spec"), [("Scheduling", RECEIVER), ("Scheduled", SENDER), ("Running", SENDER)])
+    def test_hold_nodes_once_they_have_it(self, phase, spec):
+        of = migration(phase, **spec)
+        assert not migrations.waits_for_other_half(of)
+        assert nodes_of(of) == {"n1"}
+
+    def test_hold_the_node_of_a_target_pod_always(self):
+        assert nodes_of(migration("Pending", **RECEIVER), target="n2") == {"n2"}
+
+    def test_do_not_take_a_node_of_the_other_cluster_for_one_here(self):
+        assert nodes_of(migration("Running", {"sourceNode": "n1", "targetNode": "n7"}, **SENDER)) == {"n1"}
+
+    def test_hold_no_node_of_a_vm_that_does_not_exist(self):
+        deleted = migration("Scheduling", {"sourceNode": "n1"})
+        assert migrations.active_migrations([deleted], [])[0].nodes == frozenset()
+
+    def test_hold_no_node_of_a_vm_that_has_ended(self):
+        ended = {**VMI, "status": {"nodeName": "n1", "phase": "Failed"}}
+        assert nodes_of(migration("Pending"), ended) == frozenset()
+
+    def test_hold_no_node_while_a_quota_rejects_their_pod(self):
+        condition = {"type": "migrationRejectedByResourceQuota", "status": "True"}
+        assert nodes_of(migration("Pending", conditions=[condition])) == frozenset()
+
+    def test_hold_no_node_of_an_earlier_migration_of_the_vm(self):
+        earlier = {"migrationUid": "earlier", "sourceNode": "n8", "targetNode": "n1"}
+        assert nodes_of(migration("Pending"), {**VMI, "status": {"nodeName": "n1", "migrationState": earlier}}) == {
+            "n1"
+        }

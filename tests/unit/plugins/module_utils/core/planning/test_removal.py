@@ -223,8 +223,11 @@ class TestUnhealthyKubeVirt:
 class TestVms:
     def findings(self, *pods, mode="refuse", owners=("gpu",), of_nodes=None):
         found = builders.snapshot_of(vms.nodes() if of_nodes is None else of_nodes)
-        read = map(LauncherPod.from_object, pods)
-        return list(removal.vm_findings(read, found.nodes, [vms.gpu(), RT], owners, mode))
+        wanted = {name: names.PRIMARY if node.owner in owners else node.owner for name, node in found.nodes.items()}
+        loss = removal.loss_of(found.nodes, wanted, owners, [vms.gpu(), RT], removing=True)
+        losing = removal.LosingVms(loss)
+        assert len(list(losing.noting(map(LauncherPod.from_object, pods)))) == len(pods)
+        return list(losing.findings(mode))
 
     @pytest.mark.parametrize(
         "pod",

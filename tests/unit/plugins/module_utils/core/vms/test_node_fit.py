@@ -9,7 +9,10 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.node_fit import restart_findings
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.node_fit import (
+    KubeletRestarts,
+    restart_findings,
+)
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_migrations, launcher_cases
 
 SELECTOR = {"deviceNames": [launcher_cases.A100]}
@@ -108,3 +111,48 @@ def test_of_many_only_a_few_are_named():
     (finding,) = restart_findings(table(), NODES, (vm(f"vm-{number}", on="gpu-0") for number in range(12)))
     assert finding.message.startswith("12 VMs ")
     assert "(plain/vm-0, plain/vm-1, plain/vm-2, plain/vm-3, plain/vm-4 and 7 more)" in finding.message
+
+
+# Kubelets that restart ----------------------------------------------------------------------------------------------
+
+
+def ending(*pods, after, keep_off=("gpu",)):
+    """The finding on VMs that the run leaves on nodes whose kubelets would end them."""
+    restarts = KubeletRestarts(NODES, {**NODES, **after}, keep_off)
+    assert list(restarts.passing(pods)) == list(pods)
+    return [each.message for each in restarts.findings()]
+
+
+def owned(name, owner, *more, on):
+    """A VM whose pod asks for nodes of this owner, and has these terms besides."""
+    operator = {"operator": "DoesNotExist"} if owner is None else {"operator": "In", "values": [owner]}
+    terms = [{"matchExpressions": [{"key": "virtpools.io/pool", **operator}]}, *more]
+    return vm(name, on, affinity=launcher_cases.required(*terms))
+
+
+def stay(owner):
+    key = f"until.virtpools.io/{owner}"
+    return {"matchExpressions": [{"key": key, "operator": "Gt", "values": ["1764081000"]}]}
+
+
+TAKEN = {"rest": NODES["rest"].owned_by("gpu")}
+GIVEN_BACK = {"gpu-0": NODES["gpu-0"].owned_by("primary")}
+
+
+def test_pods_of_an_earlier_policy_are_named():
+    (message,) = ending(owned("old", None, on="rest"), owned("new", None, stay("primary"), on="rest"), after=TAKEN)
+    assert message.startswith("1 VM runs on nodes that get another owner")
+    assert "plain/old" in message
+    assert "plain/new" not in message
+    assert ending(owned("old", "gpu", on="gpu-0"), after=GIVEN_BACK)
+
+
+def test_vms_that_no_kubelet_would_end_are_not_named():
+    assert ending(vm(on="rest"), owned("stays", None, on="rest"), after=GIVEN_BACK) == []
+    assert ending(owned("new", "gpu", stay("gpu"), on="gpu-0"), after=GIVEN_BACK) == []
+
+
+def test_vms_of_no_pool_may_stay_where_the_pool_let_them_in():
+    guest = owned("guest", "gpu", stay("primary"), on="gpu-0")
+    assert ending(guest, after=GIVEN_BACK, keep_off=()) == []
+    assert ending(guest, after=GIVEN_BACK) != []

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The epochs of a batch: labels by which VMs may stay on nodes that get another owner, and the policy that follows them.
+
+The order keeps the promise, and docs/design/epochs.md explains it: a node is labelled with an epoch that no pod on it has;
+its old handler ends; the launcher policy goes on to that epoch; only then the node gets its next handler.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...core.admission import launcher_backends, launcher_policy, probes
+from ...core.admission.probes import Site
+from ...core.base import affinity, epochs, kinds, names
+from ...core.base.kinds import Kind
+from ...core.base.objects import Object
+from ...core.observed.nodes import Node
+from ...core.observed.snapshot import Admission
+from ...core.vms.launcher_pods import LauncherPod
+from ...core.vms.mapping import Table
+from ..api import waiting
+from ..api.client import Cluster, Conflict
+from ..reading import live
+
+
+class Epochs:
+    """The epochs of a run, which has the Lease: no other run moves them on."""
+
+    def __init__(self, cluster: Cluster, site: t.Callable[[], Site]) -> None:
+        """``site``: where probes are made."""
+        self._cluster = cluster
+        self._site = site
+        self._kind = _kind_of_policy(cluster)
+        policy = self._policy()
+        self._table = launcher_backends.recorded_table(_admission(policy)) or Table(())
+        self._in_force = launcher_policy.epoch_of(policy) if policy is not None else None
+        self._written = self._in_force
+        self._highest = self._in_force or 0  # also that of a write whose answer was lost
+        self._probe: Object | None = None
+
+    def leaving(self, owner: str) -> dict[str, str]:
+        """The labels of a node that this owner loses now: in an epoch that no pod has yet."""
+        # Without a policy, epochs follow the time: they are newer than those of pods from an earlier policy.
+        epoch = waiting.seconds_since_1970() if self._in_force is None else self._highest + 1
+        # The table no longer names pools that go and let others in, but those that keep others off until their last node left.
+        owners = {owner} if owner in self._table.keep_off else {owner, names.PRIMARY}
+        return {epochs.until_label(each): str(epoch) for each in sorted(owners)}
+
+    def settle(self, node: Object, owner: str) -> dict[str, None] | None:
+        """Prepare a node without a handler for its next owner. Call it again while it returns None.
+
+        :returns: the labels to remove, which no VM on the node needs; None while the policy may still admit pods to the node
+            by a label that stays.
+        :raises ClusterError: when the pods of the node cannot be read, or the policy cannot be written.
+        """
+        after = Node.from_object(node).owned_by(owner)
+        present = epochs.until_labels(after.labels)
+        if not present:
+            return {}
+        needed = self._needed(after)
+        newest = epochs.newest({key: value for key, value in present.items() if key in needed})
+        if not self._has_reached(newest):
+            return None
+        return dict.fromkeys(sorted(present.keys() - needed))
+
+    def _needed(self, node: Node) -> set[str]:
+        """The labels by which launcher pods stay on the node. No other pod comes: the node has no virt-handler."""
+        pods = map(LauncherPod.from_object, live.launcher_pods_on(self._cluster, node.name))
+        return {key for pod in pods if not pod.ended for key in pod.placement.stays_by(node)}
+
+    def _has_reached(self, epoch: int) -> bool:
+        """Whether the launcher policy gives pods this epoch, or a later one. Writes the policy the first time."""
+        if self._in_force is None or self._in_force >= epoch:
+            return True
+        if self._written is None or self._written < epoch:
+            policy = self._policy()
+            if policy is None or self._kind is None:
+                self._in_force = None
+                return True
+            self._highest = epoch
+            try:
+                self._cluster.replace(self._kind, launcher_policy.with_epoch(policy, epoch), dry_run=False)
+            except Conflict:
+                return False  # another client writes it as well: read it again in the next round
+            self._written = epoch
+        if self._admits() < epoch:
+            return False
+        self._in_force = self._written
+        return True
+
+    def _admits(self) -> int:
+        """The epoch that a launcher pod would get now."""
+        if self._probe is None:
+            self._probe = probes.plain_pod(self._site())
+        pod = self._cluster.create(kinds.POD, self._probe, dry_run=True)
+        terms = affinity.required_terms(pod["spec"].get("affinity")) or ()
+        values = {value for term in terms for value in epochs.stay_epochs(term)}
+        return min(values, default=0)
+
+    def _policy(self) -> Object | None:
+        return None if self._kind is None else self._cluster.get(self._kind, names.POLICY)
+
+
+def _kind_of_policy(cluster: Cluster) -> Kind | None:
+    """The kind of the live launcher policy; None where none is live that gives pods an epoch."""
+    served = (
+        cluster.first_served(*kinds.MUTATING_ADMISSION_POLICIES),
+        cluster.first_served(kinds.KYVERNO_MUTATING_POLICY),
+    )
+    for kind in served:
+        policy = cluster.get(kind, names.POLICY) if kind is not None else None
+        if policy is not None and launcher_backends.rules_object(_admission(policy)) is not None:
+            return kind
+    return None
+
+
+def _admission(policy: Object | None) -> Admission:
+    return Admission(objects={} if policy is None else {(policy["kind"], policy["metadata"]["name"]): policy})

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import POLICY, SITE, Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+
+UNTIL_GPU, UNTIL_PRIMARY = "until.virtpools.io/gpu", "until.virtpools.io/primary"
+NOW = 1_800_000_000
+
+
+def world_with(*objects, pools=None, epoch=6):
+    world = World(*objects)
+    world.admission = Admission(world)
+    for _kind, obj in launcher_policy.derive(
+        Table.for_pools(pools or [vms.gpu()]), builders.NAMESPACE, POLICY, epoch=epoch
+    ):
+        world.put(obj)
+    return world
+
+
+def epochs_of(world):
+    return Epochs(world.client(), lambda: SITE)
+
+
+def vm_pod(pool, epoch, on="n1", **fields):
+    """The launcher pod of a VM that started on a node of its pool under a policy of this epoch."""
+    pod = vms.launcher(pool=pool, device=pool != names.PRIMARY, on=on, **fields)
+    stay = {"key": f"until.virtpools.io/{pool}", "operator": "Gt", "values": [str(epoch)]}
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms["nodeSelectorTerms"].append({"matchExpressions": [stay]})
+    return pod
+
+
+def policy_epoch(world):
+    return launcher_policy.epoch_of(world.find(POLICY, names.POLICY))
+
+
+class TestLeaving:
+    def test_in_an_epoch_that_no_pod_has(self):
+        assert epochs_of(world_with()).leaving("gpu") == {UNTIL_GPU: "7"}
+
+    def test_vms_without_a_pool_where_the_pool_allows_them(self):
+        world = world_with(pools=[vms.gpu(unmatched="allow")])
+        assert epochs_of(world).leaving("gpu") == {UNTIL_GPU: "7", UNTIL_PRIMARY: "7"}
+
+    def test_without_a_policy_epochs_follow_the_time(self, monkeypatch):
+        monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
+        assert epochs_of(World()).leaving("primary") == {UNTIL_PRIMARY: str(NOW)}
+
+    def test_a_policy_of_somebody_else_does_not_count(self, monkeypatch):
+        monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
+        assert epochs_of(World(POLICY.object(names.POLICY, spec={}))).leaving("gpu") == {
+            UNTIL_GPU: str(NOW),
+            UNTIL_PRIMARY: str(NOW),
+        }
+
+
+class TestSettle:
+    def node(self, owner=names.IN_TRANSIT, **until):
+        return builders.node("n1", owner, labels={f"until.virtpools.io/{key}": value for key, value in until.items()})
+
+    def test_a_node_without_vms_loses_its_labels(self):
+        world = world_with()
+        assert epochs_of(world).settle(self.node(gpu="7"), "primary") == {UNTIL_GPU: None}
+        assert policy_epoch(world) == 6
+
+    def test_the_policy_goes_on_before_the_next_owner_comes(self):
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+        assert epochs.settle(self.node(gpu="7", primary="3"), "primary") == {UNTIL_PRIMARY: None}
+        assert policy_epoch(world) == 7
+        assert epochs.leaving("gpu") == {UNTIL_GPU: "8"}, "a pod may have epoch 7 now"
+
+    def test_a_server_that_still_admits_by_the_old_policy_is_awaited(self):
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+        world.admission.spoil = lambda pod: _set_epoch(pod, "6")
+        assert epochs.settle(self.node(gpu="7"), "primary") is None
+        assert epochs.settle(self.node(gpu="7"), "primary") is None
+        world.admission.spoil = lambda pod: None
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+        assert len([write for write in world.writes if "mutatingadmissionpolicies" in str(write)]) == 1
+
+    def test_a_vm_whose_owner_comes_back_needs_no_label(self):
+        world = world_with(vm_pod("gpu", 6))
+        assert epochs_of(world).settle(self.node(gpu="7"), "gpu") == {UNTIL_GPU: None}
+
+    def test_a_vm_that_has_ended_needs_none(self):
+        world = world_with(vm_pod("gpu", 6, phase="Succeeded"))
+        assert epochs_of(world).settle(self.node(gpu="7"), "primary") == {UNTIL_GPU: None}
+
+    def test_a_label_of_two_owners_ago_stays(self):
+        world = world_with(vm_pod("gpu", 3))
+        assert epochs_of(world).settle(self.node(gpu="5", rt="6"), "primary") == {"until.virtpools.io/rt": None}
+        assert policy_epoch(world) == 6
+
+    def test_a_policy_that_was_deleted_meanwhile_holds_nothing_up(self):
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+        world.drop(POLICY, names.POLICY)
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+
+    def test_pods_that_cannot_be_read_are_an_error(self):
+        world = world_with()
+        epochs = epochs_of(world)
+        world.denied.add(("list", "pods"))
+        with pytest.raises(ClusterError):
+            epochs.settle(self.node(gpu="7"), "primary")
+
+
+def _set_epoch(pod, epoch):
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    for term in required["nodeSelectorTerms"]:
+        for expression in term.get("matchExpressions", ()):
+            if expression["operator"] == "Gt":
+                expression["values"] = [epoch]

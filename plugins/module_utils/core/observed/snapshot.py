@@ -111,7 +111,7 @@ class Snapshot:
     """False when only some nodes were read: then a missing node does not mean that it does not exist."""
     operator_api: OperatorApi = field(default_factory=OperatorApi)
     """Unknown when only some nodes were read."""
-    read_at: int = 0
+    read_at: int = field(default=0, compare=False)
     """When it was read, in seconds since 1970; 0 for a dump."""
     by_operator: bool = False
     """Whether the pool DaemonSets are virt-operator's and not derived by us, as in the view that operator mode makes."""

@@ -50,7 +50,7 @@ def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(OBJECTS))
     pools = [builders.pool("gpu", selector={"deviceNames": ["example.com/gpu"]})]
     offline = plan.make_plan(dump.read(str(tmp_path)), pools, Options())
-    served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], version="v1.36.3")
+    served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], validating=True, version="v1.36.3")
     online = plan.make_plan(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
     assert (offline.digest, offline.changes()) == (online.digest, online.changes())
 

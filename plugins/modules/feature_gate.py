@@ -16,6 +16,7 @@ description:
   - KubeVirt accepts any name of a gate silently, so a gate that is on proves nothing. The module warns about gates that
     are known not to exist in the deployed version.
   - Pools on stock KubeVirt need no gate at all.
+  - A change is refused while KubeVirt is being upgraded. The module waits until KubeVirt has acted on it.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -35,6 +36,10 @@ options:
     type: list
     elements: str
     default: []
+  timeout:
+    description: Seconds that KubeVirt, and HCO where there is one, may take to act on a change.
+    type: int
+    default: 300
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -67,20 +72,22 @@ operator_pool_fields:
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import feature_gates, health
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 
 ARGUMENTS = {
     **option_table.arguments("run"),
     "present": {"type": "list", "elements": "str", "default": []},
     "absent": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "int", "default": 300},
 }
 
 
 def body(task: module_base.Task) -> dict:
-    present, absent = task.params["present"], task.params["absent"]
+    present, absent = tuple(task.params["present"]), tuple(task.params["absent"])
     problems = feature_gates.gate_problems([*present, *absent])
     if problems:
         raise InputErrors(problems)
@@ -110,11 +117,15 @@ def body(task: module_base.Task) -> dict:
             return feature_gates.set_gates(obj, None, present, absent)
         return feature_gates.set_gates(kubevirt, obj, present, absent)
 
+    upgrade = health.upgrade_under_way(kubevirt)
+    if upgrade is not None:
+        raise InputErrors([upgrade.message])
     if task.check_mode:
         before, after = writes.edit_object(task.cluster, edit, again, dry_run=True)
     else:
         with task.writing(kubevirt["metadata"]["namespace"]):
             before, after = writes.edit_object(task.cluster, edit, again, dry_run=False)
+            settle.await_gates(task.cluster, kubevirt, Gates(present, absent), task.params["timeout"], task.clock)
     return {**result, "diff": [module_base.object_diff(before, after)]}
 
 

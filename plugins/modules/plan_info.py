@@ -81,6 +81,16 @@ options:
     description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
     type: bool
     default: false
+  feature_gates_present:
+    description: Feature gates of KubeVirt that the run turns on before anything else. Pools on stock KubeVirt need none.
+    type: list
+    elements: str
+    default: []
+  feature_gates_absent:
+    description: Feature gates of KubeVirt that the run turns off, with O(remove_pools) at its end.
+    type: list
+    elements: str
+    default: []
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -232,6 +242,10 @@ found_list:
     - In operator mode, a digest of the pools that the cluster has, for O(virtpools.kubevirt.operator_pools#module:found_list). Empty in collection mode.
   returned: success
   type: str
+feature_gates:
+  description: Whether the run changes feature gates. That comes first or, with O(remove_pools), last.
+  returned: success
+  type: bool
 exclusion:
   description: Whether the run changes the exclusion, which keeps the primary off pool nodes. With O(remove_pools), that comes last.
   returned: success
@@ -294,6 +308,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.plans.p
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.plan_result import PlanFor, plan_result
@@ -318,6 +333,7 @@ def body(task: module_base.Task) -> dict:
         stop_after_wave=params["stop_after_wave"],
         canary_vms=canary_vm is not None,
         asks_about_vms=params["vms"],
+        gates=Gates(tuple(params["feature_gates_present"]), tuple(params["feature_gates_absent"])),
         read_from=params["pools_dialect"] if params["pools_from_cluster"] else "",
     )
     run = _run(params)

@@ -27,7 +27,7 @@ OPTIONS: tuple[Option, ...] = (
 
         Without it, the only KubeVirt object of the cluster is used, in any namespace. Several are an error.
         """,
-        roles=("pools", "verify", "explain", "upgrade_check", "workload_update", "feature_gate", "rollback", "remove"),
+        roles=("pools", "verify", "explain", "upgrade_check", "workload_update", "rollback", "remove"),
         role_variants={"remove": {"text": _NAMESPACE_LEFT}},
         modules=("kubevirt", "leftovers"),
         module_variants={"leftovers": {"text": _NAMESPACE_LEFT}},
@@ -36,7 +36,7 @@ OPTIONS: tuple[Option, ...] = (
         "kubevirt_name",
         "str",
         "Name of the KubeVirt object, where its namespace holds several.",
-        roles=("pools", "verify", "explain", "upgrade_check", "workload_update", "feature_gate", "remove", "rollback"),
+        roles=("pools", "verify", "explain", "upgrade_check", "workload_update", "remove", "rollback"),
         modules=("kubevirt",),
     ),
     Option(

@@ -73,7 +73,7 @@ OPTIONS: tuple[Option, ...] = (
         "lease_timeout",
         "int",
         "Seconds to wait for another run to end.",
-        roles=("pools", "remove", "workload_update", "feature_gate"),
+        roles=("pools", "remove", "workload_update"),
         modules=("run",),
         module_variants={"run": {"text": "Without O(run_id), how many seconds to wait for another run to end."}},
         default=120,

@@ -255,4 +255,32 @@ OPTIONS: tuple[Option, ...] = (
         choices=t.get_args(OnNonMigratable),
         question=Question("VMs that cannot be migrated", ANY_LIST),
     ),
+    Option(
+        "feature_gates_present",
+        "list",
+        """
+        Feature gates of KubeVirt that the run turns on before anything else. Pools on stock KubeVirt need none.
+        """,
+        roles=("pools",),
+        modules=("plan_info",),
+        default=[],
+        elements="str",
+    ),
+    Option(
+        "feature_gates_absent",
+        "list",
+        "Feature gates of KubeVirt that the run turns off before anything else.",
+        roles=("pools", "remove"),
+        role_variants={
+            "remove": {
+                "text": "Feature gates of KubeVirt that the run turns off at its end: those that only pools needed."
+            }
+        },
+        modules=("plan_info",),
+        module_variants={
+            "plan_info": {"text": "Feature gates of KubeVirt that the run turns off, with O(remove_pools) at its end."}
+        },
+        default=[],
+        elements="str",
+    ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Updates of VMs, and feature gates."""
+"""Updates of VMs."""
 
 from __future__ import annotations
 
@@ -42,21 +42,5 @@ OPTIONS: tuple[Option, ...] = (
         roles=("workload_update",),
         default=900,
         question=Question("Time for one VM (seconds)", ("workload_update",), limits=(1, 86400), filled=True),
-    ),
-    Option(
-        "feature_gates_present",
-        "list",
-        "Feature gates to turn on.",
-        roles=("feature_gate",),
-        default=[],
-        elements="str",
-    ),
-    Option(
-        "feature_gates_absent",
-        "list",
-        "Feature gates to turn off.",
-        roles=("feature_gate",),
-        default=[],
-        elements="str",
     ),
 )

@@ -170,13 +170,13 @@ def test_every_playbook_for_clusters_has_a_template_and_a_survey():
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_survey_knows_the_roles_of_its_playbook(playbook):
     plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text("utf-8"))
-    used = {role for play in plays for role in _roles_of(play.get("tasks", []))} - {"feature_gate"}
+    used = {role for play in plays for role in _roles_of(play.get("tasks", []))}
     included = {
         role
         for name in used
         for role in _roles_of(yaml.safe_load((ROOT / f"roles/{name}/tasks/main.yml").read_text("utf-8")))
     }
-    assert {*PLAYBOOKS[playbook]} == used | included - {"feature_gate"}
+    assert {*PLAYBOOKS[playbook]} == used | included
 
 
 def test_who_reads_only_has_the_credential_that_reads():

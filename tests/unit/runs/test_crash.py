@@ -83,7 +83,7 @@ RUNS = {
     "new nodes no longer assigned": ASSIGNING.then("pools", virtpools_pools=[GPU, RT]),
     "VMs drained": FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT], virtpools_drain="migrate"),
     "VMs updated": FIRST.then("workload_update"),
-    "feature gate": FIRST.then("feature_gate", virtpools_feature_gates_present=["Root"]),
+    "feature gate": FIRST.then("pools", virtpools_pools=[GPU, RT], virtpools_feature_gates_present=["Root"]),
     "one pool removed": FIRST.then("remove", virtpools_remove=["rt"]),
     "removed": FIRST.then("remove", virtpools_remove="all", virtpools_remove_vms="migrate"),
 }

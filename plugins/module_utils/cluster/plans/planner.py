@@ -17,6 +17,7 @@ from ...core.base.objects import KubeObject
 from ...core.base.permissions import Permission
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint
+from ...core.kubevirt import feature_gates
 from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
@@ -97,11 +98,11 @@ class Planner:
         departure = choice.departure(mode, snapshot, self.request) if brings_list else None
         move = moving.find_move(mode, departure, snapshot, self.request) if brings_list else None
         request = move.request if move else self.request
-        proposal = mode.propose(departure.after if departure else snapshot, request)
+        proposal = _propose(mode, departure.after if departure else snapshot, request)
         if self.for_run and self.objects is None:
             self.session.require({*proposal.rights, *(departure.proposal.rights if departure else ())})
             if departure is None and self._waited(proposal, snapshot):
-                proposal = mode.propose(self._without_rights(self.session.snapshot()), request)
+                proposal = _propose(mode, self._without_rights(self.session.snapshot()), request)
         if move is not None:
             proposal = proposal.with_takedown(move.takedown).with_findings(
                 in_order((*proposal.findings, *move.findings))
@@ -157,3 +158,14 @@ class Planner:
             if isinstance(draft, canary.Draft) and draft.title not in map(str, target.leftovers):
                 canary_vms.dry_run(cluster, draft)
         yield from canary.findings(drafts)
+
+
+def _propose(mode: Mode, snapshot: Snapshot, request: PlanRequest) -> Proposal:
+    """The plan of the mode, with the feature gates that the user names."""
+    proposal = mode.propose(snapshot, request)
+    options = request.options
+    # The history of lists does not know gates.
+    rolls_back = options.remove_pools is None and options.back_to is not None
+    if not request.gates or rolls_back or options.restore_nodes is not None:
+        return proposal
+    return proposal.with_gates(feature_gates.plan_gates(snapshot, request.gates))

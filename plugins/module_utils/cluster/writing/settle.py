@@ -12,6 +12,7 @@ from ...core.base import kinds, names
 from ...core.base.findings import counted, listed
 from ...core.base.objects import Object
 from ...core.kubevirt import exclusion, health
+from ...core.kubevirt.feature_gates import Gates
 from ...core.kubevirt.hco import Edit
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.migrations import Migration
@@ -90,6 +91,27 @@ def await_settled(cluster: Cluster, namespace: str, name: str, timeout: float, c
         raise ClusterError(
             f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} Nothing was changed; see why, then "
             "run again."
+        )
+
+
+def await_gates(cluster: Cluster, kubevirt: Object, gates: Gates, timeout: float, clock: Clock) -> None:
+    """Wait until KubeVirt has the feature gates that were written, which HCO may have to bring it, and has settled.
+
+    :raises ClusterError: after ``timeout`` seconds; at once during an upgrade of KubeVirt; when it stays Degraded.
+    """
+    namespace, name = kubevirt["metadata"]["namespace"], kubevirt["metadata"]["name"]
+    watch = _HealthWatch(cluster, namespace, name, clock)
+
+    def pending() -> str | None:
+        if not gates.are_set(cluster.existing(kinds.KUBEVIRT, name, namespace)):
+            return "HCO has not brought the gates to the KubeVirt object yet."
+        return watch.problem()
+
+    problem = clock.wait(pending, timeout)
+    if problem is not None:
+        raise ClusterError(
+            f"The feature gates were written, but KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} "
+            "See why, then run again; nothing else was changed."
         )
 
 

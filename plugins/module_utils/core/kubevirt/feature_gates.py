@@ -16,11 +16,13 @@ import copy
 import difflib
 import re
 import typing as t
+from dataclasses import dataclass
 
 from ..base import findings, names
 from ..base.findings import Finding, InputErrors
 from ..base.objects import KubeObject, Object, field
 from ..observed.operator_api import POOL_FIELDS
+from ..observed.snapshot import Snapshot
 from . import hco
 from .hco import Edit
 from .health import release_of, version_of
@@ -30,8 +32,6 @@ _ON, _OFF = "featureGates", "disabledFeatureGates"
 _PLACE = ".".join(_LISTS_IN)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _DISABLING_SINCE = (1, 8)
-
-"""The names of the CRDs that show which pools of its own a KubeVirt can have."""
 
 # Names ------------------------------------------------------------------------------------------------------------
 
@@ -195,6 +195,59 @@ def _with_gates(kubevirt: KubeObject, on: t.Sequence[str], off: t.Sequence[str])
 def _moved(gates: t.Sequence[str], add: t.Sequence[str], drop: t.Sequence[str]) -> list[str]:
     kept = [gate for gate in gates if gate not in drop]
     return [*kept, *(gate for gate in add if gate not in kept)]
+
+
+# In a plan --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The feature gates that a user asks for. Those in neither list stay as they are."""
+
+    present: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.present or self.absent)
+
+    def are_set(self, kubevirt: KubeObject) -> bool:
+        """Whether the KubeVirt object has them. HCO may turn one off by leaving it out of both lists."""
+        return all(is_on(kubevirt, gate) for gate in self.present) and not set(self.absent) & {*_gates(kubevirt, _ON)}
+
+    def to_object(self) -> list[list[str]]:
+        """What the approval of a plan covers."""
+        return [sorted(set(self.present)), sorted(set(self.absent))]
+
+
+@dataclass(frozen=True)
+class GateChange:
+    """What a run does about feature gates."""
+
+    gates: Gates
+    edit: Edit | None
+    """None when it is refused."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The change for people; empty when the gates are as they should be."""
+        return (str(self.edit),) if self.edit is not None and self.edit.changed else ()
+
+
+def plan_gates(snapshot: Snapshot, gates: Gates) -> GateChange:
+    """What a run would do to bring these gates. An error says what is impossible."""
+    api = snapshot.operator_api
+    try:
+        edit = set_gates(snapshot.kubevirt, snapshot.hyperconverged, gates.present, gates.absent)
+    except InputErrors as problem:
+        return GateChange(gates, None, tuple(findings.error("feature_gate_refused", each) for each in problem.messages))
+    unknown = unknown_gates(
+        (*gates.present, *gates.absent),
+        version_of(snapshot.kubevirt),
+        api.fields,
+        worker_pools=api.worker_pools_served,
+    )
+    return GateChange(gates, edit, tuple(unknown))
 
 
 # Under HCO --------------------------------------------------------------------------------------------------------

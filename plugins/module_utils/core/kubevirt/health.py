@@ -219,6 +219,16 @@ def waits_only_for_unready_nodes(
 # Preflight --------------------------------------------------------------------------------------------------------
 
 
+def upgrade_under_way(kubevirt: KubeObject) -> Finding | None:
+    """The error that forbids a change while KubeVirt is being upgraded; None when it is not."""
+    upgrading = Health.from_kubevirt(kubevirt).upgrading
+    if upgrading is None:
+        return None
+    old, new = upgrading
+    message = f"{hco.title(kubevirt)} is being upgraded from {old} to {new}; wait until that is done, then run again."
+    return findings.error("kubevirt_upgrading", message)
+
+
 def health_findings(
     kubevirt: KubeObject | None,
     primary: KubeObject | None,
@@ -240,10 +250,9 @@ def health_findings(
     if not health.deployed or primary is None:
         what = "is not deployed yet" if not health.deployed else f"has no DaemonSet {names.HANDLER} yet"
         return [findings.error("kubevirt_not_deployed", f"{where} {what}; wait until it is available, then run again.")]
-    if health.upgrading:
-        old, new = health.upgrading
-        message = f"{where} is being upgraded from {old} to {new}; wait until that is done, then run again."
-        return [findings.error("kubevirt_upgrading", message)]
+    upgrade = upgrade_under_way(kubevirt)
+    if upgrade is not None:
+        return [upgrade]
     if health.ignored is not None:
         message = (
             f"{where} is ignored by its operator: {health.ignored}. Delete the other KubeVirt object of the cluster, "

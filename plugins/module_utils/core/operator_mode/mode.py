@@ -11,12 +11,13 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names, permissions
-from ..base.findings import Finding, InputErrors, in_order
+from ..base.findings import Finding, InputErrors, error, in_order
 from ..base.permissions import Permission
 from ..checks import upgrade
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..kubevirt import preflight
+from ..kubevirt.feature_gates import GateChange
 from ..observed.snapshot import Snapshot
 from ..planning import goals, removal
 from ..planning.departure import Departure, removal_request
@@ -58,6 +59,17 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
         return permissions.for_operator_run(
             hco=self.snapshot.hyperconverged is not None, objects=self.plan.build.kind is not None
         )
+
+    def with_gates(self, gates: GateChange) -> OperatorProposal:
+        proposal = super().with_gates(gates)
+        if self.plan.build.gate not in gates.gates.absent or not self.plan.pools:
+            return proposal
+        needed = error(
+            "feature_gate_refused",
+            f"Feature gate {self.plan.build.gate} is to be absent, and this build of KubeVirt needs it for its pools; leave it out of "
+            "virtpools_feature_gates_absent.",
+        )
+        return proposal.with_findings(in_order((*proposal.findings, needed)))
 
     @property
     def sizes(self) -> dict[str, int]:

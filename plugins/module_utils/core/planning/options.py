@@ -19,7 +19,7 @@ from .waves import WaveSpec
 
 DIGEST_OPTIONS = (
     *("overlap", "prune", "max_unavailable", "prepull", "assign_new_nodes", "guard", "alerts", "waves", "remove_pools"),
-    *("drain", "on_non_migratable", "remove_vms"),
+    *("drain", "on_non_migratable", "remove_vms", "feature_gates_present", "feature_gates_absent"),
 )
 """The options that a plan's digest covers, by the names that users know, in the order of its message."""
 

@@ -16,6 +16,7 @@ from ..base.findings import Finding, InputErrors, counted, in_order, listed, not
 from ..base.objects import Difference, KubeObject, change_line, short_digest
 from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, preflight
+from ..kubevirt.feature_gates import GateChange
 from ..kubevirt.hco import Edit
 from ..monitoring.alerts import Alerts
 from ..observed.nodes import Node
@@ -60,6 +61,10 @@ class Digest:
     options: str
     takedown: str = ""
     """In a move between the modes, what the first part takes down. Empty when nothing of the former mode is left."""
+
+    def with_options(self, name: str, value: object) -> Digest:
+        """The digest of a plan with more options."""
+        return replace(self, options=short_digest([self.options, name, value]))
 
     def __str__(self) -> str:
         return "-".join(part for part in (self.objects, self.owners, self.options, self.takedown) if part)
@@ -108,10 +113,10 @@ NO_DIGEST: t.Final = Digest("0" * 12, "0" * 12, "0" * 12)
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run does, in this order: ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
+    """Everything a run does, in this order: ``gates``, ``exclusion``, ``daemonsets``, ``batches``, ``retired``.
 
     The steps of ``launcher_rollout`` come before the first batch and between batches. When ``undoing``, a change of the
-    exclusion comes after all these, and then the objects in ``cleared`` are deleted.
+    exclusion comes after all these, then the objects in ``cleared`` are deleted, and the gates come last.
     """
 
     snapshot: Snapshot
@@ -139,6 +144,8 @@ class Plan:
     """What is deleted at the very end, when no pool stays."""
     launcher_pools: tuple[Pool, ...] = ()
     """Pools that the launcher policy serves after the run, in order."""
+    gates: GateChange | None = None
+    """What it does about feature gates; None when none are asked for."""
 
     @property
     def batches(self) -> tuple[tuple[Move, ...], ...]:
@@ -156,12 +163,18 @@ class Plan:
             or self.cleared
             or self.leftovers
             or any(part.steps for part in self.parts)
+            or self.gate_changes
         )
 
     @property
     def pending(self) -> bool:
         """Whether a run has anything to do, even if it only waits for KubeVirt or asks the gates of an earlier run."""
         return self.changed or self.settling or any(wave.due for wave in self.waves)
+
+    @property
+    def gate_changes(self) -> tuple[str, ...]:
+        """The change of feature gates, in a line."""
+        return self.gates.lines if self.gates is not None else ()
 
     @property
     def launcher_rollout(self) -> LauncherPolicyRollout | None:
@@ -225,7 +238,8 @@ class Plan:
 
     def first_changes(self) -> tuple[str, ...]:
         """What the run does before it touches launcher pods and nodes."""
-        lines = [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
+        lines = [] if self.undoing else [*self.gate_changes]
+        lines += [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
         lines += [str(change) for change in self.daemonsets]
         return (*lines, *self.leftovers)
 
@@ -234,7 +248,8 @@ class Plan:
         lines = [*map(str, self.retired), *self.part_changes(LAST)]
         if self.undoing and self.exclusion.changed:
             lines.append(str(self.exclusion))
-        return (*lines, *(change_line(obj, "delete") for obj in self.cleared))
+        lines += [change_line(obj, "delete") for obj in self.cleared]
+        return (*lines, *(self.gate_changes if self.undoing else ()))
 
 
 def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:

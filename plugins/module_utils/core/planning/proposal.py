@@ -9,9 +9,10 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base.findings import Finding
+from ..base.findings import Finding, in_order
 from ..base.objects import KubeObject
 from ..base.permissions import Permission
+from ..kubevirt.feature_gates import GateChange
 from ..observed.leftovers import Leftover
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
@@ -133,6 +134,13 @@ class Proposal(t.Protocol):
     def with_findings(self, findings: t.Iterable[Finding]) -> Proposal:
         """The same plan with these findings in place of its own."""
 
+    @property
+    def gates(self) -> GateChange | None:
+        """What the run does about feature gates: first of all, or last of all when it removes pools. None without any."""
+
+    def with_gates(self, gates: GateChange) -> Proposal:
+        """The same plan, which also changes feature gates. Its digest covers them."""
+
     def with_takedown(self, takedown: str) -> Proposal:
         """The same plan as the second part of a move, whose digest also covers what the first part takes down."""
 
@@ -154,6 +162,9 @@ class ProposedPlan(t.Protocol):
 
     @property
     def settling(self) -> bool: ...
+
+    @property
+    def gates(self) -> GateChange | None: ...
 
     def changes(self) -> tuple[str, ...]: ...
 
@@ -191,6 +202,10 @@ class PlanProposal(t.Generic[AnyPlan]):
     def settling(self) -> bool:
         return self.plan.settling
 
+    @property
+    def gates(self) -> GateChange | None:
+        return self.plan.gates
+
     def changes(self) -> tuple[str, ...]:
         return self.plan.changes()
 
@@ -199,6 +214,12 @@ class PlanProposal(t.Generic[AnyPlan]):
 
     def with_findings(self: AnyProposal, findings: t.Iterable[Finding]) -> AnyProposal:
         return replace(self, plan=replace(self.plan, findings=tuple(findings)))
+
+    def with_gates(self: AnyProposal, gates: GateChange) -> AnyProposal:
+        digest = self.digest.with_options("feature_gates", gates.gates.to_object())
+        kept = (finding for finding in self.findings if finding.code != "feature_gates_stay")
+        findings = in_order((*kept, *gates.findings))
+        return replace(self, plan=replace(self.plan, gates=gates, digest=digest, findings=findings))
 
     def with_takedown(self: AnyProposal, takedown: str) -> AnyProposal:
         return replace(self, plan=replace(self.plan, digest=replace(self.plan.digest, takedown=takedown)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..kubevirt.feature_gates import Gates
 from ..pools import dialects
 from ..pools.model import Pool
 from . import removal
@@ -28,6 +29,8 @@ class PlanRequest:
     """The name or number of the last wave to carry out; None or empty for all."""
     canary_vms: bool = False
     """Whether the run starts canary VMs."""
+    gates: Gates = field(default_factory=Gates)
+    """The feature gates to turn on and off."""
     asks_about_vms: bool = False
     """Whether the plan has all findings on running VMs. Those that refuse the run, it always has."""
 

@@ -8,6 +8,14 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import OperatedWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import stock
+
+
+@pytest.fixture
+def world():
+    """With virt-operator, and HCO where there is its object: the module waits for them."""
+    return OperatedWorld(*stock())
 
 
 def gates(world):
@@ -48,14 +56,21 @@ def test_no_name_is_refused(run, bad):
     assert not run.connected
 
 
-def test_under_hco_goes_into_its_annotation(run, world):
-    kubevirt = builders.kubevirt()
-    kubevirt["metadata"]["labels"] = {names.MANAGED_BY_LABEL: "hco-operator"}
-    world.put(kubevirt)
-    metadata = {"name": names.HCO_NAME, "namespace": builders.NAMESPACE}
-    world.put({"apiVersion": "hco.kubevirt.io/v1", "kind": "HyperConverged", "metadata": metadata, "spec": {}})
+def test_under_hco_goes_into_its_annotation(run, monkeypatch):
+    rendered = {"configuration": {"developerConfiguration": {"featureGates": ["Snapshot"]}}}
+    monkeypatch.setattr(OperatedWorld, "rendered", rendered)
+    run.world = world = OperatedWorld(*stock("HCO"))
+    world.sleep(5)
     found = run("feature_gate", present=["HostDevices"])
     assert found["object"] == f"HyperConverged kubevirt/{names.HCO_NAME}"
     live = world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
     assert "HostDevices" in live["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION]
-    assert gates(world) == []
+    assert gates(world) == ["Snapshot", "HostDevices"]
+
+
+def test_an_operator_that_does_not_act_is_named(run, world):
+    world.sleep = lambda seconds: None
+    message = run.failure("feature_gate", present=["HostDevices"], timeout=0)
+    assert message.startswith(
+        "The feature gates were written, but KubeVirt kubevirt/kubevirt did not settle within 0 s: "
+    )

@@ -95,6 +95,18 @@ def test_a_first_wave_rolled_back_leaves_no_vm_waiting(scenario: Scenario, tmp_p
     scenario.settled([GPU], virtpools_waves=WAVES)
 
 
+def test_a_new_image_that_does_not_start_costs_no_handler(scenario: Scenario) -> None:
+    """The node gets its former handler back, and so does a node that restarts: the DaemonSet has its former template."""
+    scenario.site([GPU]).succeeded()
+    former = scenario.get("daemonset", "virt-handler-gpu")["spec"]["template"]
+    handlers = scenario.handlers()
+    error = rollout(scenario, BROKEN, "stop").refused()
+    assert "Node a1: replace the handler of gpu: returned: handler pod" in error
+    assert "it has the former handler of gpu again" in error
+    assert scenario.get("daemonset", "virt-handler-gpu")["spec"]["template"] == former
+    assert scenario.handlers() == handlers
+
+
 def test_a_wave_of_new_images_goes_back_alone(scenario: Scenario, tmp_path: Any) -> None:
     """Earlier waves keep their new handlers, later ones their old ones; the same command goes on from there."""
     scenario.site([GPU]).succeeded()

@@ -109,7 +109,22 @@ def test_a_wave_goes_back_to_the_list_before_and_others_stay_new(running):
     assert first["metadata"]["annotations"][template] != before["metadata"]["annotations"][template]
 
 
-@pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
+def test_a_node_keeps_its_former_handler_when_the_run_stops(running):
+    """Also a pod that is created later has an image that works."""
+    (before,) = running.world.pods("n2")
+    message = running.fails([NEXT_GPU, RT], "stop")
+    assert "it has the former handler of gpu again" in message
+    template = names.TEMPLATE_ANNOTATION
+    (now,) = running.world.pods("n2")
+    assert now["metadata"]["annotations"][template] == before["metadata"]["annotations"][template]
+    assert handlers(running.world)["n2"] == ["virt-handler-gpu"]
+    running.world.drop(kinds.POD, now["metadata"]["name"], builders.NAMESPACE)
+    running.world.sleep(10)
+    (later,) = running.world.pods("n2")
+    assert later["metadata"]["annotations"][template] == before["metadata"]["annotations"][template]
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "rollback_wave", "rollback_all"])
 def test_the_same_command_succeeds_once_the_reason_is_gone(running, on_failure):
     running.fails([NEXT_GPU, RT], on_failure)
     running.run([NEXT_GPU, RT], on_failure)

@@ -398,11 +398,30 @@ class World(ApiServer):
         for daemonset in self.all(kinds.DAEMON_SET):
             name = daemonset["metadata"]["name"]
             daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
+            self._keep_template(daemonset)
             for node in nodes:
                 self._control_node(daemonset, name, node, pods[name, node.name])
         for pod in self.handler_pods():
             if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    def _keep_template(self, daemonset):
+        """The revision of the DaemonSet's template, which gets the highest number."""
+        metadata, template = daemonset["metadata"], daemonset["spec"]["template"]
+        digest = (template["metadata"].get("annotations") or {}).get(names.TEMPLATE_ANNOTATION)
+        if digest is None:
+            return
+        numbers = {
+            each["metadata"]["name"]: each["revision"]
+            for each in self.all(kinds.CONTROLLER_REVISION)
+            if each["metadata"]["ownerReferences"][0]["uid"] == metadata["uid"]
+        }
+        name, newest = f"{metadata['name']}-{digest}", max(numbers.values(), default=0)
+        if numbers.get(name) not in (None, newest) or name not in numbers:
+            revision = kinds.CONTROLLER_REVISION.object(name, metadata["namespace"], revision=newest + 1)
+            revision["metadata"]["ownerReferences"] = [{"uid": metadata["uid"]}]
+            revision["data"] = {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}}
+            self.put(revision)
 
     def all_nodes(self):
         return [Node.from_object(obj) for obj in self.all(kinds.NODE)]

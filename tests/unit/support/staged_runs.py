@@ -130,6 +130,8 @@ def state(world):
 
 
 def _comes_and_goes(obj):
+    if obj["kind"] == kinds.CONTROLLER_REVISION.name:
+        return True
     return obj["kind"] == MIGRATION.name or (obj["kind"] == "Pod" and names.PULL_LABEL not in obj["metadata"]["labels"])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...core.base import kinds, names
 from ...core.base.objects import KubeObject, Object
@@ -23,6 +23,7 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
+from ..writing import former_template
 from ..writing.epochs import Epochs
 from ..writing.node_owner import OwnerChanged, write_owner
 
@@ -39,7 +40,7 @@ class HandoverOutcome:
     move: Move
     result: HandoverResult
     """``gone``: the node was deleted. ``untouched``: the node changed since the plan, and would not get a handler now.
-    ``returned``: the former owner has the node again. ``stuck``: failed midway; needs manual attention. ``failed``: a
+    ``returned``: the node has its former owner, or its pool's former handler, again. ``stuck``: failed midway; needs manual attention. ``failed``: a
     handler pod was replaced but does not become Ready. ``interrupted``: a request failed midway, or another client
     changed the node; the next run finishes it."""
     message: str = ""
@@ -153,6 +154,8 @@ class Context:
     timeout: float
     """Seconds for an old handler to end, and again for a new one to become Ready."""
     epochs: Epochs
+    restored: dict[str, str] = field(default_factory=dict)
+    """The digest of the former template that a DaemonSet got back in this batch, by the DaemonSet's name."""
 
 
 class NodeHandover:
@@ -166,6 +169,7 @@ class NodeHandover:
         self._back = back
         self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by another client
         self._live: Object = {}  # the node as it was when we read or wrote it last
+        self._former: str | None = None  # the template of the handler that was replaced
         self._ended_at: float | None = None
         self._ready_at: float | None = None
 
@@ -197,7 +201,7 @@ class NodeHandover:
     def _finish(self, problem: str | None, view: NodeView) -> NodeSteps:
         """The end of a handover: remove the former owner when the new handler is Ready, else go back to that owner."""
         if problem is not None and self._move.source == self._move.target:
-            return self._outcome("failed", f"its handler was replaced, but {problem}")
+            return (yield from self._go_back_to_former_handler(problem, view))
         if problem is not None:
             return (yield from self._go_back(problem, view))
         yield from self._persist(self._to.owner, None)
@@ -222,6 +226,42 @@ class NodeHandover:
             return self._outcome("stuck", f"{problem}; it went back to {former}, but {stuck}")
         yield from self._persist(former, None)
         return self._outcome("returned", f"{problem}; it went back to {former}")
+
+    def _go_back_to_former_handler(self, problem: str, view: NodeView) -> NodeSteps:
+        """The new handler of the same pool does not become Ready: the pool's DaemonSet gets its former template back."""
+        template = yield from self._former_template()
+        if template is None:
+            return self._outcome("failed", f"its handler was replaced, but {problem}")
+        wanted = replace(self._to, template=template, pod=None)
+        left = [pod for pod in view.pods if pod.daemonset == wanted.daemonset and pod.template != template]
+        self._ready_at = None
+        stuck, view = yield from self._renewed(view, left, wanted)
+        if stuck is not None:
+            return self._outcome("stuck", f"{problem}; {wanted.owner} got its former handler back, but {stuck}")
+        yield from self._persist(wanted.owner, None)
+        return self._outcome("returned", f"{problem}; it has the former handler of {wanted.owner} again")
+
+    def _former_template(self) -> t.Generator[Pause, NodeView, str | None]:
+        """Give the DaemonSet its former template, and wait until its controller has seen it. Returns the template's digest;
+        None when there is no former one.
+
+        :raises ClusterError: as ``_persist`` does.
+        """
+        daemonset = self._to.daemonset
+        if daemonset is None:
+            return None
+        cluster, namespace = self._context.cluster, self._context.namespace
+        found: list[str | None] = []
+
+        def write() -> bool:
+            if not found:
+                found.append(former_template.restore(cluster, namespace, daemonset, self._to.template, self._former))
+            return found == [None] or former_template.is_observed(cluster, namespace, daemonset)
+
+        yield from self._until_written(write, f"The DaemonSet controller has not seen DaemonSet {daemonset}")
+        if found[0] is not None:
+            self._context.restored[daemonset] = found[0]
+        return found[0]
 
     def _replace(self, view: NodeView) -> NodeSteps:
         self._look(view)
@@ -252,11 +292,13 @@ class NodeHandover:
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Delete old handlers, and wait until the wanted one is Ready."""
         for pod in old:
+            self._former = self._former or pod.template
             if not pod.terminating:
                 only_it = DeleteOptions(uid=pod.uid)
                 self._context.cluster.delete(kinds.POD, pod.name, self._context.namespace, only_it, dry_run=False)
         if old:
-            self._ended_at = self._clock.now()
+            if self._ended_at is None:
+                self._ended_at = self._clock.now()
             problem, view = yield from self._handlers_gone(view, old)
             if problem is not None:
                 return problem, view
@@ -293,6 +335,9 @@ class NodeHandover:
             waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
+            restored = self._context.restored.get(wanted.daemonset or "")
+            if restored is not None and wanted.template not in (None, restored) and not _made_by(wanted, view.pods):
+                return f"the handler of {wanted.owner} does not start on other nodes", view
             if wanted.daemonset is not None and not view.pods:
                 self._look(view)  # a deleted node gets no pod, and ends the handover
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
@@ -350,8 +395,13 @@ class NodeHandover:
 
         yield from self._until_written(write)
 
-    def _until_written(self, write: t.Callable[[], bool]) -> t.Generator[Pause, NodeView, None]:
-        """Call ``write`` until it returns True, also after errors (see ``_persist``)."""
+    def _until_written(
+        self, write: t.Callable[[], bool], pending: str = "The launcher policy did not take effect"
+    ) -> t.Generator[Pause, NodeView, None]:
+        """Call ``write`` until it returns True, also after errors (see ``_persist``).
+
+        :param pending: why it does not, for the error.
+        """
         give_up = self._clock.now() + self._context.timeout
         problem: ClusterError | None = None
         while True:
@@ -369,7 +419,7 @@ class NodeHandover:
                     ) from error
             if problem is None and self._clock.now() >= give_up:
                 raise ClusterError(
-                    f"The launcher policy did not take effect within {self._context.timeout:.0f} s. The node's owner is "
+                    f"{pending} within {self._context.timeout:.0f} s. The node's owner is "
                     f"{self._owner} now: run site, which finishes it."
                 )
             yield Pause(soon=True, problem=problem)

@@ -106,6 +106,7 @@ WRITER: tuple[Permission, ...] = (
     *_all("create update", "configmaps"),
     *_all("get create delete", "pods"),
     *_all("create patch update delete", "daemonsets", "apps"),
+    *_all("list", "controllerrevisions", "apps"),
     *_all("create update delete", "leases", "coordination.k8s.io"),
     *_all("update", "kubevirts", "kubevirt.io"),
 )

@@ -549,6 +549,101 @@ class TestReplace:
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
 
 
+class TestWayBackToTheFormerHandler:
+    """The new handler of a pool that stays does not start: its DaemonSet gets the former template back."""
+
+    FORMER = builders.pool_daemonset(
+        builders.pool("gpu", virtHandlerImage="registry.example/virt-handler:v1.9.0-before")
+    )
+
+    def changed(self, *nodes, broken=("n1",), lag=None):
+        """Pool gpu just got a new template, from which handlers on the ``broken`` nodes do not start."""
+        objects = [builders.node(name, "gpu") for name in nodes or ("n1",)]
+        sets = [builders.primary(), self.FORMER, FPGA]
+        world = World(*sets, *objects, *builders.handlers_of(objects, sets))
+        world.sleep(1)
+        live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        world.put({**live, "spec": GPU["spec"]})
+        if lag is not None:
+            world.lag = lag
+        usual = world.behaviour
+
+        def behaviour(pod):
+            new = self.templates(pod) == [daemonsets.template_of(GPU)]
+            return Behaviour(broken="CrashLoopBackOff") if new and pod["spec"]["nodeName"] in broken else usual(pod)
+
+        world.behaviour = behaviour
+        return world
+
+    @staticmethod
+    def templates(*pods):
+        return [pod["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] for pod in pods]
+
+    def template(self, world):
+        return daemonsets.template_of(world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE))
+
+    def test_ends_with_the_former_handler_and_template(self):
+        world = self.changed()
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "returned"
+        assert outcome.message.endswith("it has the former handler of gpu again")
+        former = daemonsets.template_of(self.FORMER)
+        assert (self.templates(*world.pods()), self.template(world)) == ([former], former)
+        assert (world.node().owner, world.node().former_owner) == ("gpu", None)
+        assert world.handlers() == ["virt-handler-gpu"]
+        assert outcome.gap > 15, "from the end of the former handler to its return"
+
+    def test_leaves_nodes_whose_new_handler_works(self):
+        world = self.changed("n1", "n2")
+        found = hand_over(world, ("n1", "gpu", "gpu"), ("n2", "gpu", "gpu"), action="replace")
+        assert {node: outcome.result for node, outcome in found.items()} == {"n1": "returned", "n2": "done"}
+        assert self.templates(*world.pods("n2")) == [daemonsets.template_of(GPU)]
+
+    def test_comes_at_once_where_the_new_one_cannot_come(self):
+        world = self.changed("n1", "n2")
+        world.behave["virt-handler-gpu", "n2"] = Behaviour(stop=40)
+        began = world.now
+        found = hand_over(world, ("n1", "gpu", "gpu"), ("n2", "gpu", "gpu"), action="replace")
+        assert {outcome.result for outcome in found.values()} == {"returned"}
+        assert world.now - began < 40 + TIMEOUT
+        pods = [*world.pods("n1"), *world.pods("n2")]
+        assert self.templates(*pods) == [daemonsets.template_of(self.FORMER)] * 2
+
+    def test_of_an_unproven_replacement(self):
+        """A run before was killed once the new handler had been created: only the revision tells what was there."""
+        world = self.changed()
+        (old,) = world.pods()
+        world.drop(kinds.POD, old["metadata"]["name"], builders.NAMESPACE)
+        world.sleep(5)
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="finish")["n1"]
+        assert outcome.result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]
+
+    def test_overwrites_nobody_elses_template(self):
+        world = self.changed()
+        another = builders.pool_daemonset(
+            builders.pool("gpu", virtHandlerImage="registry.example/virt-handler:v1.9.0-z")
+        )
+
+        def write():
+            live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            world.put({**live, "spec": another["spec"]})
+
+        world.at[world.now + 10] = write
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert self.template(world) == daemonsets.template_of(another)
+        assert outcome.result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(another)]
+
+    def test_that_does_not_become_ready_either_is_stuck(self):
+        world = self.changed()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="CreateContainerError")
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "stuck"
+        assert "gpu got its former handler back, but the handler of gpu does not start" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
+
+
 class TestOutcome:
     MOVE = Move("n1", "primary", "gpu", "move")
 

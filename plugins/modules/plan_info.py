@@ -45,6 +45,11 @@ options:
     description: The cluster's name in the inventory, under which its plan is published and approved.
     type: str
     default: localhost
+  planned_batches:
+    description:
+      - For a run that failed, RV(batches) of the plan that it began with. RV(ending) then tells how far it came.
+    type: list
+    elements: list
   dump:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a
@@ -289,6 +294,15 @@ state:
   returned: success
   type: list
   elements: str
+ending:
+  description: The last lines for people of a run that failed, with O(planned_batches). What it did, what stayed as it was, how to go on and to go back.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - "Done: 2 of 4 nodes (gpu-0, gpu-1)."
+    - "As before: 2 nodes (gpu-2, gpu-3)."
+    - "To go on, correct the cause and run the same command again. To go back: ansible-playbook virtpools.kubevirt.rollback"
 published:
   description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
   returned: success
@@ -311,6 +325,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks imp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import run_end
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.plan_result import PlanFor, plan_result
 
 ARGUMENTS = {
@@ -320,6 +335,7 @@ ARGUMENTS = {
     "canary_vm": {"type": "raw"},
     "cluster_name": {"type": "str", "default": "localhost"},
     "vms": {"type": "bool", "default": False},
+    "planned_batches": {"type": "list", "elements": "list"},
 }
 
 
@@ -353,7 +369,9 @@ def body(task: module_base.Task) -> dict:
     server, uid = task.cluster_id()
     state = None if planned.proposal.pending else planned.mode.state(planned.proposal.snapshot)
     made_for = PlanFor(run, params["cluster_name"], server, uid)
-    return plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
+    result = plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
+    batches = params["planned_batches"]
+    return {**result, "ending": [] if batches is None else run_end.lines(batches, planned.proposal, run)}
 
 
 def _run(params: dict) -> approval.Run:

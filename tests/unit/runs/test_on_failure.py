@@ -27,6 +27,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs impor
     told,
 )
 
+GO_ON = "To go on, correct the cause and run the same command again."
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 
 
@@ -113,7 +114,13 @@ def test_a_node_keeps_its_former_handler_when_the_run_stops(running):
     """Also a pod that is created later has an image that works."""
     (before,) = running.world.pods("n2")
     message = running.fails([NEXT_GPU, RT], "stop")
-    assert "it has the former handler of gpu again" in message
+    first, *ending = message.splitlines()
+    assert "it has the former handler of gpu again" in first
+    assert ending == [
+        "Done: 1 of 2 nodes (n1).",
+        "As before: 1 node (n2).",
+        f"{GO_ON} To go back: ansible-playbook virtpools.kubevirt.rollback",
+    ]
     template = names.TEMPLATE_ANNOTATION
     (now,) = running.world.pods("n2")
     assert now["metadata"]["annotations"][template] == before["metadata"]["annotations"][template]
@@ -254,7 +261,11 @@ def test_a_closed_gate_of_the_user_is_a_failed_wave(rollout, tmp_path):
     gate = tmp_path / "gate.yml"
     gate.write_text(CLOSED, "utf-8")
     error = refused(rollout, virtpools_gates=[str(gate)])
-    assert error == "Wave 1 (n1) failed, and all nodes went back to: no pools. Too many errors."
+    first, *ending = error.splitlines()
+    assert first == "Wave 1 (n1) failed, and all nodes went back to: no pools. Too many errors."
+    assert ending[:2] == ["Done: none of 3 nodes.", "As before: 3 nodes (n1, n2, n3)."]
+    (last,) = ending[2:]
+    assert last.endswith("To go back: ansible-playbook virtpools.kubevirt.remove -e virtpools_remove=all")
     assert handlers(rollout.world)["n1"] == ["virt-handler"]
 
 

@@ -44,7 +44,7 @@ _ENVIRONMENT.filters["bool"] = bool
 _ENVIRONMENT.filters["combine"] = lambda *mappings: {key: value for each in mappings for key, value in each.items()}
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
-    *("rescue", "always", "tags", "check_mode"),
+    *("rescue", "always", "tags", "check_mode", "failed_when"),
 )
 
 
@@ -132,8 +132,10 @@ class Play:
         try:
             self._register(task, self._act(action, task[action] or {}, scope, defaults))
         except TaskFailed as error:
-            self._register(task, {**error.result, "failed": True})
-            raise
+            never = task.get("failed_when") is False
+            self._register(task, {**error.result, "failed": not never})
+            if not never:
+                raise
 
     def _block(self, task, scope, defaults):
         def each(part):

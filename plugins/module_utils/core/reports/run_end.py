@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""The last lines of a run that failed: what moved, what stayed as it was, and the commands that go on and go back."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base import names
+from ..base.findings import counted, listed
+from ..observed.nodes import Node
+from ..planning import history
+from ..planning.approval import Run
+from ..planning.proposal import Proposal
+
+Batches = t.Sequence[t.Sequence[t.Mapping[str, t.Any]]]
+
+
+def lines(batches: Batches, left: Proposal, run: Run) -> list[str]:
+    """How far a run came.
+
+    :param batches: those of the plan that it began with.
+    :param left: what the same run would do now.
+    :param run: the kind of run.
+    """
+    planned = {move["node"] for batch in batches for move in batch}
+    remaining = planned & {move["node"] for batch in left.details(0).get("batches", ()) for move in batch}
+    unfinished = {node for node in remaining if _is_unfinished(left.snapshot.nodes[node])}
+    unchanged = remaining - unfinished
+    return [
+        *_nodes(planned, planned - remaining, unchanged, unfinished),
+        f"To go on, correct the cause and run the same command again. {_way_back(left, run)}",
+    ]
+
+
+def _is_unfinished(node: Node) -> bool:
+    return node.owner == names.IN_TRANSIT or node.former_owner is not None
+
+
+def _nodes(
+    planned: t.Collection[str], done: t.Collection[str], unchanged: t.Collection[str], unfinished: t.Collection[str]
+) -> t.Iterator[str]:
+    if not planned:
+        yield "The run had no node to change."
+        return
+    yield f"Done: {len(done) or 'none'} of {counted(len(planned), 'node')}{f' ({listed(done)})' if done else ''}."
+    rest = [f"As before: {counted(len(unchanged), 'node')} ({listed(unchanged)})."] if unchanged else []
+    if unfinished:
+        rest.append(f"Half way: {listed(unfinished)}; the next run finishes this first.")
+    yield " ".join(rest) or "No node is left."
+
+
+def _way_back(left: Proposal, run: Run) -> str:
+    if run == "remove":
+        return "To bring the pools back, run the playbook site with their list."
+    if run == "rollback":
+        return "To keep the newer list instead, run the playbook site with it."
+    playbook = "virtpools.kubevirt.rollback"
+    if not history.recorded_in(left.snapshot).entries:
+        playbook = "virtpools.kubevirt.remove -e virtpools_remove=all"
+    return f"To go back: ansible-playbook {playbook}"

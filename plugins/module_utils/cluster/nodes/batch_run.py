@@ -19,7 +19,7 @@ from ..api.client import Cluster, ClusterError
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
-from ..writing import policies, settle
+from ..writing import former_template, policies, settle
 from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
@@ -76,8 +76,10 @@ def carry_out(
             break
         except LeaseLost:
             raise
-        except ClusterError:
+        except ClusterError as error:
             deleted = _deleted(cluster, moves)
+            if not deleted and isinstance(error, ImagesMissing):
+                raise ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
             if not deleted:
                 raise
             gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
@@ -207,6 +209,22 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
             f"({given or 'none'}). {_examples(problems)}. Let the kubelets of the pool's nodes pull the image without a pull "
             "secret, or name one in virtLauncherPullSecrets that is in KubeVirt's namespace and in those of the pool's VMs."
         )
+
+
+def _with_former_templates(cluster: Cluster, plan: Plan, moves: t.Sequence[Move]) -> str:
+    """Give the DaemonSets of the batch their former templates back, because a node that restarts could not get the new image,
+    and say so. Nodes of earlier batches keep their new handlers."""
+    changed = []
+    for pool in sorted({move.target for move in moves if move.action == "replace"}):
+        daemonset = plan.snapshot.pools[pool]
+        name, wanted = daemonset["metadata"]["name"], daemonsets.template_of(daemonset)
+        nodes = [move.node for move in moves if move.target == pool]
+        pods = (pod for node in nodes for pod in plan.snapshot.handlers.get(node, ()) if pod.daemonset == name)
+        former = {pod.template for pod in pods} - {None, wanted}
+        only = former.pop() if len(former) == 1 else None
+        if former_template.restore(cluster, plan.snapshot.namespace, name, wanted, only) not in (None, wanted):
+            changed.append(f"{plan.snapshot.namespace}/{name}")
+    return f" DaemonSet {' and '.join(changed)} has its former template again, until the next run." if changed else ""
 
 
 def _examples(problems: t.Mapping[str, str]) -> str:

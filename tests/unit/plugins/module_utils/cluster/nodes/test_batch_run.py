@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import typing as t
 from dataclasses import replace
 
@@ -52,6 +53,10 @@ def refusal(world, *only, **options):
         carry_out(world, *only, **options)
     assert not [path for verb, path in world.writes if "/nodes/" in path]
     return str(caught.value)
+
+
+def live_template(world):
+    return world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["spec"]["template"]
 
 
 VMI = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"phase": "Running", "nodeName": "n1"})
@@ -154,6 +159,19 @@ class TestRefused:
     def test_when_images_do_not_come(self):
         text = refusal(make_world(gpu_node(images=())))
         assert "1 of 1 cannot get the images of their next handler. n1: images were not pulled within 30 s" in text
+
+    def test_when_a_later_batch_cannot_pull_a_new_image(self):
+        """The DaemonSet has its former template again, so that a node that restarts gets an image that it has."""
+        world = make_world(gpu_node("n1", "gpu", images=()))
+        world.sleep(1)
+        former = copy.deepcopy(live_template(world))
+        newer = builders.pool("gpu", virtHandlerImage=f"{builders.HANDLER_IMAGE}-newer")
+        daemonset = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        world.put({**daemonset, "spec": builders.pool_daemonset(newer)["spec"]})
+        assert live_template(world) != former
+        text = refusal(world, pools=[newer])
+        assert text.endswith("DaemonSet kubevirt/virt-handler-gpu has its former template again, until the next run.")
+        assert live_template(world) == former
 
     def test_when_migrations_do_not_end(self):
         world = make_world(gpu_node())

@@ -35,10 +35,8 @@ class RollbackScenario(Scenario):
         quick = {"virtpools_node_timeout": 30, "virtpools_pull_timeout": 8, "virtpools_max_unavailable": "100%"}
         return playbooks.run("rollback", self.writer.kubeconfig, pools, *arguments, **{**quick, **variables})
 
-    def state(self) -> tuple[EndState, list[Object]]:
-        policies = self.get("mutatingadmissionpolicies")["items"]
-        annotations = [each["metadata"].get("annotations") for each in policies]
-        return EndState.read(self.cluster), [*annotations, *(each["spec"] for each in policies)]
+    def state(self) -> EndState:
+        return EndState.read(self.cluster)
 
     def history(self) -> Object:
         return self.module("pool_history")

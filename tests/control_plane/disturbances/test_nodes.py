@@ -103,6 +103,7 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> 
     assert "tainted" not in pooled.handlers(), "the primary never ran there"
 
 
+@pytest.mark.thorough  # unit tests hold back nodes for every reason
 def test_a_node_that_is_not_ready_is_held_back_until_it_is(pooled: Scenario) -> None:
     pooled.cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=2, labels={"accelerator": "a100"})))
     pooled.cluster.wait(lambda: {"late-00", "late-01"} <= set(pooled.handlers()), 30, "the primary's handlers")

@@ -91,18 +91,19 @@ def test_a_reader_may_plan_them(scenario: Scenario) -> None:
 def test_what_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     what = f"prometheusrule/{NAME}"
     theirs = {"name": "theirs", "rules": [{"record": "theirs", "expr": "vector(1)"}]}
+    before = prometheus_operator.rules(scenario.cluster)[0]
     for disturb in (
         lambda: scenario.patch(what, {"op": "replace", "path": "/spec/groups/0/rules/9/for", "value": "9d"}),
         lambda: scenario.patch(what, {"op": "add", "path": "/spec/groups/-", "value": theirs}),
         lambda: scenario.patch(what, merge={"metadata": {"labels": {"prometheus.kubevirt.io": None}}}),
     ):
-        before = prometheus_operator.rules(scenario.cluster)[0]
+        # The finding and the plan see each of them; one run mends all.
         disturb()
         assert f"kubevirt/{NAME} was changed by hand" in scenario.findings()["alerts_edited"]
-        run = scenario.site(POOLS, **WATCHED).succeeded()
-        assert run.changes == run.plan["changes"] == [f"{LINE}: update"]
-        after = prometheus_operator.rules(scenario.cluster)[0]
-        assert (after["spec"], after["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
+    run = scenario.site(POOLS, **WATCHED).succeeded()
+    assert run.changes == run.plan["changes"] == [f"{LINE}: update"]
+    after = prometheus_operator.rules(scenario.cluster)[0]
+    assert (after["spec"], after["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
     scenario.cluster.kubectl("delete", "-n", "kubevirt", *what.split("/"))
     assert "alerts_missing" in scenario.findings()
     assert scenario.site(POOLS, **WATCHED).succeeded().changes == [f"{LINE}: create"]

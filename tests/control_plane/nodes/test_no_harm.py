@@ -165,6 +165,7 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     scenario.cluster.kubectl("delete", "vmi", "moving")
 
 
+@pytest.mark.thorough  # the next test shows the same second look after a long pull
 def test_a_kubevirt_that_breaks_during_a_pull_keeps_its_handlers(scenario: HandlerScenario) -> None:
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "12")
     running = scenario.start([with_image("5")])
@@ -186,6 +187,7 @@ def test_a_kubevirt_that_breaks_during_a_pull_keeps_its_handlers(scenario: Handl
 
 
 def test_a_node_tainted_during_a_long_pull_keeps_its_handler(scenario: HandlerScenario) -> None:
+    scenario.cluster.set_node_annotation(NODE, START_SECONDS, "12")
     running = scenario.start([with_image("6")])
     scenario.await_pull(running)
     before = scenario.pods()
@@ -248,6 +250,7 @@ def test_a_name_is_an_error_unless_a_pool_had_it(scenario: HandlerScenario) -> N
     assert scenario.owners() == {NODE: "fresh", OTHER: "fresh"}
 
 
+@pytest.mark.thorough  # 160 pools take their time
 def test_many_pools_with_long_names_fit_into_every_request(scenario: HandlerScenario) -> None:
     """Servers in front of an API server often allow 8 KiB for a request's line."""
     many = [pool(f"{number:03}-{'x' * 44}", f"none-{number:03}") for number in range(160)]

@@ -141,6 +141,7 @@ def test_vms_are_migrated_first_when_asked(scenario: RemovalScenario) -> None:
     assert scenario.left_behind() == {}
 
 
+@pytest.mark.thorough  # unit tests wait for VMs in every kind of run
 def test_nodes_go_back_when_their_vms_have_ended_when_asked(scenario: RemovalScenario) -> None:
     scenario.site(POOLS).succeeded()
     node = scenario.start_vm("guest")["spec"]["nodeName"]

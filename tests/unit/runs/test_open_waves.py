@@ -48,7 +48,8 @@ class Rollout:
         with pytest.raises(TaskFailed) as caught:
             self.run(*pools, **variables)
         assert self.world.doubled == []
-        return str(caught.value)
+        error, *_how_far = str(caught.value).splitlines()
+        return error
 
     def moved(self):
         return [name for name, (daemonset,) in handlers(self.world).items() if daemonset != names.HANDLER]

@@ -52,6 +52,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+  sample: ["KubeVirt kubevirt/kubevirt: feature gates: enable HostDevices (spec.configuration.developerConfiguration)"]
 object:
   description: The object that holds the gates.
   returned: success
@@ -105,6 +111,7 @@ def body(task: module_base.Task) -> dict:
         task.module.warn(finding.message)
     result = {
         "changed": edit.changed,
+        "changes": [str(edit)] if edit.changed else [],
         "object": title(edit.after),
         "findings": [finding.to_dict() for finding in unknown],
         "operator_pool_fields": list(operator.fields),

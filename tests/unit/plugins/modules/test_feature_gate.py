@@ -36,6 +36,9 @@ def test_is_turned_on_and_the_others_stay(run, world):
 def test_check_mode_predicts_and_writes_nothing(run, world):
     predicted = run("feature_gate", present=["HostDevices"], check=True)
     assert (predicted["changed"], world.writes) == (True, [])
+    assert predicted["changes"] == [
+        "KubeVirt kubevirt/kubevirt: feature gates: enable HostDevices (spec.configuration.developerConfiguration)"
+    ]
     assert predicted["diff"] == run("feature_gate", present=["HostDevices"])["diff"]
 
 

@@ -23,7 +23,7 @@ description:
     nodes. With O(assign_new_nodes=true), a node may be created with exactly the owner that the node policy gives it.
   - V(alerts) writes the C(PrometheusRule) C(virtpools-alerts) with O(alerts=true), which names the pools that have a DaemonSet. The page
     C(docs/alerts.md) describes every alert. Where the Prometheus operator is not installed, nothing changes.
-  - An option that is not set deletes the objects of its part, except O(guard): only V(false) deletes the guard.
+  - An option that is not set deletes the objects of its part, except O(guard), which only V(false) deletes.
   - Policies are tried before VMs or nodes depend on them. A launcher policy or node policy is first written as a copy that acts only on the module's own
     dry runs, and proven again once it is live. When that fails, the module restores the previous policy and fails.
 extends_documentation_fragment:

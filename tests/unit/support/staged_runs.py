@@ -108,12 +108,8 @@ class Stage:
 
 def stock(cluster=""):
     """A cluster without pools: ``HCO`` owns its KubeVirt object, or KubeVirt is ``updating`` VMs."""
-    nodes = [
-        builders.node("n1", labels={"hw": "gpu"}),
-        builders.node("n2", labels={"hw": "gpu", "disk": "big"}),
-        builders.node("n3", labels={"hw": "rt"}),
-        builders.node("n4"),
-    ]
+    found = {"n1": {"hw": "gpu"}, "n2": {"hw": "gpu", "disk": "big"}, "n3": {"hw": "rt"}, "n4": {}}
+    nodes = [builders.node(name, labels={"kubernetes.io/arch": "amd64", **labels}) for name, labels in found.items()]
     sets = [builders.primary(excluded=False, desired=4)]
     kubevirt, others = builders.kubevirt(), [kinds.NAMESPACE.object("default")]
     if cluster == "updating":

@@ -9,9 +9,9 @@ from __future__ import annotations
 import typing as t
 
 from ..base import names
-from ..base.findings import counted, listed
+from ..base.findings import InputErrors, counted, listed
 from ..observed.nodes import Node
-from ..planning import history
+from ..planning import goals, history
 from ..planning.approval import Run
 from ..planning.proposal import Proposal
 
@@ -57,7 +57,11 @@ def _way_back(left: Proposal, run: Run) -> str:
         return "To bring the pools back, run the playbook site with their list."
     if run == "rollback":
         return "To keep the newer list instead, run the playbook site with it."
-    playbook = "virtpools.kubevirt.rollback"
-    if not history.recorded_in(left.snapshot).entries:
-        playbook = "virtpools.kubevirt.remove -e virtpools_remove=all"
-    return f"To go back: ansible-playbook {playbook}"
+    known = history.recorded_in(left.snapshot)
+    if not known.entries:
+        return "To go back: ansible-playbook virtpools.kubevirt.remove -e virtpools_remove=all"
+    try:
+        known.rollback_target(goals.recorded(left.snapshot), left.build or None)
+    except InputErrors:
+        return "There is no earlier list to go back to."
+    return "To go back: ansible-playbook virtpools.kubevirt.rollback"

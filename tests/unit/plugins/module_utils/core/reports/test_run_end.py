@@ -15,7 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.r
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import run_end
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
-GPU = builders.pool("gpu")
+GPU, OTHER = builders.pool("gpu"), builders.pool("other")
 GO_ON = "To go on, correct the cause and run the same command again."
 
 
@@ -23,15 +23,15 @@ def batches(*nodes):
     return [[{"node": node}] for node in nodes]
 
 
-def left(*owners, known=False):
-    """What is left of a run that gives every node to gpu."""
+def left(*owners, known=()):
+    """What is left of a run that gives every node to gpu. ``known``: the lists in the history."""
     nodes = [builders.node(f"n{number}", owner, labels={"hw": "gpu"}) for number, owner in enumerate(owners, 1)]
     record = {}
     if known:
-        entry = history.entry_of((GPU,), (), Options(), "2026-01-01T00:00:00Z", "me")
         written = kinds.CONFIG_MAP.object(names.HISTORY, builders.NAMESPACE)
         written["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-        written["data"] = history.History().completed(entry).to_data()
+        entries = [history.entry_of(pools, (), Options(), "2026-01-01T00:00:00Z", "me") for pools in known]
+        written["data"] = history.History(tuple(entries)).to_data()
         record = {(kinds.CONFIG_MAP.name, names.HISTORY): written}
     snapshot = builders.snapshot_of(nodes, [GPU], admission=Admission(objects=record))
     return CollectionMode().propose(snapshot, PlanRequest((GPU,), Options(max_nodes_lost="100%")))
@@ -58,13 +58,18 @@ def test_a_run_without_nodes_says_so():
     assert first == "The run had no node to change."
 
 
+ROLLBACK = "To go back: ansible-playbook virtpools.kubevirt.rollback"
+
+
 @pytest.mark.parametrize(
     ("run", "known", "way_back"),
     [
-        ("site", True, "To go back: ansible-playbook virtpools.kubevirt.rollback"),
-        ("site", False, "To go back: ansible-playbook virtpools.kubevirt.remove -e virtpools_remove=all"),
-        ("remove", True, "To bring the pools back, run the playbook site with their list."),
-        ("rollback", True, "To keep the newer list instead, run the playbook site with it."),
+        ("site", [[OTHER]], ROLLBACK),
+        ("site", [[OTHER], [GPU]], ROLLBACK),
+        ("site", [[GPU]], "There is no earlier list to go back to."),
+        ("site", [], "To go back: ansible-playbook virtpools.kubevirt.remove -e virtpools_remove=all"),
+        ("remove", [[GPU]], "To bring the pools back, run the playbook site with their list."),
+        ("rollback", [[GPU]], "To keep the newer list instead, run the playbook site with it."),
     ],
 )
 def test_the_last_line_has_the_commands(run, known, way_back):

@@ -43,13 +43,16 @@ class Kubevirt:
                 self._start(name, namespace, vm["spec"]["template"])
         for vmi in self.world.all(kinds.VIRTUAL_MACHINE_INSTANCE):
             name, namespace = vmi["metadata"]["name"], vmi["metadata"]["namespace"]
-            if name not in machines and not self.lingering:
+            owned = bool(vmi["metadata"].get("ownerReferences"))
+            if owned and name not in machines and not self.lingering:
                 self.world.drop(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
                 self.world.drop(kinds.POD, f"virt-launcher-{name}", namespace)
 
     def _start(self, name, namespace, template):
         on = self.on or _wanted_nodes(template)[0]
-        self.world.put(vms.vmi(name, on, namespace=namespace, phase=self.phase))
+        vmi = vms.vmi(name, on, namespace=namespace, phase=self.phase)
+        vmi["metadata"]["ownerReferences"] = [{"kind": kinds.VIRTUAL_MACHINE.name, "name": name, "controller": True}]
+        self.world.put(vmi)
         labels = template["metadata"]["labels"]
         if self.admitted is None:
             pod = vms.launcher(name, on, image=self.image, namespace=namespace, labels=labels)

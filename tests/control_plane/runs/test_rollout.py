@@ -233,6 +233,7 @@ def test_the_gate_of_a_killed_wave_is_asked_again(scenario: Scenario) -> None:
     assert "openWaves" not in scenario.get("configmap", "virtpools-history")["data"]
 
 
+@pytest.mark.thorough  # unit tests hand over without a watch
 def test_an_account_that_may_not_watch_pods_hands_over_nodes(scenario: Scenario) -> None:
     """It has the ClusterRole of an older release."""
     role = scenario.get("clusterrole", "virtpools-writer")

@@ -23,7 +23,7 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
-from ..writing import former_template
+from ..writing import former_template, settle
 from ..writing.epochs import Epochs
 from ..writing.node_owner import OwnerChanged, write_owner
 
@@ -256,7 +256,7 @@ class NodeHandover:
         def write() -> bool:
             if not found:
                 found.append(former_template.restore(cluster, namespace, daemonset, self._to.template, self._former))
-            return found == [None] or former_template.is_observed(cluster, namespace, daemonset)
+            return found == [None] or settle.is_daemonset_observed(cluster, namespace, daemonset)
 
         yield from self._until_written(write, f"The DaemonSet controller has not seen DaemonSet {daemonset}")
         if found[0] is not None:

@@ -40,12 +40,6 @@ def restore(cluster: Cluster, namespace: str, name: str, unwanted: str | None, f
     return daemonsets.template_of(after)
 
 
-def is_observed(cluster: Cluster, namespace: str, name: str) -> bool:
-    """Whether the DaemonSet controller creates pods from the DaemonSet as it is now."""
-    live = cluster.existing(kinds.DAEMON_SET, name, namespace)
-    return bool(field(live, "status", "observedGeneration") == live["metadata"].get("generation"))
-
-
 def _template(cluster: Cluster, daemonset: Object, unwanted: str | None, former: str | None) -> Object | None:
     """The former template."""
     uid = daemonset["metadata"].get("uid")

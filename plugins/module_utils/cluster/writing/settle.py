@@ -168,11 +168,9 @@ class _HealthWatch:
         state = health.Health.from_kubevirt(kubevirt)
         where = f"KubeVirt {self._namespace}/{self._name}"
         self._degraded.refuse(state, where, "; no node was touched.")
-        if state.upgrading:
-            raise ClusterError(
-                f"{where} is being upgraded from {state.upgrading[0]} to {state.upgrading[1]}; wait until that is done, then "
-                "run again."
-            )
+        upgrade = health.upgrade_under_way(kubevirt)
+        if upgrade is not None:
+            raise ClusterError(upgrade.message)
         if state.settled:
             self.dead_handlers = 0
             return None
@@ -257,6 +255,13 @@ def await_migrations(cluster: Cluster, nodes: t.Collection[str] | None, timeout:
     )
 
 
+def is_daemonset_observed(cluster: Cluster, namespace: str, name: str) -> bool:
+    """Whether the DaemonSet controller creates pods from the DaemonSet as it is now."""
+    daemonset = cluster.existing(kinds.DAEMON_SET, name, namespace)
+    observed: int = (daemonset.get("status") or {}).get("observedGeneration", 0)
+    return observed >= daemonset["metadata"].get("generation", 0)
+
+
 def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
     """Wait until the DaemonSet controller has seen the DaemonSet as it is now.
 
@@ -264,9 +269,7 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
     """
 
     def pending() -> str | None:
-        daemonset = cluster.existing(kinds.DAEMON_SET, name, namespace)
-        observed = (daemonset.get("status") or {}).get("observedGeneration", 0)
-        return None if observed >= daemonset["metadata"]["generation"] else "not observed"
+        return None if is_daemonset_observed(cluster, namespace, name) else "not observed"
 
     if clock.wait(pending, timeout) is not None:
         raise ClusterError(

@@ -62,9 +62,3 @@ def test_revisions_of_another_daemonset_are_not_used(world):
     again = {**live(world), "metadata": {**live(world)["metadata"], "uid": "another"}}
     world.put(again)
     assert restore(world, C, None) is None
-
-
-def test_a_controller_that_is_behind_has_not_seen_it(world):
-    assert former_template.is_observed(world.client(), builders.NAMESPACE, NAME)
-    live(world)["metadata"]["generation"] = 99
-    assert not former_template.is_observed(world.client(), builders.NAMESPACE, NAME)

@@ -207,3 +207,12 @@ class TestDaemonSet:
             f"DaemonSet {NS}/{of} was deleted but still exists after 60 s; its pods that have not ended: h-left (on node left, "
             "which no longer exists: Kubernetes will delete it), h-n1 (on node n1). See what holds it, then run again."
         )
+
+
+def test_a_daemonset_controller_that_is_behind_has_not_seen_it():
+    gpu = builders.pool_daemonset(builders.pool("gpu"))
+    world = World(builders.excluding_kubevirt(), builders.primary(), gpu)
+    world.sleep(1)
+    assert settle.is_daemonset_observed(world.client(), NS, "virt-handler-gpu")
+    world.find(kinds.DAEMON_SET, "virt-handler-gpu", NS)["metadata"]["generation"] = 99
+    assert not settle.is_daemonset_observed(world.client(), NS, "virt-handler-gpu")

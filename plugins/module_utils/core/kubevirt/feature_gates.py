@@ -225,13 +225,17 @@ class GateChange:
 
     gates: Gates
     edit: Edit | None
-    """None when it is refused."""
+    """None when none are asked for, or when it is refused."""
     findings: tuple[Finding, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The change for people; empty when the gates are as they should be."""
         return (str(self.edit),) if self.edit is not None and self.edit.changed else ()
+
+
+NO_GATES: t.Final = GateChange(Gates(), None)
+"""Of a run whose user names no feature gates."""
 
 
 def plan_gates(snapshot: Snapshot, gates: Gates) -> GateChange:

@@ -14,7 +14,7 @@ from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..base.objects import KubeObject, Object, field, short_digest
 from ..kubevirt import health, preflight
-from ..kubevirt.feature_gates import GateChange
+from ..kubevirt.feature_gates import NO_GATES, GateChange
 from ..kubevirt.hco import Edit
 from ..observed.snapshot import Snapshot
 from ..planning import history, removal
@@ -80,8 +80,8 @@ class OperatorPlan:
     """What is deleted at the very end, when no pool stays."""
     forgets: bool = False
     """Whether the history stays then, and loses the record."""
-    gates: GateChange | None = None
-    """What the run does about feature gates that the user names; None when none are."""
+    gates: GateChange = NO_GATES
+    """What the run does about feature gates that the user names."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -90,12 +90,7 @@ class OperatorPlan:
     @property
     def changed(self) -> bool:
         """Whether a run would write anything."""
-        return bool(self.steps or self.cleared or self.forgets or self.gate_changes)
-
-    @property
-    def gate_changes(self) -> tuple[str, ...]:
-        """The change of feature gates that the user names, in a line."""
-        return self.gates.lines if self.gates is not None else ()
+        return bool(self.steps or self.cleared or self.forgets or self.gates.lines)
 
     @property
     def writes_list(self) -> bool:
@@ -127,11 +122,11 @@ class OperatorPlan:
 
     def changes(self) -> tuple[str, ...]:
         """Every change, one line each, in the order of the run; then what virt-operator does with the nodes."""
-        lines = [] if self.removing else [*self.gate_changes]
+        lines = [] if self.removing else [*self.gates.lines]
         lines += [line for step in self.steps for line in _step_lines(self, step)]
         lines += [f"ConfigMap {self.snapshot.namespace}/{names.HISTORY}: delete" for _obj in self.cleared]
         lines += [f"ConfigMap {self.snapshot.namespace}/{names.HISTORY}: update"] if self.forgets else []
-        lines += self.gate_changes if self.removing else ()
+        lines += self.gates.lines if self.removing else ()
         return (
             *lines,
             *(f"Node {node}: {_names(now)} -> {_names(after)}" for node, (now, after) in self.moves().items()),
@@ -163,7 +158,7 @@ class OperatorPlan:
             return "no change"
         moves = len(self.moves())
         parts = [line for step in self.steps for line in _step_lines(self, step)][:_MOST_NODES]
-        parts += self.gate_changes
+        parts += self.gates.lines
         parts.append(f"KubeVirt's own operator gives {counted(moves, 'node')} another handler, at its own pace")
         warnings = sum(finding.severity == "warning" for finding in self.findings)
         return "; ".join([*parts, counted(warnings, "warning")] if warnings else parts)

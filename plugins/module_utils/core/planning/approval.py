@@ -51,7 +51,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
         return f"refused, because {' '.join(finding.message for finding in plan.errors)}"
     if not scope.pending:
         return "no change"
-    parts = [*plan.gate_changes]
+    parts = [*plan.gates.lines]
     if plan.exclusion.changed:
         parts.append("every primary virt-handler restarts" if not plan.undoing else "the exclusion is removed")
     if plan.daemonsets:

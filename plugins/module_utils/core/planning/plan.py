@@ -16,7 +16,7 @@ from ..base.findings import Finding, InputErrors, counted, in_order, listed, not
 from ..base.objects import Difference, KubeObject, change_line, short_digest
 from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, preflight
-from ..kubevirt.feature_gates import GateChange
+from ..kubevirt.feature_gates import NO_GATES, GateChange
 from ..kubevirt.hco import Edit
 from ..monitoring.alerts import Alerts
 from ..observed.nodes import Node
@@ -144,8 +144,8 @@ class Plan:
     """What is deleted at the very end, when no pool stays."""
     launcher_pools: tuple[Pool, ...] = ()
     """Pools that the launcher policy serves after the run, in order."""
-    gates: GateChange | None = None
-    """What it does about feature gates; None when none are asked for."""
+    gates: GateChange = NO_GATES
+    """What the run does about feature gates that the user names."""
 
     @property
     def batches(self) -> tuple[tuple[Move, ...], ...]:
@@ -163,18 +163,13 @@ class Plan:
             or self.cleared
             or self.leftovers
             or any(part.steps for part in self.parts)
-            or self.gate_changes
+            or self.gates.lines
         )
 
     @property
     def pending(self) -> bool:
         """Whether a run has anything to do, even if it only waits for KubeVirt or asks the gates of an earlier run."""
         return self.changed or self.settling or any(wave.due for wave in self.waves)
-
-    @property
-    def gate_changes(self) -> tuple[str, ...]:
-        """The change of feature gates, in a line."""
-        return self.gates.lines if self.gates is not None else ()
 
     @property
     def launcher_rollout(self) -> LauncherPolicyRollout | None:
@@ -238,7 +233,7 @@ class Plan:
 
     def first_changes(self) -> tuple[str, ...]:
         """What the run does before it touches launcher pods and nodes."""
-        lines = [] if self.undoing else [*self.gate_changes]
+        lines = [] if self.undoing else [*self.gates.lines]
         lines += [str(self.exclusion)] if self.exclusion.changed and not self.undoing else []
         lines += [str(change) for change in self.daemonsets]
         return (*lines, *self.leftovers)
@@ -249,7 +244,7 @@ class Plan:
         if self.undoing and self.exclusion.changed:
             lines.append(str(self.exclusion))
         lines += [change_line(obj, "delete") for obj in self.cleared]
-        return (*lines, *(self.gate_changes if self.undoing else ()))
+        return (*lines, *(self.gates.lines if self.undoing else ()))
 
 
 def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:

@@ -135,8 +135,8 @@ class Proposal(t.Protocol):
         """The same plan with these findings in place of its own."""
 
     @property
-    def gates(self) -> GateChange | None:
-        """What the run does about feature gates: first of all, or last of all when it removes pools. None without any."""
+    def gates(self) -> GateChange:
+        """What the run does about feature gates: first of all, or last of all when it removes pools."""
 
     def with_gates(self, gates: GateChange) -> Proposal:
         """The same plan, which also changes feature gates. Its digest covers them."""
@@ -164,7 +164,7 @@ class ProposedPlan(t.Protocol):
     def settling(self) -> bool: ...
 
     @property
-    def gates(self) -> GateChange | None: ...
+    def gates(self) -> GateChange: ...
 
     def changes(self) -> tuple[str, ...]: ...
 
@@ -203,7 +203,7 @@ class PlanProposal(t.Generic[AnyPlan]):
         return self.plan.settling
 
     @property
-    def gates(self) -> GateChange | None:
+    def gates(self) -> GateChange:
         return self.plan.gates
 
     def changes(self) -> tuple[str, ...]:

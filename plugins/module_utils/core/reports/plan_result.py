@@ -59,7 +59,7 @@ def plan_result(
         "settling": proposal.settling,
         "digest": str(proposal.digest),
         "changes": list(proposal.changes()),
-        "feature_gates": proposal.gates is not None and bool(proposal.gates.lines),
+        "feature_gates": bool(proposal.gates.lines),
         **NO_DETAILS,
         **proposal.details(now),
         "findings": [finding.to_dict() for finding in proposal.findings],

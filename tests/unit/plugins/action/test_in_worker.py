@@ -208,3 +208,36 @@ def test_users_have_no_files_beside_our_playbooks(project, python, book, cwd):
     pools = '{"virtpools_pools": [{"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "a.b/h:1"}]}'
     (said,) = play(project, book, python, "-e", pools, "-e", "virtpools_dump=dump", cwd=cwd)
     assert "The dump directory dump holds no .yaml, .yml or .json file" in said
+
+
+PLAYBOOK = """
+- hosts: localhost
+  gather_facts: false
+  module_defaults:
+    group/virtpools.kubevirt.all: {kubeconfig: /nowhere}
+  tasks:
+    - virtpools.kubevirt.FIRST
+    - {virtpools.kubevirt.pool_info: , ignore_errors: true}
+    - {virtpools.kubevirt.pool_info: , ignore_errors: true}
+"""
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+@pytest.mark.parametrize("first", ["cluster_info: ", "role_options: {role: pools}"])
+def test_workers_inherit_what_modules_import(tmp_path, first):
+    """Every playbook begins with the one, every role with the other."""
+    first = f"{{virtpools.kubevirt.{first}, ignore_errors: true}}"
+    (tmp_path / "plays.yml").write_text(PLAYBOOK.replace("virtpools.kubevirt.FIRST", first), "utf-8")
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", ANSIBLE_PLAYBOOK, "plays.yml"],
+        cwd=tmp_path,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert len(re.findall(r"kubeconfig \*+ does not exist", run.stdout)) >= 2
+    imported = re.findall(r"virtpools\.kubevirt\.(plugins\.module_utils\.\S+)$", run.stderr, re.MULTILINE)
+    assert "plugins.module_utils.cluster.api.client" in imported
+    assert len(imported) == len(set(imported))

@@ -191,7 +191,8 @@ def test_a_node_that_somebody_put_in_transit_gets_its_owner_back(pooled: Scenari
 def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scenario) -> None:
     pooled.cluster.set_node_annotation("gpu-00", "agent.virtpools.io/stop-seconds", "5")  # time to restart it half-way
     with Watcher(pooled.cluster) as watcher:
-        running = pooled.start([FRESH], virtpools_prune=True)
+        # An API server that starts, and all that then read it anew, take more than half a minute of a busy machine.
+        running = pooled.start([FRESH], virtpools_prune=True, virtpools_node_timeout=180)
         pooled.cluster.wait(lambda: "in_transit" in pooled.owners().values(), 60, "a node in transit")
         watcher.stop()
         pooled.cluster.restart("kube-apiserver", kill=True)

@@ -71,8 +71,11 @@ class Guests:
     def restart_kubelet(self) -> None:
         """Restart the node's kubelet, and wait until it has judged the pods on its node again."""
         self.scenario.kind.on(self.node, "systemctl", "restart", "kubelet")
-        self.scenario.kind.wait(lambda: self._phase("witness") == "Failed", 180, "the kubelet to end the witness")
-        assert self._get("witness")["status"]["reason"] == "NodeAffinity"
+        # Failed, or as its containers end.
+        self.scenario.kind.wait(lambda: self._phase("witness") != "Running", 180, "the kubelet to end the witness")
+        witness = f"involvedObject.uid={self._get('witness')['metadata']['uid']}"
+        events = self.scenario.kind.get("events", "--field-selector", witness, namespace="default")["items"]
+        assert "NodeAffinity" in {each["reason"] for each in events}
 
     def outlive_their_kubelet(self) -> bool:
         self.prepare_witness()

@@ -102,3 +102,27 @@ def test_a_label_changed_by_hand_puts_a_vm_at_risk(scenario: VmScenario) -> None
     assert "wrong_node" in verified or "at_risk" in verified
     scenario.cluster.kubectl("label", "node", node, "virtpools.io/pool=gpu")
     assert scenario.info()["findings"] == []
+
+
+@pytest.mark.thorough  # shows a limit that docs/design/epochs.md names
+def test_vms_that_wait_may_start_where_their_pool_was(scenario: VmScenario) -> None:
+    """Where a VM stays, each VM of its former pool that waited meanwhile may start, and verify finds it."""
+    scenario.stop_vms()
+    scenario.cluster.kubectl("cordon", "gpu-00")
+    scenario.start_vm("stays", **{"class": "gpu"})
+    scenario.cluster.kubectl("cordon", "gpu-01")
+    waiting = [f"waits-{number}" for number in range(5)]
+    for name in waiting:
+        scenario.create_vm(name, **{"class": "gpu"})
+    scenario.cluster.wait(lambda: len(scenario.get("pods", "-n", "default")["items"]) == 6, 60, "all pods")
+    scenario.cluster.kubectl("label", "node", "gpu-01", "--overwrite", "accelerator=none", "pooled=yes")
+    scenario.site([GPU, PLAIN], **LEAVE).succeeded()
+    assert scenario.owners()["gpu-01"] == "plain"
+    assert not any(scenario.running(name) for name in waiting), "its nodes are cordoned"
+    scenario.cluster.kubectl("uncordon", "gpu-01")
+    scenario.cluster.wait(lambda: all(map(scenario.running, waiting)), 60, "the VMs to start")
+    assert {scenario.running(name)["spec"]["nodeName"] for name in waiting} == {"gpu-01"}
+    scenario.create_vm("later", **{"class": "gpu"})
+    scenario.cluster.wait(lambda: len(scenario.get("pods", "-n", "default")["items"]) == 7, 60, "the pod of another VM")
+    assert scenario.module("verification_info")["verdicts"]["wrong_node"] == len(["stays", *waiting])
+    assert not scenario.running("later"), "only VMs from before fit the node"

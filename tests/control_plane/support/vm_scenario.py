@@ -16,6 +16,11 @@ class VmScenario(Scenario):
 
     def start_vm(self, name: str, **labels: str) -> Object:
         """Return the pod of a VM that runs, started if need be."""
+        self.create_vm(name, **labels)
+        return self.cluster.wait(lambda: self.running(name), 60, f"{name} to run", interval=0.3)
+
+    def create_vm(self, name: str, **labels: str) -> None:
+        """Create a VM, which may have to wait for a node."""
         devices = {
             "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
             "interfaces": [{"name": "n", "masquerade": {}}],
@@ -30,7 +35,6 @@ class VmScenario(Scenario):
         # KubeVirt refuses every change of an instance by its owner, even one that changes nothing.
         if not self.get("vmi", "-n", VMS, f"--field-selector=metadata.name={name}")["items"]:
             self.apply({**kind, "metadata": metadata, "spec": spec})
-        return self.cluster.wait(lambda: self.running(name), 60, f"{name} to run", interval=0.3)
 
     def running(self, name: str) -> Object:
         """Return the pod of a running VM, else nothing."""

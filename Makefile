@@ -315,6 +315,10 @@ bench-admission: $(VENV) ## What the launcher policy adds to the creation of a p
 bench-verify: $(VENV) ## Verification of up to 100,000 VMs, compared with listing them, parsing a dump, and k8s_info
 	$(BENCH) benchmarks/verify.py
 
+.PHONY: bench-scheduling
+bench-scheduling: $(VENV) ## What the launcher policy's terms cost the scheduler, with 3,000 nodes and up to 60,000 pods: MINUTES minutes, and 8 GB
+	$(BENCH) benchmarks/scheduling.py
+
 .PHONY: bench-rollout
 bench-rollout: $(VENV) ## A rollout in waves to NODES nodes: its order, gaps, requests and CPU time
 	$(BENCH) benchmarks/rollout.py $(NODES)

@@ -316,7 +316,7 @@ bench-verify: $(VENV) ## Verification of up to 100,000 VMs, compared with listin
 	$(BENCH) benchmarks/verify.py
 
 .PHONY: bench-scheduling
-bench-scheduling: $(VENV) ## What the launcher policy's terms cost the scheduler, with 3,000 nodes and up to 60,000 pods: MINUTES minutes, and 8 GB
+bench-scheduling: $(VENV) ## What the launcher policy's terms cost the scheduler, with 3,000 nodes and up to 60,000 pods: 14 minutes
 	$(BENCH) benchmarks/scheduling.py
 
 .PHONY: bench-rollout

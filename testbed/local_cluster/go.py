@@ -48,10 +48,10 @@ def become(arguments: list[str]) -> NoReturn:
     os.execve(program, [program, *arguments], environment())
 
 
-def output(program: str, arguments: list[str], folder: Path) -> str:
+def output(program: str, arguments: list[str], folder: Path, cgo: bool = False) -> str:
     """Return what Go prints when it is run in a folder."""
     command = [program, *arguments]
-    result = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=folder, env=environment(cgo), capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise failed(command, result.stderr or result.stdout)
     return result.stdout
@@ -62,12 +62,15 @@ def failed(command: list[str], said: str) -> ClusterError:
     return ClusterError(f"This command failed: {' '.join(command)}\n{said.strip()[-4000:]}")
 
 
-def environment() -> dict[str, str]:
-    """Return the environment that Go runs in; with other flags everything would be compiled a second time."""
+def environment(cgo: bool = False) -> dict[str, str]:
+    """Return the environment that Go runs in; with other flags everything would be compiled a second time.
+
+    :param cgo: also compile the C in packages, which needs a compiler.
+    """
     # The module decides, not the user's workspace, flags or a toolchain fetched on the way.
     return {
         **os.environ,
-        "CGO_ENABLED": "0",
+        "CGO_ENABLED": "1" if cgo else "0",
         "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
         "GOWORK": "off",
         "GOTOOLCHAIN": "local",

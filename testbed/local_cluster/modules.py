@@ -45,6 +45,8 @@ class Module:
     """Files that are compiled with this content, in place of its own or beside them."""
     edited: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, repr=False)
     """Passages of its files, each there once, that are compiled as something else."""
+    c_program: tuple[str, str] | None = field(default=None, repr=False)
+    """A program of one C file: its name, and the file. The module's Go packages may have C in them then, too."""
 
     @property
     def name(self) -> str:
@@ -125,7 +127,8 @@ def _replace(module: Module, source: Path, folder: Path) -> None:
 def write_sums(program: str, module: Module, folder: Path) -> None:
     """Write the file of the checksums that a module's go.sum lacks, as the checksum database confirms them."""
     source = prepare(program, module, folder)
-    go.output(program, ["list", "-mod=mod", "-deps", f"-tags={module.tags}", *module.imports], folder)
+    cgo = module.c_program is not None
+    go.output(program, ["list", "-mod=mod", "-deps", f"-tags={module.tags}", *module.imports], folder, cgo)
     theirs = (source / "go.sum").read_text("utf-8").splitlines()
     lacking = set((folder / "go.sum").read_text("utf-8").splitlines()).difference(theirs)
     own_first = sorted(lacking, key=lambda line: (not line.startswith(f"{module.path} "), line))

@@ -42,6 +42,7 @@ VERSIONS = {
     "Prometheus": modules.versions("Prometheus"),
     "Node": modules.versions("Node"),
     "Handler": modules.versions("Handler"),
+    "Launcher": modules.versions("Launcher"),
     "Kind": modules.versions("Kind"),
     "Crictl": modules.versions("Crictl"),
     "Registry": modules.versions("Registry"),
@@ -66,6 +67,25 @@ PROMETHEUS_PROGRAMS = ("cmd/promtool",)
 # What runs on a node of kind: its programs are those of Kubernetes and of KubeVirt that a local cluster does without.
 NODE_PROGRAMS = ("cmd/kubelet", "cmd/kubeadm", "cmd/kube-proxy")
 HANDLER_PROGRAMS = ("cmd/virt-handler", "cmd/virt-chroot")
+LAUNCHER_PROGRAMS = (
+    "cmd/virt-launcher",
+    "cmd/virt-launcher-monitor",
+    "cmd/virt-launcher/libvirt-hook-client",
+    "cmd/virt-tail",
+    "cmd/virt-probe",
+    "cmd/virt-freezer",
+)
+CONTAINER_DISK = ("container-disk", "cmd/container-disk-v2alpha/main.c")
+"""What a container disk's container runs: it serves the disk to virt-launcher."""
+# libvirt is looked up when virt-launcher starts, so compiling needs nothing of it. net and os/user stay without C, as in all
+# other programs.
+LAUNCHER_TAGS = "libvirt_dlopen,netgo,osusergo"
+# The module proxy has no version of libnbd's bindings. KubeVirt uses them for backups only.
+WITHOUT_NBD = {
+    "pkg/storage/nbdclient/nbdclient.go": (
+        'package nbdclient\n\nimport "google.golang.org/grpc"\n\nfunc RegisterNBDServer(*grpc.Server, string) {}\n'
+    ),
+}
 # The only file of virt-handler with C in it finds out what Hyper-V features KVM offers. Without it no compiler of C is
 # needed, no libc in the image, and a thousand libraries need not be compiled a second time.
 WITHOUT_C = {
@@ -187,9 +207,9 @@ def build_one(title: str, version: str, log: Log = print) -> Path:
 
 
 def build_stub(log: Log = print) -> Path:
-    """Build the stub of a launcher image if the cache lacks it; return the program."""
+    """Build the stub of images that have nothing to do if the cache lacks it; return the program."""
     sources = sorted(path for path in paths.STUB_SOURCE.iterdir() if path.is_file())
-    made = _product("the stub launcher", STUB, (Step((f"./{STUB}",)),), sources)
+    made = _product("the stub", STUB, (Step((f"./{STUB}",)),), sources)
     make([made], log)
     return made.folder / STUB
 
@@ -254,6 +274,17 @@ def _module(title: str, version: str) -> Module:
         )
     if title == "Handler":
         return Module(title, "kubevirt.io/kubevirt", version, HANDLER_PROGRAMS, staging=version, replaced=WITHOUT_C)
+    if title == "Launcher":
+        return Module(
+            title,
+            "kubevirt.io/kubevirt",
+            version,
+            LAUNCHER_PROGRAMS,
+            staging=version,
+            tags=LAUNCHER_TAGS,
+            replaced=WITHOUT_NBD,
+            c_program=CONTAINER_DISK,
+        )
     if title == "Prometheus":
         return Module(title, "github.com/prometheus/prometheus", version, PROMETHEUS_PROGRAMS, tags=PROMETHEUS_TAGS)
     path, package = OTHER_PROGRAMS[title]
@@ -267,7 +298,7 @@ def _stamps(title: str, version: str) -> dict[str, str]:
         major, minor, _patch = version.removeprefix("v").split(".")
         values |= {"gitMajor": major, "gitMinor": minor}
         packages = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
-    elif title in {"KubeVirt", "Handler"}:
+    elif title in {"KubeVirt", "Handler", "Launcher"}:
         # virt-operator writes its own version into KubeVirt's status.
         packages = ["kubevirt.io/client-go/version"]
     elif title == "Kyverno":
@@ -292,6 +323,7 @@ def _product(title: str, name: str, steps: tuple[Step, ...], sources: Iterable[P
             digest.update("".join(step.module.replaced.values()).encode())
             edits = [edit for edits in step.module.edited.values() for edit in edits]
             digest.update("".join(old + new for old, new in edits).encode())
+            digest.update("".join(step.module.c_program or ()).encode())
     derived = [step.module.sums for step in steps if step.module]
     local = sorted(path for path in paths.MODULES.glob("*/**/*") if path.is_file()) if derived else []
     for file in [*sources, *derived, *local]:
@@ -332,7 +364,15 @@ def _build(program: str, step: Step, folder: Path, log: Log) -> None:
     source = modules.prepare(program, step.module, inside) if step.module else inside
     linker = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in step.stamps.items())])
     tags = [f"-tags={step.module.tags}"] if step.module and step.module.tags else []
-    progress.build(program, [f"-ldflags={linker}", "-o", f"{folder}/"], list(step.packages), inside, log, tags)
+    c_program = step.module.c_program if step.module else None
+    output = [f"-ldflags={linker}", "-o", f"{folder}/"]
+    if c_program and shutil.which("gcc") is None:
+        raise ClusterError(
+            "gcc is not in PATH: install it and the headers of the C library, for KubeVirt's virt-launcher has C in it."
+        )
+    progress.build(program, output, list(step.packages), inside, log, tags, cgo=c_program is not None)
+    if c_program:
+        _compile(source / c_program[1], folder / c_program[0])
     for name, ours in RENAMED.items():
         if (folder / name).exists():
             (folder / name).rename(folder / ours)
@@ -341,6 +381,13 @@ def _build(program: str, step: Step, folder: Path, log: Log) -> None:
     if step.module and step.module.title == "Kyverno":
         # Its Deployments name images; what we want are the CRDs, roles and settings.
         shutil.copyfile(source / "config/install-latest-testing.yaml", folder / "kyverno.yaml")
+
+
+def _compile(source: Path, program: Path) -> None:
+    command = ["gcc", "-O2", "-static", "-o", str(program), str(source)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise go.failed(command, result.stderr)
 
 
 def _render_manifest(folder: Path, source: Path, version: str) -> None:

@@ -17,15 +17,25 @@ SECONDS_PER_LINE = 15
 
 
 def build(
-    program: str, arguments: list[str], packages: list[str], folder: Path, log: Log, tags: Sequence[str] = ()
+    program: str,
+    arguments: list[str],
+    packages: list[str],
+    folder: Path,
+    log: Log,
+    tags: Sequence[str] = (),
+    cgo: bool = False,
 ) -> None:
-    """Build packages; raise ClusterError with what Go says if that fails. tags is the option for them, or nothing."""
-    total = _to_compile(program, [*tags, *packages], folder)
+    """Build packages; raise ClusterError with what Go says if that fails.
+
+    :param tags: the option for build tags, or nothing.
+    :param cgo: also compile the C in packages.
+    """
+    total = _to_compile(program, [*tags, *packages], folder, cgo)
     command = [program, "build", "-v", *arguments, *tags, *packages]
     others: list[str] = []
     started = said = time.monotonic()
     done = 0
-    with subprocess.Popen(command, cwd=folder, env=go.environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, env=go.environment(cgo), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             # Go names each package that it begins to compile, alone on a line; all else has spaces.
@@ -51,7 +61,7 @@ def spoken(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds >= 90 else f"{max(5, round(seconds / 5) * 5)} s"
 
 
-def _to_compile(program: str, packages: list[str], folder: Path) -> int:
+def _to_compile(program: str, packages: list[str], folder: Path, cgo: bool) -> int:
     """Count the packages that the build cache lacks; this downloads the modules that are not there yet."""
-    reasons = go.output(program, ["list", "-deps", "-f", "{{.StaleReason}}", *packages], folder).splitlines()
+    reasons = go.output(program, ["list", "-deps", "-f", "{{.StaleReason}}", *packages], folder, cgo).splitlines()
     return sum("available in build cache" not in reason for reason in reasons)

@@ -150,7 +150,7 @@ molecule: $(VENV) ## The molecule scenario default: site.yml on a local cluster,
 
 .PHONY: kind-images
 # Node, Kubernetes, KubeVirt and a registry, from Debian's packages and Go modules. Not part of make test.
-kind-images: $(VENV) ## Build the images of make test-kind from packages: needs root, docker, debootstrap; slow, once
+kind-images: $(VENV) ## Build the images of make test-kind from packages: needs root, docker, mmdebstrap, gcc; slow, once
 	$(KIND) images
 
 .PHONY: test-kind

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import shutil
+import struct
 import subprocess
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +19,24 @@ from local_cluster.errors import ClusterError
 
 RECIPE = "virtpools.recipe"
 """The label that says what an image was made of."""
+QEMU = 107
+"""The user and group as whom KubeVirt runs virt-launcher and QEMU."""
+# struct vfs_cap_data of linux/capability.h, version 2: permitted and effective.
+_BIND_SERVICE = (0x02000001, 1 << 10, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of an archive that is not simply a program of root's."""
+
+    content: Path | bytes
+    mode: int = 0o755
+    binds_ports: bool = False
+    """Whether it has the capability to bind ports below 1024, whoever runs it."""
+
+
+Files = Mapping[str, Path | bytes | File]
+"""The files of an archive, by their paths in it."""
 
 
 def require() -> None:
@@ -70,18 +90,23 @@ def make(name: str, layer: bytes | Path, recipe: str, instructions: Sequence[str
         raise ClusterError(f"The image {name} could not be made: {answer.stderr.decode().strip()}")
 
 
-def archive(files: Mapping[str, Path | bytes], links: Mapping[str, str] | None = None) -> bytes:
-    """Return an archive with these files, executable, and a folder for temporary ones; equal input gives equal bytes."""
+def archive(files: Files, links: Mapping[str, str] | None = None, folders: Iterable[str] = ()) -> bytes:
+    """Return an archive with these files, and a folder for temporary ones; equal input gives equal bytes.
+
+    :param links: symbolic links, and what they point to.
+    :param folders: empty folders, of KubeVirt's user.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         temporary = tarfile.TarInfo("tmp")
         temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
         tar.addfile(temporary)
-        for name, source in sorted(files.items()):
-            content = source.read_bytes() if isinstance(source, Path) else source
+        for name in sorted(folders):
             entry = tarfile.TarInfo(name.lstrip("/"))
-            entry.mode, entry.size = 0o755, len(content)
-            tar.addfile(entry, io.BytesIO(content))
+            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, QEMU, QEMU
+            tar.addfile(entry)
+        for name, file in sorted(files.items()):
+            _add(tar, name.lstrip("/"), file if isinstance(file, File) else File(file))
         for name, target in sorted((links or {}).items()):
             entry = tarfile.TarInfo(name.lstrip("/"))
             entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
@@ -89,18 +114,32 @@ def archive(files: Mapping[str, Path | bytes], links: Mapping[str, str] | None =
     return buffer.getvalue()
 
 
-def derive(name: str, base: Path, layer: bytes, file: Path, folder: str, recipe: str) -> None:
-    """Make a node's image from the archive of a root folder, one that is put on top of it, and a file in a folder of that."""
-    below = f"{name}-base"
-    make(below, base, recipe, [])
-    container = run("create", below, "none").strip()
+def _add(tar: tarfile.TarFile, name: str, file: File) -> None:
+    content = file.content.read_bytes() if isinstance(file.content, Path) else file.content
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.size = file.mode, len(content)
+    if file.binds_ports:
+        value = struct.pack("<5I", *_BIND_SERVICE).decode("utf-8", "surrogateescape")
+        entry.pax_headers = {"SCHILY.xattr.security.capability": value}
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def derive(
+    name: str, base: str, layer: bytes, recipe: str, instructions: Sequence[str], added: tuple[Path, str] | None = None
+) -> None:
+    """Make an image of another one and an archive that is put on top of it, with instructions as in a Dockerfile.
+
+    :param added: a file that is too large for the archive, and the folder that it is put into.
+    """
+    container = run("create", base, "none").strip()
     try:
         command = ["docker", "cp", "--archive", "-", f"{container}:/"]
         answer = subprocess.run(command, input=layer, capture_output=True, check=False)
         if answer.returncode != 0:
             raise ClusterError(f"{name} could not be made: {answer.stderr.decode().strip()}")
-        run("cp", str(file), f"{container}:{folder}")
-        changes = ["ENV container=docker", 'ENTRYPOINT ["/kind/entrypoint"]', "CMD []"]
+        if added:
+            run("cp", str(added[0]), f"{container}:{added[1]}")
+        changes = [f"LABEL {RECIPE}={recipe}", *instructions]
         run("commit", *(option for change in changes for option in ("--change", change)), container, name)
     finally:
         run("rm", container)

@@ -17,9 +17,12 @@ from pathlib import Path
 from local_cluster import paths, programs
 from local_cluster.go import Log
 
-from . import engine, rootfs
+from . import debian, engine, guest
+from .debian import Debian
+from .engine import File
 
 RECIPES = Path(__file__).parent / "files" / "node"
+LAUNCHER_FILES = RECIPES.parent / "launcher"
 KUBERNETES, KUBEVIRT = programs.KUBERNETES, programs.KUBEVIRT
 NODE = f"virtpools-kind/node:{KUBERNETES}"
 REGISTRY = f"virtpools-kind/registry:{programs.REGISTRY}"
@@ -35,7 +38,11 @@ NOT_ON_A_NODE = (
     "systemd-logind.service",
 )
 """Units of Debian that a machine without a console does without."""
-STUB_NAMES = ("pause", "sleep", "true", "node-labeller.sh", "virt-launcher-monitor", "virt-tail", "virt-exportproxy")
+STUB_NAMES = ("pause", "virt-exportproxy")
+NEWER_QEMU = f"virtpools-kind/virt-launcher:{KUBEVIRT}-newer-qemu"
+"""A launcher whose QEMU has another major version."""
+GUEST, GUEST_KERNEL, GUEST_INITRD = "virtpools-kind/guest:kernel", "/boot/vmlinuz", "/boot/initrd"
+"""The guest's image, and where its kernel and files are."""
 
 
 def make(log: Log = print) -> dict[str, object]:
@@ -45,17 +52,16 @@ def make(log: Log = print) -> dict[str, object]:
     node = programs.build_one("Node", KUBERNETES, log)
     kubevirt = programs.build_one("KubeVirt", KUBEVIRT, log)
     handler = programs.build_one("Handler", KUBEVIRT, log)
+    launcher = programs.build_one("Launcher", KUBEVIRT, log)
     stub = programs.build_stub(log)
-    debian = rootfs.make(log)
+    root = debian.NODE.make(log)
     loaded = [
         *(
             _program(f"{STOCK}/{name}:{KUBEVIRT}", [kubevirt / name], log)
             for name in ("virt-operator", "virt-controller", "virt-api")
         ),
-        _program(
-            f"{STOCK}/virt-handler:{KUBEVIRT}", [handler / "virt-handler", handler / "virt-chroot"], log, user="0"
-        ),
-        _stub(f"{STOCK}/virt-launcher:{KUBEVIRT}", stub, log),
+        _handler(f"{STOCK}/virt-handler:{KUBEVIRT}", handler, log),
+        _launcher(f"{STOCK}/virt-launcher:{KUBEVIRT}", debian.LAUNCHER, launcher, log),
         _stub(f"{STOCK}/virt-exportproxy:{KUBEVIRT}", stub, log, user="1001"),
     ]
     inside = [
@@ -64,12 +70,14 @@ def make(log: Log = print) -> dict[str, object]:
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
         ),
         _program(f"{OURS}/etcd:{ETCD}", [kubernetes / "etcd"], log, user="0"),
-        _kube_proxy(node / "kube-proxy", debian, log),
+        _kube_proxy(node / "kube-proxy", root, log),
         _stub(f"{OURS}/pause:stub", stub, log),
     ]
     crictl = programs.build_one("Crictl", programs.CRICTL, log)
-    _node(debian, [kubernetes / "kubectl", node / "kubelet", node / "kubeadm", crictl / "crictl"], inside, log)
+    _node([kubernetes / "kubectl", node / "kubelet", node / "kubeadm", crictl / "crictl"], inside, log)
     make_registry(log)
+    _launcher(NEWER_QEMU, debian.NEWER_LAUNCHER, launcher, log)
+    _guest(log)
     manifest = paths.cache() / f"kubevirt-operator-{KUBEVIRT}.yaml"
     paths.write_atomically(manifest, programs.manifest(kubevirt, images=STOCK))
     return _variables(manifest, loaded)
@@ -104,8 +112,12 @@ def _variables(manifest: Path, loaded: list[str]) -> dict[str, object]:
         "kubeadm_patches": [json.dumps(patch) for patch in _kubeadm()],
         "kubevirt_version": KUBEVIRT,
         "kubevirt_operator": str(manifest),
-        # Its programs are of another project, whose modules cannot be had.
-        "kubevirt_configuration": {"virtTemplateDeployment": {"enabled": False}},
+        "kubevirt_configuration": {
+            # Its programs are of another project, whose modules cannot be had.
+            "virtTemplateDeployment": {"enabled": False},
+            # The node's containerd mounts no images.
+            "developerConfiguration": {"disabledFeatureGates": ["ImageVolume"]},
+        },
         "images_to_load": loaded,
     }
 
@@ -124,25 +136,66 @@ def _program(name: str, files: list[Path], log: Log, user: str = "1001") -> str:
     return _image(name, placed, {}, [f"USER {user}", f'ENTRYPOINT ["{files[0].name}"]'], log)
 
 
+def _handler(name: str, folder: Path, log: Log) -> str:
+    files = {f"/usr/bin/{program}": folder / program for program in ("virt-handler", "virt-chroot")}
+    layer = engine.archive(files)
+    return _derived(name, debian.HANDLER, layer, ["USER 0", 'ENTRYPOINT ["/usr/bin/virt-handler"]'], log)
+
+
+def _launcher(name: str, system: Debian, folder: Path, log: Log) -> str:
+    """Make a launcher's image as KubeVirt's own is, as far as VMs of tests need it."""
+    files: dict[str, Path | bytes | File] = {
+        f"/usr/bin/{each.name}": each for each in folder.iterdir() if each.is_file()
+    }
+    monitor = folder / "virt-launcher-monitor"
+    files[f"/usr/bin/{monitor.name}"] = File(monitor, binds_ports=True)
+    files["/usr/sbin/virtqemud"] = LAUNCHER_FILES / "virtqemud"
+    files["/usr/bin/node-labeller.sh"] = LAUNCHER_FILES / "node-labeller.sh"
+    for each in ("qemu.conf", "virtqemud.conf"):
+        files[f"/etc/libvirt/{each}"] = File(LAUNCHER_FILES / each, 0o644)
+    # virt-launcher puts a link to its hook into that folder.
+    layer = engine.archive(files, folders=["/etc/libvirt/hooks"])
+    instructions = [f"USER {engine.QEMU}", 'ENTRYPOINT ["/usr/bin/virt-launcher"]']
+    return _derived(name, system, layer, instructions, log)
+
+
+def _derived(name: str, system: Debian, layer: bytes, instructions: list[str], log: Log) -> str:
+    """Make an image of a Debian and an archive on top of it."""
+    recipe = hashlib.sha256(layer + repr((system.recipe, instructions)).encode()).hexdigest()[:16]
+    if not engine.has(name, recipe):
+        log(f"Making the image {name}.")
+        engine.derive(name, _base(system, log), layer, recipe, instructions)
+    return name
+
+
+def _base(system: Debian, log: Log) -> str:
+    name = f"virtpools-kind/{system.name}:base"
+    if not engine.has(name, system.recipe):
+        engine.make(name, system.make(log), system.recipe, [])
+    return name
+
+
+def _guest(log: Log) -> str:
+    """Make the image with the guest's kernel, from which KubeVirt boots."""
+    kernel, initrd = guest.kernel_and_initrd(debian.GUEST.make(log))
+    return _image(GUEST, {GUEST_KERNEL: File(kernel, 0o644), GUEST_INITRD: File(initrd, 0o644)}, {}, ["USER 107"], log)
+
+
 def _stub(name: str, stub: Path, log: Log, user: str = "0") -> str:
-    links = {f"/usr/bin/{called}": "stub" for called in STUB_NAMES} | {"/bin/sh": "/usr/bin/stub"}
-    return _image(
-        name, {"/usr/bin/stub": stub}, links, [f"USER {user}", f"ENV IMAGE={name}", 'ENTRYPOINT ["pause"]'], log
-    )
+    links = {f"/usr/bin/{called}": "stub" for called in STUB_NAMES}
+    return _image(name, {"/usr/bin/stub": stub}, links, [f"USER {user}", 'ENTRYPOINT ["pause"]'], log)
 
 
-def _kube_proxy(program: Path, debian: Path, log: Log) -> str:
+def _kube_proxy(program: Path, root: Path, log: Log) -> str:
     links = {"/run": "tmp"}
     for family in ("iptables", "ip6tables"):
         links |= {f"/usr/sbin/{family}{end}": "xtables-nft-multi" for end in ("", "-save", "-restore")}
     # kubeadm's DaemonSet calls it by its path.
-    files: dict[str, Path | bytes] = {"/usr/local/bin/kube-proxy": program, **rootfs.iptables(debian)}
+    files: dict[str, Path | bytes] = {"/usr/local/bin/kube-proxy": program, **debian.iptables(root)}
     return _image(f"{OURS}/kube-proxy:{KUBERNETES}", files, links, [], log)
 
 
-def _image(
-    name: str, files: Mapping[str, Path | bytes], links: Mapping[str, str], instructions: list[str], log: Log
-) -> str:
+def _image(name: str, files: engine.Files, links: Mapping[str, str], instructions: list[str], log: Log) -> str:
     layer = engine.archive(files, links)
     recipe = hashlib.sha256(layer + repr(instructions).encode()).hexdigest()[:16]
     if not engine.has(name, recipe):
@@ -151,7 +204,7 @@ def _image(
     return name
 
 
-def _node(debian: Path, tools: list[Path], images: list[str], log: Log) -> None:
+def _node(tools: list[Path], images: list[str], log: Log) -> None:
     """Make the node's image: Debian, the tools, our recipes, and the images of Kubernetes as an archive."""
     recipes = {path.name: path for path in sorted(RECIPES.iterdir())}
     files: dict[str, Path | bytes] = {f"/usr/bin/{tool.name}": tool for tool in tools}
@@ -172,11 +225,12 @@ def _node(debian: Path, tools: list[Path], images: list[str], log: Log) -> None:
     links |= {f"/etc/systemd/system/{unit}": "/dev/null" for unit in NOT_ON_A_NODE}
     layer = engine.archive(files, links)
     ids = [engine.run("image", "inspect", "--format", "{{.Id}}", image) for image in images]
-    recipe = hashlib.sha256(layer + repr((rootfs.RECIPE, ids)).encode()).hexdigest()[:16]
+    recipe = hashlib.sha256(layer + repr((debian.NODE.recipe, ids)).encode()).hexdigest()[:16]
     if engine.has(NODE, recipe):
         return
     log(f"Making the image {NODE}.")
     with tempfile.TemporaryDirectory(prefix="virtpools-kind-") as folder:
         saved = Path(folder) / "kubernetes.tar"
         engine.run("save", "--output", str(saved), *images)
-        engine.derive(NODE, debian, layer, saved, "/kind/images/", recipe)
+        instructions = ["ENV container=docker", 'ENTRYPOINT ["/kind/entrypoint"]', "CMD []"]
+        engine.derive(NODE, _base(debian.NODE, log), layer, recipe, instructions, (saved, "/kind/images/"))

@@ -14,6 +14,8 @@ from . import engine, images
 
 HOST = "private.example"
 """What nodes call it; no real registry."""
+KNOWN = "known.example"
+"""Its other name, for which the container runtimes of nodes have the password."""
 USER, PASSWORD = "puller", "not-a-secret"
 _NETWORK = "kind"
 
@@ -31,7 +33,17 @@ class Registry:
         """Start a registry unless it runs."""
         container = f"{name}-registry"
         if not engine.run("ps", "--quiet", "--filter", f"name=^{container}$").strip():
-            options = ["--detach", "--name", container, "--network", _NETWORK, "--network-alias", HOST]
+            options = [
+                "--detach",
+                "--name",
+                container,
+                "--network",
+                _NETWORK,
+                "--network-alias",
+                HOST,
+                "--network-alias",
+                KNOWN,
+            ]
             engine.run("run", *options, "--publish", "127.0.0.1::80", images.make_registry())
         return cls(container, engine.run("port", container, "80/tcp").split()[0])
 
@@ -39,8 +51,8 @@ class Registry:
         """Stop it; what was pushed is lost."""
         engine.run("rm", "--force", "--volumes", self.container)
 
-    def push(self, image: str, repository: str) -> str:
-        """Push an image that the engine has; return the name by which nodes pull it."""
+    def push(self, image: str, repository: str, host: str = HOST) -> str:
+        """Push an image that the engine has; return the name by which nodes pull it, from one of its hosts."""
         there = f"{self.address}/{repository}"
         engine.run("tag", image, there)
         # In a folder of its own, so that the user's docker does not remember the password.
@@ -48,20 +60,21 @@ class Registry:
             options = ("--config", folder)
             engine.run(*options, "login", "--username", USER, "--password-stdin", self.address, stdin=PASSWORD)
             engine.run(*options, "push", "--quiet", there)
-        return f"{HOST}/{repository}"
+        return f"{host}/{repository}"
 
     def known_to(self, node: str) -> None:
-        """Tell a node's container runtime that the registry speaks HTTP; it knows no password."""
-        folder = f"/etc/containerd/certs.d/{HOST}"
-        text = f'server = "http://{HOST}"\n[host."http://{HOST}"]\n  capabilities = ["pull", "resolve"]\n'
-        engine.run("exec", node, "mkdir", "-p", folder)
-        engine.run("exec", "-i", node, "cp", "/dev/stdin", f"{folder}/hosts.toml", stdin=text)
+        """Tell a node's container runtime that the registry speaks HTTP, and its password under one of the names."""
+        password = f'  [host."http://{KNOWN}".header]\n    authorization = "Basic {_credentials()}"\n'
+        for host, more in ((HOST, ""), (KNOWN, password)):
+            folder = f"/etc/containerd/certs.d/{host}"
+            text = f'server = "http://{host}"\n[host."http://{host}"]\n  capabilities = ["pull", "resolve"]\n{more}'
+            engine.run("exec", node, "mkdir", "-p", folder)
+            engine.run("exec", "-i", node, "cp", "/dev/stdin", f"{folder}/hosts.toml", stdin=text)
 
 
 def pull_secret(name: str, namespace: str) -> dict[str, object]:
     """Return the Secret with which a pod may pull from the registry."""
-    auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    content = json.dumps({"auths": {HOST: {"username": USER, "password": PASSWORD, "auth": auth}}})
+    content = json.dumps({"auths": {HOST: {"username": USER, "password": PASSWORD, "auth": _credentials()}}})
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -69,6 +82,10 @@ def pull_secret(name: str, namespace: str) -> dict[str, object]:
         "type": "kubernetes.io/dockerconfigjson",
         "stringData": {".dockerconfigjson": content},
     }
+
+
+def _credentials() -> str:
+    return base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 
 def variant(base: str, name: str) -> str:

@@ -3,8 +3,8 @@
 
 """A real kubelet that restarts ends no pod of a VM, after any kind of run and in the middle of a handover.
 
-The pods are as virt-controller makes them, and the launcher policy acts on them. There is no VirtualMachineInstance: the stub
-runs no guest, so KubeVirt would end it.
+The pods are as virt-controller makes them, and the launcher policy acts on them. They have no VirtualMachineInstance; tests with
+guests are in test_guests.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAVE = {"virtpools_remove_vms": "leave"}
 
 
 def pod(name: str, image: str, **spec: object) -> Object:
-    containers = [{"name": "compute", "image": image}]
+    containers = [{"name": "compute", "image": image, "command": ["sleep", "1d"]}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -244,6 +244,7 @@ def test_two_clusters_have_a_digest_each(tmp_path: Path, east: LocalCluster, wes
     assert owned == {"east": "node/gpu-00\nnode/gpu-01\n", "west": ""}
 
 
+@pytest.mark.thorough  # test_interruption kills runs, too
 def test_a_job_that_is_cancelled_is_continued_by_the_next(awx: Awx, east: LocalCluster) -> None:
     """Cancel is SIGKILL of all of the job's processes."""
     awx.run("remove", virtpools_remove="all").succeeded()

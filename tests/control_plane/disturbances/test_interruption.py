@@ -284,6 +284,7 @@ def _time(write: Write) -> str:
     return str(write.entry["requestReceivedTimestamp"])
 
 
+@pytest.mark.thorough  # unit tests stop a run at every write
 @pytest.mark.parametrize("point", [Point("update", "kubevirts.kubevirt.io")], ids=["exclusion asked for"])
 def test_a_run_killed_while_the_primary_restarts_can_be_finished(
     start_cluster: Callable[..., LocalCluster], fleet: Fleet, undisturbed: dict[int, EndState], point: Point

@@ -133,6 +133,7 @@ def test_they_move_to_another_namespace(scenario: Scenario) -> None:
     scenario.settled(POOLS, **ELSEWHERE)
 
 
+@pytest.mark.thorough  # test_idempotence predicts a run that prunes
 def test_check_mode_predicts_the_run_that_takes_a_pool_away(scenario: Scenario) -> None:
     pruned = {**ELSEWHERE, "virtpools_prune": True}
     with scenario.no_writes():

@@ -95,6 +95,7 @@ def test_one_of_two_pools_is_removed_as_planned(scenario: RemovalScenario) -> No
     assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
 
 
+@pytest.mark.thorough  # unit tests stop a removal at every write; test_remove_everything compares
 def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalScenario) -> None:
     guest = scenario.start_vm("guest")
     foretold = scenario.remove("all", "--check", virtpools_remove_vms="leave").succeeded()

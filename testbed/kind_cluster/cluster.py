@@ -121,15 +121,6 @@ class KindCluster:
         label = f"io.x-k8s.kind.cluster={self.name}"
         return sorted(engine.run("ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}").split())
 
-    def load(self, images: Iterable[str]) -> None:
-        """Load images of the engine into all nodes, as kind does."""
-        saved = self.dir / "images.tar"
-        engine.run("save", "--output", str(saved), *images)
-        for node in self.nodes:
-            with saved.open("rb") as file:
-                engine.feed(file, "exec", "-i", node, "ctr", "--namespace=k8s.io", "images", "import", "-")
-        saved.unlink()
-
     def on(self, node: str, *command: str, stdin: str | None = None) -> str:
         """Run a command on a node and return what it prints."""
         return engine.run("exec", "-i", node, *command, stdin=stdin)

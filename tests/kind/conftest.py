@@ -48,8 +48,8 @@ def private(kind: KindCluster) -> Iterator[registry.Registry]:
 
 
 @pytest.fixture(scope="session")
-def scenario(kind: KindCluster) -> KindScenario:
-    return KindScenario(kind)
+def scenario(kind: KindCluster, private: registry.Registry) -> KindScenario:
+    return KindScenario(kind, private)
 
 
 @pytest.fixture(autouse=True)

@@ -38,8 +38,8 @@ def l4(handler: str = "b", launcher: str = "b", **fields: Any) -> Object:
     return {
         "name": "l4",
         "nodeSelector": {"accelerator": "nvidia-l4"},
-        "virtHandlerImage": handler if "/" in handler else f"registry.example/virt-handler:{handler}",
-        "virtLauncherImage": launcher if "/" in launcher else f"registry.example/virt-launcher:{launcher}",
+        "virtHandlerImage": handler if "/" in handler else f"{registry.KNOWN}/virt-handler:{handler}",
+        "virtLauncherImage": launcher if "/" in launcher else f"{registry.KNOWN}/virt-launcher:{launcher}",
         "selector": {"vmLabels": {"matchLabels": {"workload": "l4"}}},
         **fields,
     }
@@ -55,8 +55,8 @@ class Marks:
 class KindScenario(Scenario):
     """A kind cluster whose first pool has its nodes, and one node with another platform that tests play with."""
 
-    def __init__(self, kind: KindCluster) -> None:
-        """Make what tests need once: the user of playbooks, and variants of the images on all nodes."""
+    def __init__(self, kind: KindCluster, images: registry.Registry) -> None:
+        """Make what tests need once: the user of playbooks, and variants of KubeVirt's own images in the registry."""
         super().__init__(kind)  # type: ignore[arg-type]  # it has what a Scenario uses
         self.kind = kind
         nodes = self.get("nodes")["items"]
@@ -65,12 +65,15 @@ class KindScenario(Scenario):
         self.l4_node = next(name for name, platform in platforms.items() if platform == "nvidia-l4")
         self.control_plane = f"{kind.name}-control-plane"
         self.stock = self._stock()
-        made = [
-            registry.variant(self.stock[what], f"registry.example/{what}:{name}")
-            for what in self.stock
-            for name in "bc"
-        ]
-        kind.load(made)
+        self.images = images
+        for what in self.stock:
+            for tag in "bc":
+                self.push(what, tag)
+
+    def push(self, what: str, tag: str) -> str:
+        """Push a variant of one of KubeVirt's own images, and return the name by which nodes pull it."""
+        made = registry.variant(self.stock[what], f"registry.example/{what}:{tag}")
+        return self.images.push(made, f"{what}:{tag}", registry.KNOWN)
 
     def _stock(self) -> dict[str, str]:
         """Return the images of KubeVirt's own handler and launcher."""

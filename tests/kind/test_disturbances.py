@@ -41,7 +41,7 @@ def test_a_node_that_reboots_in_the_middle_of_its_handover(scenario: KindScenari
         run = running.wait(1500)
         scenario.kind.wait(lambda: ready(scenario), 300, "the node to be back")
         again = scenario.site([GPU, l4()]).succeeded()
-    scenario.has_one_handler(scenario.l4_node, "registry.example/virt-handler:b")
+    scenario.has_one_handler(scenario.l4_node, l4()["virtHandlerImage"])
     assert owner(scenario) == "l4"
     assert watcher.crowded == []
     report(first=run.rc, error=run.error, second_changed=again.changed, owners=watcher.nodes[scenario.l4_node].owners)
@@ -63,7 +63,7 @@ def test_a_kubelet_that_is_away_for_five_minutes(scenario: KindScenario, report:
         scenario.kind.on(node, "systemctl", "start", "kubelet")
     scenario.kind.wait(lambda: ready(scenario), 300, "the node to be back")
     again = scenario.site([GPU, l4()]).succeeded()
-    scenario.has_one_handler(node, "registry.example/virt-handler:b")
+    scenario.has_one_handler(node, l4()["virtHandlerImage"])
     report(during=run.rc, said=run.error, after=again.changes)
 
 
@@ -76,7 +76,7 @@ def test_an_api_server_that_restarts_during_a_handover(scenario: KindScenario, r
         )
         scenario.kind.on(scenario.control_plane, "crictl", "stop", "--timeout", "0", server.id)
         run = running.wait(1500).succeeded()
-    scenario.has_one_handler(scenario.l4_node, "registry.example/virt-handler:b")
+    scenario.has_one_handler(scenario.l4_node, l4()["virtHandlerImage"])
     assert watcher.crowded == []
     report(seconds=round(run.seconds, 1), gap=round(watcher.gaps()[scenario.l4_node], 1))
 
@@ -113,7 +113,7 @@ def test_a_handler_that_is_evicted_under_pressure(scenario: KindScenario, report
         scenario.kind.on(node, "systemctl", "restart", "kubelet")
     scenario.kind.wait(lambda: scenario.is_well(node), 600, "the handler to be back")
     run = scenario.site([GPU, l4()]).succeeded()
-    scenario.has_one_handler(node, "registry.example/virt-handler:b")
+    scenario.has_one_handler(node, l4()["virtHandlerImage"])
     report(phases=phases, findings=[each["code"] for each in said["findings"]], changed_after=run.changed)
 
 

@@ -19,7 +19,7 @@ import guests
 import playbooks
 from guests import Probe
 from kind_cluster import images
-from kind_cluster.registry import KNOWN, Registry, variant
+from kind_cluster.registry import KNOWN
 from kind_fixture import GPU, KindScenario, Object, l4
 from playbooks import Run
 
@@ -36,17 +36,11 @@ MIGRATION = 60
 class GuestScenario:
     """Two guests: ``pooled``, of pool gpu, and ``nobodys``, on the node that becomes one of pool l4."""
 
-    def __init__(self, scenario: KindScenario, registry: Registry, probe: Probe) -> None:
+    def __init__(self, scenario: KindScenario, probe: Probe) -> None:
         """Push the image that guests have."""
         self.cluster = scenario
         self.probe = probe
-        self._registry = registry
-        self._image = registry.push(images.GUEST, "guest:kernel", KNOWN)
-
-    def push(self, what: str, tag: str) -> str:
-        """Push a variant of an image of KubeVirt's own, and return its name."""
-        made = variant(self.cluster.stock[what], f"registry.example/{what}:guests-{tag}")
-        return self._registry.push(made, f"{what}:{tag}", KNOWN)
+        self._image = scenario.images.push(images.GUEST, "guest:kernel", KNOWN)
 
     def start(self, name: str, workload: str) -> None:
         guests.create(self.cluster, name, self._image, workload)
@@ -87,9 +81,9 @@ class GuestScenario:
 
 
 @pytest.fixture(scope="module")
-def guest_scenario(scenario: KindScenario, private: Registry) -> Iterator[GuestScenario]:
+def guest_scenario(scenario: KindScenario) -> Iterator[GuestScenario]:
     with Probe(scenario.kind) as probe:
-        yield GuestScenario(scenario, private, probe)
+        yield GuestScenario(scenario, probe)
     scenario.kind.kubectl("delete", "vm", "-n", "default", "--all", "--ignore-not-found", "--timeout=120s")
     scenario.restore()
 
@@ -100,14 +94,14 @@ def _as_it_was() -> None:
 
 
 @pytest.fixture(scope="module")
-def pools(guest_scenario: GuestScenario) -> list[Object]:
+def pools(scenario: KindScenario) -> list[Object]:
     """Return both pools, with images from the registry."""
     gpu = {
         **GPU,
-        "virtHandlerImage": guest_scenario.push("virt-handler", "gpu-2"),
-        "virtLauncherImage": guest_scenario.push("virt-launcher", "gpu-2"),
+        "virtHandlerImage": scenario.push("virt-handler", "gpu-2"),
+        "virtLauncherImage": scenario.push("virt-launcher", "gpu-2"),
     }
-    return [gpu, l4(guest_scenario.push("virt-handler", "l4-1"), guest_scenario.push("virt-launcher", "l4-1"))]
+    return [gpu, l4()]
 
 
 def test_guests_boot_with_the_images_of_their_pools(scenario: KindScenario, guest_scenario: GuestScenario) -> None:

@@ -35,7 +35,7 @@ def test_a_node_is_handed_over_to_a_real_virt_handler(scenario: KindScenario, re
     assert watcher.crowded == []
     assert watcher.nodes[node].owners == ["primary", "in_transit", "l4"]
     assert scenario.devices(node) == before
-    scenario.has_one_handler(node, "registry.example/virt-handler:b")
+    scenario.has_one_handler(node, l4()["virtHandlerImage"])
     outcome = run.results_of("virtpools.kubevirt.pool_nodes")
     report(
         alone=round(alone, 1),

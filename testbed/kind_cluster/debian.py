@@ -42,7 +42,7 @@ class Debian:
     backports: bool = False
     """Whether the release's backports come first."""
     installed: bool = True
-    """Whether packages are installed; else they are only unpacked, and nothing in them runs."""
+    """Whether packages are installed, for which one must be root; else they are only unpacked, and nothing in them runs."""
 
     @property
     def recipe(self) -> str:
@@ -64,8 +64,8 @@ class Debian:
     def _make(self, folder: Path, log: Log) -> None:
         if shutil.which("mmdebstrap") is None:
             raise ClusterError("mmdebstrap is not in PATH: install it, for images are made of Debian's packages.")
-        if os.geteuid() != 0:
-            raise ClusterError("mmdebstrap makes root folders as root here: run this as root.")
+        if self.installed and os.geteuid() != 0:
+            raise ClusterError(f"The Debian of the {self.name} can only be installed by root: run this as root.")
         log(f"Fetching Debian {self.release} for the {self.name} into {folder.parent}.")
         new = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(new, ignore_errors=True)
@@ -87,8 +87,7 @@ class Debian:
     def _options(self) -> list[str]:
         return [
             "--quiet",
-            "--mode=root",
-            f"--variant={'minbase' if self.installed else 'extract'}",
+            *(["--mode=root", "--variant=minbase"] if self.installed else ["--mode=chrootless", "--variant=extract"]),
             "--aptopt=APT::Install-Recommends false",
             f"--include={','.join(self.packages)}",
             *(

@@ -77,7 +77,7 @@ def make(log: Log = print) -> dict[str, object]:
     _node([kubernetes / "kubectl", node / "kubelet", node / "kubeadm", crictl / "crictl"], inside, log)
     make_registry(log)
     _launcher(NEWER_QEMU, debian.NEWER_LAUNCHER, launcher, log)
-    _guest(log)
+    make_guest(log)
     manifest = paths.cache() / f"kubevirt-operator-{KUBEVIRT}.yaml"
     paths.write_atomically(manifest, programs.manifest(kubevirt, images=STOCK))
     return _variables(manifest, loaded)
@@ -175,8 +175,8 @@ def _base(system: Debian, log: Log) -> str:
     return name
 
 
-def _guest(log: Log) -> str:
-    """Make the image with the guest's kernel, from which KubeVirt boots."""
+def make_guest(log: Log = print) -> str:
+    """Make the image with the guest's kernel, from which KubeVirt boots, and return its name."""
     kernel, initrd = guest.kernel_and_initrd(debian.GUEST.make(log))
     return _image(GUEST, {GUEST_KERNEL: File(kernel, 0o644), GUEST_INITRD: File(initrd, 0o644)}, {}, ["USER 107"], log)
 

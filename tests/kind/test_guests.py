@@ -40,7 +40,7 @@ class GuestScenario:
         """Push the image that guests have."""
         self.cluster = scenario
         self.probe = probe
-        self._image = scenario.images.push(images.GUEST, "guest:kernel", KNOWN)
+        self._image = scenario.images.push(images.make_guest(), "guest:kernel", KNOWN)
 
     def start(self, name: str, workload: str) -> None:
         guests.create(self.cluster, name, self._image, workload)

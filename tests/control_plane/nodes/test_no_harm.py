@@ -121,7 +121,6 @@ def test_a_pool_stays_until_its_nodes_can_leave_it(scenario: HandlerScenario) ->
     scenario.wait_until_settled()
 
 
-@pytest.mark.thorough  # unit tests finish every kind of handover
 def test_an_unproven_handler_of_an_old_template_is_replaced(scenario: HandlerScenario) -> None:
     """A run was killed before the proof, and the next one brings another image."""
     scenario.site([GPU]).succeeded()

@@ -24,6 +24,7 @@ NOT_MIRRORED = {
 
 TESTED_ELSEWHERE = {
     "action/awx_objects.py": "plugin_utils/test_awx_objects.py",
+    "action/cluster_info.py": "action/test_in_worker.py",
     "action/role_options.py": "../test_option_table.py",
     "module_utils/cluster/nodes/node_handover.py": "module_utils/cluster/nodes/test_handover.py",
     "module_utils/cluster/writing/alerts.py": "../runs/test_alerts.py",

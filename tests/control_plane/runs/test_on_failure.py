@@ -107,7 +107,6 @@ def test_a_new_image_that_does_not_start_costs_no_handler(scenario: Scenario) ->
     assert scenario.handlers() == handlers
 
 
-@pytest.mark.thorough  # unit tests take waves back; the test before shows the former template on a cluster
 def test_a_wave_of_new_images_goes_back_alone(scenario: Scenario, tmp_path: Any) -> None:
     """Earlier waves keep their new handlers, later ones their old ones; the same command goes on from there."""
     scenario.site([GPU]).succeeded()

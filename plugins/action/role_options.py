@@ -11,9 +11,11 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.virtpools.kubevirt.plugins.action import in_worker  # noqa: F401  # for the role's workers, as in cluster_info
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+
+# For the workers of the role's tasks, as the action cluster_info does for the playbook's first task.
+importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.action.in_worker")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types

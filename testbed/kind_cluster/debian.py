@@ -18,6 +18,8 @@ from local_cluster import paths
 from local_cluster.errors import ClusterError
 from local_cluster.go import Log
 
+from .engine import QEMU as USER
+
 MIRROR = os.environ.get("VIRTPOOLS_DEBIAN_MIRROR", "")
 """Where Debian's packages come from; without it mmdebstrap's own choice."""
 BACKPORTS = (
@@ -27,7 +29,7 @@ BACKPORTS = (
 # virt-handler reaches into the container by /proc/PID/root, and only a relative link stays inside.
 RELATIVE_RUN = 'ln -sfn ../run "$1/var/run"'
 # The user as whom KubeVirt runs virt-launcher and QEMU.
-QEMU = 'chroot "$1" groupadd --gid 107 qemu && chroot "$1" useradd --uid 107 --gid 107 --create-home qemu'
+QEMU = f'chroot "$1" groupadd --gid {USER} qemu && chroot "$1" useradd --uid {USER} --gid {USER} --create-home qemu'
 
 
 @dataclass(frozen=True)

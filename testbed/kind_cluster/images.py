@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from local_cluster import paths, programs
@@ -90,13 +89,8 @@ def make_registry(log: Log = print) -> str:
         "/usr/bin/registry": program,
         **{f"/etc/registry/{each.name}": each for each in sorted((RECIPES.parent / "registry").iterdir())},
     }
-    return _image(
-        REGISTRY,
-        files,
-        {},
-        ["ENV OTEL_TRACES_EXPORTER=none", 'CMD ["registry", "serve", "/etc/registry/config.yml"]'],
-        log,
-    )
+    instructions = ["ENV OTEL_TRACES_EXPORTER=none", 'CMD ["registry", "serve", "/etc/registry/config.yml"]']
+    return _image(REGISTRY, engine.archive(files), instructions, log)
 
 
 def kind(log: Log = print) -> Path:
@@ -133,13 +127,13 @@ def _kubeadm() -> list[dict[str, object]]:
 
 def _program(name: str, files: list[Path], log: Log, user: str = "1001") -> str:
     placed = {f"/usr/bin/{file.name}": file for file in files}
-    return _image(name, placed, {}, [f"USER {user}", f'ENTRYPOINT ["{files[0].name}"]'], log)
+    return _image(name, engine.archive(placed), [f"USER {user}", f'ENTRYPOINT ["{files[0].name}"]'], log)
 
 
 def _handler(name: str, folder: Path, log: Log) -> str:
     files = {f"/usr/bin/{program}": folder / program for program in ("virt-handler", "virt-chroot")}
     layer = engine.archive(files)
-    return _derived(name, debian.HANDLER, layer, ["USER 0", 'ENTRYPOINT ["/usr/bin/virt-handler"]'], log)
+    return _image(name, layer, ["USER 0", 'ENTRYPOINT ["/usr/bin/virt-handler"]'], log, debian.HANDLER)
 
 
 def _launcher(name: str, system: Debian, folder: Path, log: Log) -> str:
@@ -156,16 +150,7 @@ def _launcher(name: str, system: Debian, folder: Path, log: Log) -> str:
     # virt-launcher puts a link to its hook into that folder.
     layer = engine.archive(files, folders=["/etc/libvirt/hooks"])
     instructions = [f"USER {engine.QEMU}", 'ENTRYPOINT ["/usr/bin/virt-launcher"]']
-    return _derived(name, system, layer, instructions, log)
-
-
-def _derived(name: str, system: Debian, layer: bytes, instructions: list[str], log: Log) -> str:
-    """Make an image of a Debian and an archive on top of it."""
-    recipe = hashlib.sha256(layer + repr((system.recipe, instructions)).encode()).hexdigest()[:16]
-    if not engine.has(name, recipe):
-        log(f"Making the image {name}.")
-        engine.derive(name, _base(system, log), layer, recipe, instructions)
-    return name
+    return _image(name, layer, instructions, log, system)
 
 
 def _base(system: Debian, log: Log) -> str:
@@ -178,12 +163,14 @@ def _base(system: Debian, log: Log) -> str:
 def make_guest(log: Log = print) -> str:
     """Make the image with the guest's kernel, from which KubeVirt boots, and return its name."""
     kernel, initrd = guest.kernel_and_initrd(debian.GUEST.make(log))
-    return _image(GUEST, {GUEST_KERNEL: File(kernel, 0o644), GUEST_INITRD: File(initrd, 0o644)}, {}, ["USER 107"], log)
+    layer = engine.archive({GUEST_KERNEL: File(kernel, 0o644), GUEST_INITRD: File(initrd, 0o644)})
+    return _image(GUEST, layer, [f"USER {engine.QEMU}"], log)
 
 
 def _stub(name: str, stub: Path, log: Log, user: str = "0") -> str:
     links = {f"/usr/bin/{called}": "stub" for called in STUB_NAMES}
-    return _image(name, {"/usr/bin/stub": stub}, links, [f"USER {user}", 'ENTRYPOINT ["pause"]'], log)
+    layer = engine.archive({"/usr/bin/stub": stub}, links)
+    return _image(name, layer, [f"USER {user}", 'ENTRYPOINT ["pause"]'], log)
 
 
 def _kube_proxy(program: Path, root: Path, log: Log) -> str:
@@ -192,15 +179,19 @@ def _kube_proxy(program: Path, root: Path, log: Log) -> str:
         links |= {f"/usr/sbin/{family}{end}": "xtables-nft-multi" for end in ("", "-save", "-restore")}
     # kubeadm's DaemonSet calls it by its path.
     files: dict[str, Path | bytes] = {"/usr/local/bin/kube-proxy": program, **debian.iptables(root)}
-    return _image(f"{OURS}/kube-proxy:{KUBERNETES}", files, links, [], log)
+    return _image(f"{OURS}/kube-proxy:{KUBERNETES}", engine.archive(files, links), [], log)
 
 
-def _image(name: str, files: engine.Files, links: Mapping[str, str], instructions: list[str], log: Log) -> str:
-    layer = engine.archive(files, links)
-    recipe = hashlib.sha256(layer + repr(instructions).encode()).hexdigest()[:16]
+def _image(name: str, layer: bytes, instructions: list[str], log: Log, system: Debian | None = None) -> str:
+    """Make an image of an archive, on top of a Debian or of nothing, and return its name."""
+    below = (system.recipe,) if system else ()
+    recipe = hashlib.sha256(layer + repr((*below, instructions)).encode()).hexdigest()[:16]
     if not engine.has(name, recipe):
         log(f"Making the image {name}.")
-        engine.make(name, layer, recipe, instructions)
+        if system:
+            engine.derive(name, _base(system, log), layer, recipe, instructions)
+        else:
+            engine.make(name, layer, recipe, instructions)
     return name
 
 

@@ -49,6 +49,11 @@ class Module:
     """A program of one C file: its name, and the file. The module's Go packages may have C in them then, too."""
 
     @property
+    def cgo(self) -> bool:
+        """Whether C is compiled."""
+        return self.c_program is not None
+
+    @property
     def name(self) -> str:
         """Return what its files and folders begin with, as in kubevirt-v1.9.0."""
         return f"{self.title.lower()}-{self.version}"
@@ -127,8 +132,7 @@ def _replace(module: Module, source: Path, folder: Path) -> None:
 def write_sums(program: str, module: Module, folder: Path) -> None:
     """Write the file of the checksums that a module's go.sum lacks, as the checksum database confirms them."""
     source = prepare(program, module, folder)
-    cgo = module.c_program is not None
-    go.output(program, ["list", "-mod=mod", "-deps", f"-tags={module.tags}", *module.imports], folder, cgo)
+    go.output(program, ["list", "-mod=mod", "-deps", f"-tags={module.tags}", *module.imports], folder, module.cgo)
     theirs = (source / "go.sum").read_text("utf-8").splitlines()
     lacking = set((folder / "go.sum").read_text("utf-8").splitlines()).difference(theirs)
     own_first = sorted(lacking, key=lambda line: (not line.startswith(f"{module.path} "), line))

@@ -370,7 +370,7 @@ def _build(program: str, step: Step, folder: Path, log: Log) -> None:
         raise ClusterError(
             "gcc is not in PATH: install it and the headers of the C library, for KubeVirt's virt-launcher has C in it."
         )
-    progress.build(program, output, list(step.packages), inside, log, tags, cgo=c_program is not None)
+    progress.build(program, output, list(step.packages), inside, log, tags, cgo=bool(step.module and step.module.cgo))
     if c_program:
         _compile(source / c_program[1], folder / c_program[0])
     for name, ours in RENAMED.items():

@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from kind_cluster import images
 from kind_cluster.cluster import KindCluster
@@ -46,11 +45,6 @@ class Guest:
     address: str = ""
     answers: list[Answer] = field(default_factory=list)
 
-    @property
-    def boots(self) -> list[str]:
-        """Return what its starts are called, without repetition."""
-        return list(dict.fromkeys(each.boot for each in self.answers))
-
     def silence(self, since: float = 0) -> float:
         """Return the longest time between two answers, in seconds, from a moment of ``time.monotonic`` on."""
         times = [each.at for each in self.answers if each.at >= since]
@@ -74,7 +68,7 @@ class Probe:
         self._follower.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ask no more."""
         self._stopped.set()
         self._follower.join(30)

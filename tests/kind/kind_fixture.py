@@ -70,10 +70,10 @@ class KindScenario(Scenario):
             for tag in "bc":
                 self.push(what, tag)
 
-    def push(self, what: str, tag: str) -> str:
-        """Push a variant of one of KubeVirt's own images, and return the name by which nodes pull it."""
+    def push(self, what: str, tag: str, host: str = registry.KNOWN) -> str:
+        """Push a variant of one of KubeVirt's own images, and return the name by which nodes pull it from this host."""
         made = registry.variant(self.stock[what], f"registry.example/{what}:{tag}")
-        return self.images.push(made, f"{what}:{tag}", registry.KNOWN)
+        return self.images.push(made, f"{what}:{tag}", host)
 
     def _stock(self) -> dict[str, str]:
         """Return the images of KubeVirt's own handler and launcher."""

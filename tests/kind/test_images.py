@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kind_cluster.registry import Registry, pull_secret, variant
+from kind_cluster.registry import HOST, Registry, pull_secret
 from kind_fixture import GPU, OWNER, KindScenario, Watcher, l4
 
 Report = Callable[..., None]
@@ -45,17 +45,14 @@ def secrets(scenario: KindScenario) -> None:
         scenario.apply(pull_secret(name, namespace))
 
 
-def test_private_images(scenario: KindScenario, private: Registry, secrets: None, report: Report) -> None:
+def test_private_images(scenario: KindScenario, secrets: None, report: Report) -> None:
     """The handler's pull secret brings both images; launcher pods need one of their own, as docs/launcher-images.md says.
 
     They are no copies of KubeVirt's own: the kubelet knows images by their content, and asks for the credentials again
     when a pod without them names the same content otherwise.
     """
     node = scenario.l4_node
-    handler, launcher = (
-        private.push(variant(scenario.stock[what], f"registry.example/{what}:private"), f"{what}:private")
-        for what in ("virt-handler", "virt-launcher")
-    )
+    handler, launcher = (scenario.push(what, "private", HOST) for what in ("virt-handler", "virt-launcher"))
     pool = l4(handler, launcher, imagePullSecrets=[{"name": "handlers"}])
     refused = scenario.site([GPU, pool]).refused()
     assert "launcher pods would not start" in refused

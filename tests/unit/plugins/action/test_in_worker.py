@@ -107,21 +107,27 @@ OTHER_PYTHON = Path(sys.executable).with_name("python{}.{}".format(*sys.version_
 """The same Python by another name, so modules get a process of their own."""
 
 
+def ansible_playbook(folder, *arguments, timeout=120, **environment):
+    """Run it in a folder, without what the caller's environment says about Ansible and clusters."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_", "KUBE"))}
+    return subprocess.run(
+        [ANSIBLE_PLAYBOOK, *arguments],
+        cwd=folder,
+        env={**own, "ANSIBLE_NOCOLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
 @pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
 @pytest.mark.parametrize("python", [sys.executable, str(OTHER_PYTHON)])
 def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
     (tmp_path / "plays.yml").write_text(PLAYS, "utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_"))}
     own_process = tmp_path / "archives"
-    run = subprocess.run(
-        [ANSIBLE_PLAYBOOK, "plays.yml", "-e", f"ansible_python_interpreter={python}"],
-        cwd=tmp_path,
-        env={**environment, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_REMOTE_TMP": str(own_process)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    chosen = ("-e", f"ansible_python_interpreter={python}")
+    run = ansible_playbook(tmp_path, "plays.yml", *chosen, ANSIBLE_REMOTE_TMP=str(own_process))
     by_full_name, in_worker_itself, by_short_name = re.findall(r"^fatal: .*", run.stdout, re.MULTILINE)
     # Ansible hides the option kubeconfig, which only module_defaults set.
     assert "the kubeconfig ******** does not exist" in by_full_name
@@ -170,16 +176,9 @@ def project(tmp_path):
 
 def play(project, book, python, *arguments, cwd="elsewhere", **environment):
     """What the failed tasks say."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_", "KUBE"))}
-    run = subprocess.run(
-        [ANSIBLE_PLAYBOOK, str(book), "-e", f"ansible_python_interpreter={python}", *arguments],
-        cwd=project.with_name(cwd),
-        env={**own, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_REMOTE_TMP": str(project / "archives"), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    command = (str(book), "-e", f"ansible_python_interpreter={python}", *arguments)
+    archives = {"ANSIBLE_REMOTE_TMP": str(project / "archives")}
+    run = ansible_playbook(project.with_name(cwd), *command, timeout=300, **archives, **environment)
     return re.findall(r"^(?:fatal|failed): .*", run.stdout, re.MULTILINE)
 
 
@@ -228,15 +227,7 @@ def test_workers_inherit_what_modules_import(tmp_path, first):
     """Every playbook begins with the one, every role with the other."""
     first = f"{{virtpools.kubevirt.{first}, ignore_errors: true}}"
     (tmp_path / "plays.yml").write_text(PLAYBOOK.replace("virtpools.kubevirt.FIRST", first), "utf-8")
-    run = subprocess.run(
-        [sys.executable, "-X", "importtime", ANSIBLE_PLAYBOOK, "plays.yml"],
-        cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    run = ansible_playbook(tmp_path, "plays.yml", PYTHONPROFILEIMPORTTIME="1")
     assert len(re.findall(r"kubeconfig \*+ does not exist", run.stdout)) >= 2
     imported = re.findall(r"virtpools\.kubevirt\.(plugins\.module_utils\.\S+)$", run.stderr, re.MULTILINE)
     assert "plugins.module_utils.cluster.api.client" in imported

@@ -39,6 +39,7 @@ from policy_server import PolicyServer, derived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPConnection
 
 NODES, POOLS = 3000, 10
 SIZES = (3_000, 20_000, 60_000)
@@ -86,35 +87,31 @@ class Pods:
 
     def count(self, labels: str, fields: str = "") -> int:
         """Return how many pods there are."""
-        answer = self._ask("GET", f"{PODS}?limit=1&labelSelector={labels}&fieldSelector={fields}")
+        answer = self._ask(
+            self._endpoint.connect(), "GET", f"{PODS}?limit=1&labelSelector={labels}&fieldSelector={fields}"
+        )
         found = json.loads(answer)
         return len(found["items"]) + int(found["metadata"].get("remainingItemCount", 0))
 
     def delete(self, labels: str) -> None:
         """Delete pods at once, and wait until they are gone."""
-        self._ask("DELETE", f"{PODS}?gracePeriodSeconds=0&labelSelector={labels}")
+        self._ask(self._endpoint.connect(), "DELETE", f"{PODS}?gracePeriodSeconds=0&labelSelector={labels}")
         while self.count(labels):
             time.sleep(0.1)
 
     def _create(self, pods: list[Object]) -> None:
         connection = self._endpoint.connect()
         for pod in pods:
-            body, headers = json.dumps(pod), {**self._endpoint.headers, "Content-Type": "application/json"}
-            connection.request("POST", PODS, body, headers)
-            response = connection.getresponse()
-            _checked(response.status, response.read())
+            self._ask(connection, "POST", PODS, json.dumps(pod))
 
-    def _ask(self, verb: str, path: str) -> bytes:
-        connection = self._endpoint.connect()
-        connection.request(verb, path, headers=self._endpoint.headers)
+    def _ask(self, connection: HTTPConnection, verb: str, path: str, body: str | None = None) -> bytes:
+        headers = {**self._endpoint.headers, "Content-Type": "application/json"}
+        connection.request(verb, path, body, headers)
         response = connection.getresponse()
-        return _checked(response.status, response.read())
-
-
-def _checked(status: int, answer: bytes) -> bytes:
-    if status >= 300:
-        raise RuntimeError(f"The API server answers {status}: {answer.decode(errors='replace')}")
-    return answer
+        answer = response.read()
+        if response.status >= 300:
+            raise RuntimeError(f"The API server answers {response.status}: {answer.decode(errors='replace')}")
+        return answer
 
 
 def _forms(server: PolicyServer) -> dict[str, Object]:
@@ -132,8 +129,7 @@ def _forms(server: PolicyServer) -> dict[str, Object]:
     server.install(derived(Table.for_pools(read_dialect(OWN, pools))), "all")
     server.settle()
     affinity = server.create(plain, arena="all")["spec"]["affinity"]
-    terms = _terms(affinity)
-    start, stay = terms  # the policy writes two
+    start, stay = _terms(affinity)
     assert OWNER_LABEL in json.dumps(start)
     assert "Gt" in json.dumps(stay)
     only_start = copy.deepcopy(affinity)

@@ -155,13 +155,14 @@ RELATIVE = """
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, delegate_to: localhost}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, environment: {SOME: thing}}
-    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, async: 60, poll: 1}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, async: 240, poll: 8}
     - {virtpools.kubevirt.pool_info: }
     - {virtpools.kubevirt.pool_info: , environment: {K8S_AUTH_KUBECONFIG: ../project/config, KUBECONFIG: missing}}
     - {virtpools.kubevirt.plan_info: {pools: "{{ pools }}", dump: dump}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: missing}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, loop: [1, 2]}
 """
+"""A busy machine needs seconds to start an async job. Until then Ansible says that it could not find it."""
 
 
 @pytest.fixture
@@ -188,8 +189,8 @@ def test_relative_paths_start_at_the_playbooks_folder(project, python):
     (project / "plays.yml").write_text(RELATIVE, "utf-8")
     *clusters, dump, missing, first, second = play(project, "../project/plays.yml", python, KUBECONFIG="config")
     assert len(clusters) == 6
-    for said in (*clusters, first, second):
-        assert "The address of the API server, 'ftp://project', should be like" in said
+    of_project = "The address of the API server, 'ftp://project', should be like"
+    assert [said for said in (*clusters, first, second) if of_project not in said] == []
     assert "The dump directory dump holds no .yaml, .yml or .json file" in dump
     assert f"does not exist in {project}, where relative paths start" in missing
 

@@ -270,7 +270,8 @@ def result(
         return CanaryProblem("it has no VM instance yet" + (f": {failure}" if failure else ""))
     phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.from_object(vmi)
     if phase in ("Failed", "Succeeded"):
-        return CanaryProblem(f"its guest has ended (phase {phase})", final=True)
+        why = pod_problem(pod) if pod is not None else None
+        return CanaryProblem(f"its guest has ended (phase {phase}){f': {why}' if why else ''}", final=True)
     if pod is None:
         return _stays(phase, seen.problem, "it has no launcher pod")
     judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import typing as t
 from dataclasses import dataclass, field
 
 from ..base import names
+from ..base.findings import printable
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, condition
 from .nodes import Node, timestamp
+
+_LONGEST_LINE = 200
 
 
 @dataclass(frozen=True)
@@ -64,17 +68,46 @@ class HandlerPod:
 
 
 def pod_problem(pod: KubeObject) -> str | None:
-    """The kubelet's reason why a container of the pod does not run; None when nothing is wrong."""
+    """The kubelet's reason why a container of the pod does not run, with how it ended; None when nothing is wrong."""
     status = pod.get("status") or {}
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (container.get("state") or {}).get("waiting") or {}
+        state, last = container.get("state") or {}, container.get("lastState") or {}
+        waiting = state.get("waiting") or {}
         reason = waiting.get("reason")
         if reason and reason not in ("ContainerCreating", "PodInitializing"):
-            message = waiting.get("message")
-            return f"container {container.get('name')}: {reason}" + (f" ({message})" if message else "")
+            message = f" ({waiting['message']})" if waiting.get("message") else ""
+            ended = _end(last.get("terminated") or {})
+            return f"container {container.get('name')}: {reason}{message}{f', it {ended}' if ended else ''}"
+        ended = _end(state.get("terminated") or {})
+        if ended:
+            return f"container {container.get('name')} {ended}"
     if status.get("phase") == "Failed":
         return f"pod failed: {status.get('reason') or status.get('message') or 'no reason given'}"
     return None
+
+
+def _end(terminated: KubeObject) -> str:
+    """How a container ended, with the last line of its log, which the kubelet keeps for KubeVirt's containers; empty for a
+    container that did its work."""
+    code = terminated.get("exitCode")
+    if not code:
+        return ""
+    reason = terminated.get("reason")
+    why = f" ({reason})" if reason and reason != "Error" else ""
+    line = _last_line(str(terminated.get("message") or ""))
+    return f"ended with exit code {code}{why}{f' and said {line!r}' if line else ''}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    try:
+        logged = json.loads(lines[-1])  # KubeVirt's own log
+        parts = [str(logged[key]) for key in ("msg", "reason") if logged.get(key)]
+    except (ValueError, TypeError, AttributeError):
+        parts = []
+    return printable(": ".join(parts) or lines[-1])[:_LONGEST_LINE]
 
 
 def node_of(pod: KubeObject) -> str:

@@ -237,6 +237,11 @@ def test_one_that_runs_with_the_right_image_has_passed():
 FAILURE = {**VM, "status": {"conditions": [{"type": "Failure", "message": "admission webhook refuses it"}]}}
 SYNCHRONIZED = {"type": "Synchronized", "status": "False", "message": "exceeded quota"}
 PULL = {"containerStatuses": [{"name": "compute", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+DIED = {
+    "containerStatuses": [
+        {"name": "compute", "state": {"terminated": {"exitCode": 2, "reason": "Error", "message": "a\nno QEMU\n"}}}
+    ]
+}
 WAITING = {
     "no instance": (None, None, VM, ["no VM instance yet"]),
     "no instance, and why": (None, None, FAILURE, ["no VM instance yet: admission webhook refuses it"]),
@@ -268,6 +273,11 @@ def test_one_that_does_not_run_yet_has_not_failed(vmi, pod, vm, said):
     ("vmi", "pod", "said"),
     [
         (instance("Failed"), launcher(), "its guest has ended (phase Failed)"),
+        (
+            instance("Failed"),
+            launcher(status=DIED),
+            "its guest has ended (phase Failed): container compute ended with exit code 2 and said 'no QEMU'",
+        ),
         (instance("Succeeded"), None, "its guest has ended (phase Succeeded)"),
         (instance(), launcher(image=vms.STOCK), f"{vms.STOCK} in container compute"),
         (instance(nodeName="rest"), launcher(on="rest"), "not on one of pool gpu"),

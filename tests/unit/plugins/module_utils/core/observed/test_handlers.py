@@ -45,6 +45,36 @@ class TestHandlerPod:
         assert HandlerPod.from_object(obj).problem == "container c: ImagePullBackOff (no such tag)"
 
     @pytest.mark.parametrize(
+        ("ended", "said"),
+        [
+            ({"exitCode": 1, "reason": "Error"}, "ended with exit code 1"),
+            ({"exitCode": 137, "reason": "OOMKilled"}, "ended with exit code 137 (OOMKilled)"),
+            (
+                {"exitCode": 2, "reason": "Error", "message": "begun\nunknown flag: --hypervisor\n\n"},
+                "ended with exit code 2 and said 'unknown flag: --hypervisor'",
+            ),
+            (
+                {"exitCode": 1, "message": '{"level":"error","msg":"no domain","reason":"EOF","pos":"a.go:1"}'},
+                "ended with exit code 1 and said 'no domain: EOF'",
+            ),
+            ({"exitCode": 1, "message": "[1]"}, "ended with exit code 1 and said '[1]'"),
+            ({"exitCode": 1, "message": "\x1b[31mred"}, "ended with exit code 1 and said '\\\\x1b[31mred'"),
+        ],
+    )
+    def test_says_how_a_container_ended(self, ended, said):
+        obj = builders.handler_pod("n1", ready=False)
+        obj["status"] = {"containerStatuses": [{"name": "c", "state": {"terminated": ended}}]}
+        assert HandlerPod.from_object(obj).problem == f"container c {said}"
+        waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+        obj["status"] = {"containerStatuses": [{"name": "c", "state": waiting, "lastState": {"terminated": ended}}]}
+        assert HandlerPod.from_object(obj).problem == f"container c: CrashLoopBackOff, it {said}"
+
+    def test_a_container_that_did_its_work_is_no_problem(self):
+        obj = builders.handler_pod("n1", ready=False)
+        obj["status"] = {"initContainerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]}
+        assert HandlerPod.from_object(obj).problem is None
+
+    @pytest.mark.parametrize(
         ("heartbeat", "reported"),
         [
             (builders.heartbeat(builders.STARTED - 1), False),

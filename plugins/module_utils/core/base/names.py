@@ -27,6 +27,9 @@ TEMPLATE_ANNOTATION = "virtpools.io/template"
 POOL_ANNOTATION = "virtpools.io/pool-spec"
 """On a pool DaemonSet: its pool, in our form as canonical JSON."""
 
+CONTENTS_ANNOTATION = "virtpools.io/image-contents"
+"""On a pool DaemonSet: what runs found in its images, as JSON."""
+
 PULL_LABEL = "virtpools.io/pull"
 """On the short-lived pods that pull a pool's images to a node."""
 
@@ -130,6 +133,10 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 NODE_NAME_LABEL = "kubevirt.io/nodeName"
 """On a VMI whose pod runs: the pod's node."""
+
+MACHINE_TYPE_PREFIX = "machine-type.node.kubevirt.io/"
+"""On nodes, followed by a machine type that the QEMU of the node's handler has. The target of a migration requires that of its VM
+(KubeVirt)."""
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 HEARTBEAT_ANNOTATION = "kubevirt.io/heartbeat"

@@ -44,6 +44,12 @@ class Node:
         return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
 
     @property
+    def machine_types(self) -> frozenset[str]:
+        """The machine types that QEMU has here, as virt-handler says; empty when it does not say."""
+        prefix = names.MACHINE_TYPE_PREFIX
+        return frozenset(label[len(prefix) :] for label in self.labels if label.startswith(prefix))
+
+    @property
     def last_heartbeat(self) -> float | None:
         """When virt-handler last reported, in seconds since 1970 by the node's clock; None when it never did, or left no time.
         It writes RFC 3339 (KubeVirt's heartbeat.go); some tools show it in quotes."""

@@ -43,6 +43,8 @@ class Relocation:
     how: How
     reason: str = ""
     """Why it cannot be migrated."""
+    machine_types: frozenset[str] | None = None
+    """Those that the nodes have to which it can be migrated; None when that is not known."""
 
     @property
     def vm(self) -> str:
@@ -107,6 +109,7 @@ class ImageDrift:
         self._nodes = {node.name: node for node in nodes}
         self._places = NodeFit(table, self._nodes.values())
         self._compute_only = compute_only
+        self._machine_types: dict[str, frozenset[str] | None] = {}
 
     @classmethod
     def from_live_policy(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> ImageDrift:
@@ -154,7 +157,18 @@ class ImageDrift:
             node=pod.node,
             how="migrate" if room else "restart",
             reason="" if room else f"no other Ready node of {pool} fits it",
+            machine_types=self._machine_types_for(winner),
         )
+
+    def _machine_types_for(self, winner: Pool | None) -> frozenset[str] | None:
+        """The machine types of all Ready nodes that the mapping allows; None when a node does not say."""
+        name = winner.name if winner is not None else names.PRIMARY
+        if name not in self._machine_types:
+            requirement = self._table.requirement(winner)
+            nodes = (node for node in self._nodes.values() if node.ready and requirement.matches(node.labels))
+            said = [node.machine_types for node in nodes]
+            self._machine_types[name] = frozenset().union(*said) if said and all(said) else None
+        return self._machine_types[name]
 
     def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
         needed = self.relocation_for(pod)
@@ -212,6 +226,7 @@ def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | N
     if phase in ("Succeeded", "Failed"):
         return None
     migratable = condition(vmi, "LiveMigratable")
+    machine = str((status.get("machine") or {}).get("type") or "")
     reason = update.reason
     if phase != "Running":
         reason = f"it is {phase}, and only running VMs can be migrated"
@@ -220,6 +235,8 @@ def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | N
     elif migratable.get("status") != "True":
         why = migratable.get("message") or migratable.get("reason") or "KubeVirt gives no reason"
         reason = f"it cannot be migrated ({why})"
+    elif not reason and update.machine_types is not None and machine and machine not in update.machine_types:
+        reason = f"no Ready node to which it may go has its machine type {machine}"
     return replace(update, how="restart" if reason else "migrate", reason=reason)
 
 

@@ -137,6 +137,21 @@ class TestHow:
         nodes = [NODES[0], node("n2", "gpu", ready=ready)]
         assert (update(image=STOCK, of=mapping(nodes=nodes), **FOR_GPU).how == "migrate") is ready
 
+    def test_a_machine_type_that_no_node_has(self):
+        has = {"kubernetes.io/arch": "amd64", f"{names.MACHINE_TYPE_PREFIX}pc-q35-10.1": "true"}
+        nodes = [builders.node(name, "gpu", labels=has) for name in ("n1", "n2")]
+
+        def needs(machine, nodes=nodes):
+            vmi, pod = vm(image=STOCK, **FOR_GPU)
+            vmi["status"]["machine"] = {"type": machine}
+            return relocation.with_vmi(mapping(nodes=nodes).relocation_for(LauncherPod.from_object(pod)), vmi)
+
+        assert needs("pc-q35-10.1").how == "migrate"
+        old = needs("pc-q35-9.2")
+        assert (old.how, old.reason) == ("restart", "no Ready node to which it may go has its machine type pc-q35-9.2")
+        # An older KubeVirt, and a handler that has just started, say nothing about machine types.
+        assert needs("pc-q35-9.2", [nodes[0], node("n2", "gpu")]).how == "migrate"
+
     def test_the_former_requirement_is_not_asked_for_again(self):
         earlier = launcher_cases.required(
             launcher_cases.term(launcher_cases.expression(names.OWNER_LABEL, "In", "former"))

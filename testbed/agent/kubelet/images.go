@@ -41,6 +41,17 @@ func neverReady(image string) bool { return strings.Contains(tag(image), "never-
 
 func crashes(image string) bool { return strings.Contains(tag(image), "crash") }
 
+// look is how a command that looks into an image ends: what it writes into its termination message, or why it does not start.
+func look(image string) (string, bool) {
+	switch {
+	case strings.Contains(tag(image), "no-shell"):
+		return `exec: "/bin/sh": stat /bin/sh: no such file or directory`, false
+	case strings.Contains(tag(image), "incomplete"):
+		return "missing /usr/bin/virt-tail\nlooked\n", true
+	}
+	return "qemu QEMU emulator version 10.1.0\nlibvirt 11.9.0\nlooked\n", true
+}
+
 func imageID(image string) string {
 	if strings.Contains(image, "@sha256:") {
 		return image

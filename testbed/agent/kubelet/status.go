@@ -89,7 +89,7 @@ func (s situation) decide() verdict {
 		return s.stuck(-1, unpulled, pulled)
 	}
 	if s.pullPod() {
-		return verdict{status: s.succeeded(), pulled: pulled}
+		return verdict{status: s.looked(), pulled: pulled}
 	}
 	if how := s.pod.Annotations[kubevirt.ExitKnob]; how != "" {
 		return verdict{status: s.exited(how), pulled: pulled}
@@ -289,6 +289,23 @@ func (s situation) succeeded() corev1.PodStatus {
 	}
 	s.conditions(&status, true, false, "PodCompleted")
 	return s.withIP(status)
+}
+
+// looked is the status of a pod that has pulled its images, and looked into those for which it has a shell's command.
+func (s situation) looked() corev1.PodStatus {
+	status := s.succeeded()
+	for i, container := range s.pod.Spec.Containers {
+		if len(container.Command) == 0 || container.Command[0] != "/bin/sh" {
+			continue
+		}
+		message, started := look(container.Image)
+		if !started {
+			status.Phase = corev1.PodFailed
+			status.ContainerStatuses[i].State.Terminated = s.ended(128, "StartError")
+		}
+		status.ContainerStatuses[i].State.Terminated.Message = message
+	}
+	return status
 }
 
 // exited is the status of a pod whose containers have ended by themselves, with or without an error.

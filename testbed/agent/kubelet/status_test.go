@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +166,28 @@ func TestPullPodSucceeds(t *testing.T) {
 	got := after(time.Second, pod).decide().status
 	if got.Phase != corev1.PodSucceeded || got.ContainerStatuses[0].State.Terminated.ExitCode != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestPullPodLooksIntoImages(t *testing.T) {
+	pod := testPod("", "h/m:1")
+	pod.Labels = map[string]string{PullLabel: ""}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.Containers[0].Command = []string{"/bin/sh", "-c", "…"}
+	for tag, want := range map[string]struct {
+		phase   corev1.PodPhase
+		message string
+	}{
+		"1":            {corev1.PodSucceeded, "qemu QEMU emulator version"},
+		"1-incomplete": {corev1.PodSucceeded, "missing /usr/bin/virt-tail\nlooked"},
+		"1-no-shell":   {corev1.PodFailed, "no such file or directory"},
+	} {
+		pod.Spec.Containers[0].Image = "h/m:" + tag
+		got := after(time.Second, pod).decide().status
+		message := got.ContainerStatuses[0].State.Terminated.Message
+		if got.Phase != want.phase || !strings.Contains(message, want.message) {
+			t.Errorf("%s: %s, %q", tag, got.Phase, message)
+		}
 	}
 }
 

@@ -76,7 +76,8 @@ options:
     type: bool
     default: false
   prepull:
-    description: Pull the images that a node needs with a short-lived pod, before the node's handler is removed.
+    description: Pull the images that a node needs with a short-lived pod, before the node's handler is removed, and look whether a
+      pool's images have all that KubeVirt needs.
     type: bool
     default: true
   launcher_backend:

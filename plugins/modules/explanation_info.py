@@ -99,6 +99,11 @@ image:
   description: The launcher image that follows.
   returned: success
   type: str
+image_contents:
+  description: Versions of QEMU and libvirt in that image, and what it lacks; empty for an image into which no run has looked.
+  returned: success
+  type: str
+  sample: QEMU 10.1.0, libvirt 11.9.0
 pods:
   description: The launcher pods of the VM, first the one with the guest.
   returned: success
@@ -167,6 +172,9 @@ cases:
       type: str
     image:
       description: The launcher image that follows.
+      type: str
+    image_contents:
+      description: What is in it, as RV(image_contents).
       type: str
     requirement:
       description: What the pod then requires of a node's owner label.

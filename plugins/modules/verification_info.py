@@ -154,7 +154,8 @@ verdicts:
   returned: success
   type: dict
 pools:
-  description: V(primary) and every pool, with its nodes, images, and VMs by verdict. VMs that match no pool are the primary's.
+  description: V(primary) and every pool, with its nodes, images, what is in the launcher image, and VMs by verdict. VMs that match no
+    pool are the primary's.
   returned: success
   type: list
   elements: dict

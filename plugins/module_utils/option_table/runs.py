@@ -104,7 +104,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "prepull",
         "bool",
-        "Pull the images that a node needs with a short-lived pod, before the node's handler is removed.",
+        """
+        Pull the images that a node needs with a short-lived pod, before the node's handler is removed, and look whether a pool's
+        images have all that KubeVirt needs.
+        """,
         roles=("pools", "remove"),
         modules=("pools",),
         default=True,

@@ -16,8 +16,13 @@ from watcher import NAMESPACE, OWNER, PRIMARY
 
 Object = dict[str, Any]
 
-# Handlers, kubelets and the control plane write these whatever we do.
-LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", "node.alpha.kubernetes.io/ttl")
+# Handlers, kubelets and the control plane write these whatever we do; runs note which images they have looked into.
+LIVELY = (
+    "kubevirt.io/heartbeat",
+    "kubevirt.io/schedulable",
+    "node.alpha.kubernetes.io/ttl",
+    "virtpools.io/image-contents",
+)
 
 POLICIES = (
     "mutatingadmissionpolicies,mutatingadmissionpolicybindings,"

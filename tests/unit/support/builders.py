@@ -7,11 +7,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import (
+    daemonsets,
+    exclusion,
+    image_contents,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 
@@ -207,8 +213,10 @@ def _launcher_container(name):
 
 
 def pool_daemonset(of_pool, of_primary=None, generation=1, desired=1):
-    """The DaemonSet of a pool as the API serves it after a run applied it."""
-    daemonset = copy.deepcopy(daemonsets.derive(of_primary or primary(), of_pool))
+    """The DaemonSet of a pool as the API serves it after a run applied it, and looked into its images."""
+    derived = daemonsets.derive(of_primary or primary(), of_pool)
+    known = dict.fromkeys(image_contents.roles_of(derived), Contents())
+    daemonset = copy.deepcopy(image_contents.with_record(derived, known))
     daemonset["metadata"].update(uid=f"uid-{daemonset['metadata']['name']}", resourceVersion="5", generation=generation)
     daemonset["status"] = {
         "observedGeneration": generation,
@@ -301,6 +309,27 @@ def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, 
 
 PULL_POD = "virtpools-pull-676b8bb84ce7267d"
 """The name of the pod that pulls images to node n1."""
+
+
+def looked_into(state, image, **contents):
+    """A snapshot after a run has noted what is in an image, on the DaemonSet that has the image."""
+    sets = {
+        name: image_contents.with_record(live, {image: Contents(**contents)})
+        if image in image_contents.roles_of(live)
+        else live
+        for name, live in state.daemonsets.items()
+    }
+    return dataclasses.replace(state, daemonsets=sets)
+
+
+def pulled(pod, *, looks="qemu 10.1.0\nlibvirt 11.9.0\nlooked\n"):
+    """The status of a pull pod whose containers have ended; ``looks``: what they found in their images."""
+    ended = {"exitCode": 0, "reason": "Completed", "message": looks}
+    statuses = [
+        {"name": each["name"], "image": each["image"], "state": {"terminated": ended}}
+        for each in pod["spec"]["containers"]
+    ]
+    return {"phase": "Succeeded", "containerStatuses": statuses}
 
 
 def pull_pod(on="n1", **labels):

@@ -105,8 +105,7 @@ class OperatedWorld(World):
         node = self.find(kinds.NODE, pod["spec"]["nodeName"])
         had = [each["names"] for each in node["status"]["images"]]
         node["status"]["images"] += [{"names": [image]} for image in images if [image] not in had]
-        ended = [{"name": f"image-{i}", "image": image, "state": {"terminated": {}}} for i, image in enumerate(images)]
-        pod["status"] = {"phase": "Failed", "containerStatuses": ended}
+        pod["status"] = builders.pulled(pod)
 
 
 def _ready(pod):

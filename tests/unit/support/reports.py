@@ -92,6 +92,7 @@ def _pool(owner, vms, nodes, correct):
         "daemonset": "virt-handler" if owner == "primary" else f"virt-handler-{owner}",
         "handler_image": f"registry.example/virt-handler:v1.9.0-{owner}",
         "launcher_image": None if owner == "primary" else image(owner),
+        "launcher_contents": "" if owner == "primary" else "QEMU 10.1.0, libvirt 11.9.0",
         "active": True,
         "vms": {verdict: counts[verdict] for verdict in VERDICTS},
     }

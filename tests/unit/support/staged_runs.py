@@ -59,7 +59,8 @@ class Run:
 
 
 FIRST = Run("pools", {"virtpools_pools": [GPU, RT]})
-LIVELY = (names.HEARTBEAT_ANNOTATION, names.SCHEDULABLE_LABEL)
+LIVELY = (names.HEARTBEAT_ANNOTATION, names.SCHEDULABLE_LABEL, names.CONTENTS_ANNOTATION)
+"""What handlers report, and which images runs have looked into."""
 
 
 class Stage:

@@ -10,8 +10,8 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
-from ...core.base.findings import counted
-from ...core.kubevirt import daemonsets, exclusion, handler_fit, preflight
+from ...core.base.findings import counted, listed
+from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import DaemonSetChange, Plan
@@ -19,7 +19,7 @@ from ..api.client import Cluster, ClusterError
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
-from ..writing import former_template, policies, settle
+from ..writing import former_template, image_record, policies, settle
 from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
@@ -111,13 +111,37 @@ def pull_before_change(
     replaced = [[move for move in batch if (move.source, move.target) == (change.pool,) * 2] for batch in plan.batches]
     first = next((moves for moves in replaced if moves), [])
     images.remove(cluster, plan.snapshot.leftover_pulls)
-    pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired) for move in first]
-    problems = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
-    missing = {node: problem for node, problem in problems.items() if node not in _deleted(cluster, first)}
+    stock = _stock_images(plan)
+    pulls = [images.Pull(plan.snapshot.nodes[move.node], _with_known(plan, change), stock) for move in first]
+    pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
+    what = f"DaemonSet {change.namespace}/{change.name} was not changed, because"
+    missing = {node: problem for node, problem in pulled.problems.items() if node not in _deleted(cluster, first)}
     if missing:
         raise ImagesMissing(
-            f"DaemonSet {change.namespace}/{change.name} was not changed, because {len(missing)} of "
-            f"{counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
+            f"{what} {len(missing)} of {counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
+        )
+    _refuse_incomplete(what, pulled)
+    image_record.write(cluster, plan.snapshot.namespace, change.name, pulled.contents)
+
+
+def _stock_images(plan: Plan) -> frozenset[str]:
+    primary = plan.snapshot.primary
+    return frozenset() if primary is None else frozenset(daemonsets.images_of(primary).values())
+
+
+def _with_known(plan: Plan, change: DaemonSetChange) -> t.Mapping[str, t.Any]:
+    """The desired DaemonSet with what runs noted of its images."""
+    live = plan.snapshot.pools.get(change.pool)
+    desired = t.cast("t.Mapping[str, t.Any]", change.desired)
+    return desired if live is None else image_contents.with_record(desired, image_contents.recorded(live))
+
+
+def _refuse_incomplete(what: str, pulled: images.Pulled) -> None:
+    """:raises ImagesMissing: when an image lacks what KubeVirt's pods start."""
+    if pulled.lacking:
+        lacking = "; ".join(f"image {image} lacks {listed(parts)}" for image, parts in sorted(pulled.lacking.items()))
+        raise ImagesMissing(
+            f"{what} {lacking}. Build pool images on KubeVirt's image of the same version (docs/pool-images.md)."
         )
 
 
@@ -176,17 +200,25 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
 
 
 def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
-    pulls = []
+    pulls, stock = [], _stock_images(plan)
     for move in moves:
         daemonset = plan.snapshot.pools.get(move.target, plan.snapshot.primary)
         if daemonset is not None and move.action != "finish":
-            pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset))
-    problems = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
-    if problems:
+            pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset, stock))
+    pulled = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
+    what = "No node of this batch was touched, because"
+    if pulled.problems:
         raise ImagesMissing(
-            f"No node of this batch was touched, because {len(problems)} of {len(moves)} cannot get the images of their "
-            f"next handler. {_examples(problems)}. {_CHECK_IMAGE}"
+            f"{what} {len(pulled.problems)} of {len(moves)} cannot get the images of their "
+            f"next handler. {_examples(pulled.problems)}. {_CHECK_IMAGE}"
         )
+    _refuse_incomplete(what, pulled)
+    for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
+        daemonset = plan.snapshot.pools[pool]
+        known = {
+            image: pulled.contents[image] for image in image_contents.roles_of(daemonset) if image in pulled.contents
+        }
+        image_record.write(cluster, plan.snapshot.namespace, daemonset["metadata"]["name"], known)
 
 
 def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:

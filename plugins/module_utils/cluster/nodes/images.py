@@ -2,20 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Pulls a pool's images onto a node before the node loses its handler, and tries whether launcher pods may use theirs.
+"""Pulls a pool's images onto a node before the node loses its handler, looks into them, and tries whether launcher pods may
+use theirs.
 
-Both take a short-lived pod that runs ``true`` from each image. That need not succeed: a container that was created has its
-image.
+All take a short-lived pod. Its containers look into their images, or run ``true``. That need not succeed: a container that was
+created has its image.
 """
 
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
+from ...core.base.findings import printable
 from ...core.base.objects import Object
-from ...core.kubevirt import daemonsets
+from ...core.kubevirt import daemonsets, image_contents
+from ...core.kubevirt.image_contents import Contents
 from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ..api.client import Cluster, DeleteOptions
@@ -32,6 +35,8 @@ _CANNOT_PULL = frozenset(
         "ImageInspectError",
     }
 )
+_NOTHING = ["true"]
+_LONGEST_REASON = 200
 _FINAL_REFUSALS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
@@ -41,11 +46,39 @@ class Pull:
 
     node: Node
     daemonset: t.Mapping[str, t.Any]
+    stock: t.Collection[str] = ()
+    """KubeVirt's own images, which need no look."""
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def missing(self) -> frozenset[str]:
         """The images that the node does not report. (The kubelet reports only the 50 largest.)"""
-        return tuple(sorted(set(daemonsets.images_of(self.daemonset).values()) - self.node.images))
+        return frozenset(daemonsets.images_of(self.daemonset).values()) - self.node.images
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The images into which no run has looked."""
+        roles = image_contents.roles_of(self.daemonset, self.stock)
+        return frozenset(roles) - image_contents.recorded(self.daemonset).keys()
+
+
+@dataclass
+class Pulled:
+    """What became of pulls."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+    """By node, why it has not got its images."""
+    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By image, what it should contain and does not."""
+    contents: dict[str, Contents] = field(default_factory=dict)
+    """What each other image contains that was looked into."""
+
+    def note(self, image: str, message: str) -> None:
+        """Take in what a look into an image found."""
+        lacking, contents = image_contents.read(message)
+        if lacking:
+            self.lacking[image] = lacking
+        else:
+            self.contents[image] = contents
 
 
 @dataclass(frozen=True)
@@ -57,9 +90,15 @@ class Start:
     secrets: tuple[str, ...]
 
 
-def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock) -> dict[str, str]:
-    """Pull the missing images on all nodes side by side. Returns the problems by node."""
-    pods = {p.node.name: _pull_pod(namespace, p) for p in pulls if p.missing}
+def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock) -> Pulled:
+    """Pull the missing images on all nodes side by side, and look into those that no run knows yet."""
+    pods: dict[str, Object] = {}
+    assigned: set[str] = set()
+    for each in pulls:
+        wanted = each.missing | (each.unknown - assigned)
+        assigned |= wanted
+        if wanted:
+            pods[each.node.name] = _pull_pod(namespace, each, sorted(wanted))
     return _run(cluster, namespace, pods, timeout, clock)
 
 
@@ -71,41 +110,70 @@ def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: 
     node's settings, which the API server does not show.
     """
     pods = {each.node.name: _start_pod(namespace, each) for each in starts}
-    return _run(cluster, namespace, pods, timeout, clock)
+    return _run(cluster, namespace, pods, timeout, clock).problems
 
 
-def _run(
-    cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock
-) -> dict[str, str]:
+def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:
     """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
     created: list[Leftover] = []
-    problems: dict[str, str] = {}
+    pulled = Pulled()
     try:
         for pod in pods_of.values():
             stored = cluster.create(kinds.POD, pod, dry_run=False)
             created.append(Leftover.from_object(stored))
         left = set(waiting)
+        pods: dict[str, Object] = {}
 
         def pending() -> str | None:
             listed = cluster.list(kinds.POD, namespace, label_selector=names.PULL_LABEL)
-            pods = {pod["metadata"]["name"]: pod for pod in listed}
+            pods.clear()
+            pods.update((pod["metadata"]["name"], pod) for pod in listed)
             for name in sorted(left):
                 state = _state(pods.get(name))
                 if state == "pulled":
                     left.discard(name)
+                    _look(pods[name], pulled)
                 elif state.startswith("failed"):
                     left.discard(name)
-                    problems[waiting[name]] = state.removeprefix("failed: ")
+                    pulled.problems[waiting[name]] = state.removeprefix("failed: ")
             return "pulling" if left else None
 
         if waiting:
             clock.wait(pending, timeout)
         for name in left:
-            problems[waiting[name]] = f"images were not pulled within {timeout:.0f} s"
+            if _pulled(pods.get(name)):
+                _look(pods[name], pulled)
+            else:
+                pulled.problems[waiting[name]] = f"images were not pulled within {timeout:.0f} s"
     finally:
         remove(cluster, created)
-    return problems
+    return pulled
+
+
+def _look(pod: Object, pulled: Pulled) -> None:
+    """Take in what the pod's containers found in their images."""
+    looks = {each["name"]: each["image"] for each in pod["spec"]["containers"] if each["command"] != _NOTHING}
+    for status in pod["status"]["containerStatuses"]:
+        image = looks.get(status["name"])
+        if image is None:
+            continue
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if ended.get("reason") == "Completed":
+            pulled.note(image, str(ended.get("message") or ""))
+        else:
+            pulled.contents.setdefault(image, Contents(unchecked=_why_unchecked(status.get("state") or {})))
+
+
+def _why_unchecked(state: Object) -> str:
+    how = state.get("terminated") or state.get("waiting")
+    if not how:
+        return "its shell did not end"
+    message = printable(how.get("message") or "")
+    if "/bin/sh" in message and "no such file" in message:
+        return "it has no /bin/sh"
+    code = f", exit code {how['exitCode']}" if "exitCode" in how else ""
+    return f"its shell did not run: {how.get('reason')}{code}{f', {message[-_LONGEST_REASON:]}' if message else ''}"
 
 
 def remove(cluster: Cluster, pods: t.Iterable[Leftover]) -> None:
@@ -115,22 +183,30 @@ def remove(cluster: Cluster, pods: t.Iterable[Leftover]) -> None:
         cluster.delete(kinds.POD, pod.name, pod.namespace, options, dry_run=False)
 
 
-def _pull_pod(namespace: str, wanted: Pull) -> Object:
+def _pull_pod(namespace: str, wanted: Pull, images: t.Iterable[str]) -> Object:
     """A pod that pulls as the node's next handler would."""
     account = wanted.daemonset["spec"]["template"]["spec"].get("serviceAccountName", "default")
     secrets = daemonsets.pull_secrets_of(wanted.daemonset)
-    return _pod(names.PULL, wanted.node, namespace, account, wanted.missing, secrets)
+    roles = image_contents.roles_of(wanted.daemonset, wanted.stock)
+    commands = {image: image_contents.command(roles[image]) if image in roles else _NOTHING for image in images}
+    return _pod(names.PULL, wanted.node, namespace, account, commands, secrets)
 
 
 def _start_pod(namespace: str, wanted: Start) -> Object:
     """A pod that may use no more than a launcher pod: those run with the default ServiceAccount of their namespace."""
     secrets = [{"name": name} for name in wanted.secrets]
-    return _pod(names.START, wanted.node, namespace, "default", [wanted.image], secrets)
+    return _pod(names.START, wanted.node, namespace, "default", {wanted.image: _NOTHING}, secrets)
 
 
 def _pod(
-    purpose: str, node: Node, namespace: str, account: str, images: t.Sequence[str], secrets: t.Sequence[t.Any]
+    purpose: str,
+    node: Node,
+    namespace: str,
+    account: str,
+    commands: t.Mapping[str, t.Sequence[str]],
+    secrets: t.Sequence[t.Any],
 ) -> Object:
+    """``commands``: what to run, by image."""
     pod = kinds.POD.object(names.pull_pod_name(purpose, node.name), namespace)
     pod["metadata"]["labels"] = {names.PULL_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGED_BY}
     pod["spec"] = {
@@ -142,20 +218,24 @@ def _pod(
         "automountServiceAccountToken": False,
         "serviceAccountName": account,
         "tolerations": [{"operator": "Exists"}],
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(index, image) for index, image in enumerate(images)],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": image_contents.USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(index, *each) for index, each in enumerate(commands.items())],
     }
     if secrets:
         pod["spec"]["imagePullSecrets"] = list(secrets)
     return pod
 
 
-def _container(index: int, image: str) -> Object:
+def _container(index: int, image: str, command: t.Sequence[str]) -> Object:
     return {
         "name": f"image-{index}",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["true"],
+        "command": [*command],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
 
@@ -175,8 +255,19 @@ def _state(pod: Object | None) -> str:
         return (
             f"failed: the node refused the pod that pulls its images: {status.get('message') or status.get('reason')}"
         )
-    done = len(containers) == len(pod["spec"]["containers"]) and all(map(_has_image, containers))
-    return "pulled" if done else "pulling"
+    return "pulled" if _pulled(pod, looked=True) else "pulling"
+
+
+def _pulled(pod: Object | None, *, looked: bool = False) -> bool:
+    """Whether all images are on the node and, with ``looked``, the looks into them have ended."""
+    if pod is None:
+        return False
+    containers = (pod.get("status") or {}).get("containerStatuses") or []
+    looks = {each["name"] for each in pod["spec"]["containers"] if looked and each["command"] != _NOTHING}
+    return len(containers) == len(pod["spec"]["containers"]) and all(
+        _has_image(each) and not (each["name"] in looks and "running" in (each.get("state") or {}))
+        for each in containers
+    )
 
 
 def _has_image(container: Object) -> bool:

@@ -14,6 +14,8 @@ from ..admission.live_policy import Policy
 from ..base import names
 from ..base.findings import Finding, in_order, warning
 from ..base.objects import KubeObject, condition
+from ..kubevirt import image_contents
+from ..kubevirt.image_contents import Contents
 from ..observed.nodes import Node
 from ..planning import goals
 from ..planning.plan import Plan
@@ -66,6 +68,8 @@ class ExplainContext:
     """Whether it does so by a pool's node labels, as KubeVirt's own pools do, and not by the owner label."""
     findings: tuple[Finding, ...] = ()
     """What keeps the mapping from taking effect."""
+    contents: t.Mapping[str, Contents] = field(default_factory=dict)
+    """What images contain, where a run has looked into them."""
 
     @classmethod
     def from_live_policy(cls, plan: Plan) -> ExplainContext:
@@ -108,6 +112,7 @@ class ExplainContext:
             defaults=Defaults.from_kubevirt(plan.snapshot.kubevirt),
             judge=Judge.for_plan(plan, policy),
             places=not policy.compute_only,
+            contents=image_contents.by_image(plan.snapshot.pools),
         )
 
 
@@ -200,6 +205,7 @@ class VmExplanation:
             "mapping": self.mapping,
             "pool": first.pool if first is not None else None,
             "image": (first.image or pool_choice.STOCK) if first is not None else None,
+            "image_contents": first.contents_text if first is not None else "",
             "pods": [pod.to_dict() for pod in self.pods],
             "cases": [case.to_dict() for case in self.cases],
             "notes": dict(self.notes),
@@ -293,7 +299,12 @@ def _explained(
     nodes: t.Mapping[str, Node] | None = None,
 ) -> Explanation:
     rules = pool_choice.Rules(
-        context.table, context.pools, context.stock_image, context.places, by_node_labels=context.by_node_labels
+        context.table,
+        context.pools,
+        context.stock_image,
+        context.places,
+        by_node_labels=context.by_node_labels,
+        contents=context.contents,
     )
     return pool_choice.explain(rules, attributes, placement, context.nodes if nodes is None else nodes)
 

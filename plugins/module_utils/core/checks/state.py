@@ -15,7 +15,7 @@ from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, warning
 from ..base.objects import KubeObject
 from ..base.selectors import TermIndex
-from ..kubevirt import daemonsets, exclusion, health, preflight
+from ..kubevirt import daemonsets, exclusion, health, image_contents, preflight
 from ..kubevirt.hco import title
 from ..monitoring import alerts
 from ..observed.snapshot import Snapshot
@@ -56,6 +56,7 @@ def examine(snapshot: Snapshot) -> State:
         *preflight.fitness(snapshot),
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED), facts),
         *_leftovers(snapshot),
+        *image_contents.examine(snapshot.pools),
         *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
         *node_policy.examine(snapshot.admission),
         *guard.examine(snapshot),

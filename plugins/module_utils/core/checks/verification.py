@@ -20,7 +20,7 @@ from ..admission.live_policy import Policy, leftovers
 from ..base import names
 from ..base.findings import Finding, InputErrors, Severity, counted, error, in_order
 from ..base.objects import KubeObject
-from ..kubevirt import daemonsets, preflight
+from ..kubevirt import daemonsets, image_contents, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
 from ..planning.plan import DaemonSetChange, Plan
@@ -285,18 +285,21 @@ class Verifier:
         listed_pools = {*self._plan.pools, *self._plan.desired, *owners} - {names.PRIMARY}
         order = [*self._plan.pools, *sorted(listed_pools - {*self._plan.pools})]
         rules = self._table.images
+        known = image_contents.by_image(self._plan.snapshot.pools)
         later = {} if self._plan.launcher_rollout is None else self._plan.launcher_rollout.full.images
         for name in (names.PRIMARY, *order):
             owner = owners.get(name)
             desired = self._plan.desired.get(name)
             image = daemonsets.handler_image(desired) if desired is not None else ""
+            launcher = rules.get(name, later.get(name)) or self._stock
             yield {
                 "name": name,
                 "nodes": owner.nodes if owner is not None else 0,
                 "ready": owner.ready if owner is not None else 0,
                 "daemonset": _daemonset_name(name),
                 "handler_image": owner.handler_image if owner is not None else image,
-                "launcher_image": rules.get(name, later.get(name)) or self._stock,
+                "launcher_image": launcher,
+                "launcher_contents": str(known[launcher]) if launcher in known else "",
                 "active": name in rules or name not in later,
                 "vms": {verdict: self._by_pool[name, verdict] for verdict in VERDICTS},
             }

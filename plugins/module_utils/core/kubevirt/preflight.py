@@ -13,7 +13,7 @@ from ..base.findings import Finding, counted, error, listed, warning
 from ..observed import operator_api
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
-from . import daemonsets, exclusion, feature_gates, handler_fit, health, patch_conflicts
+from . import daemonsets, exclusion, feature_gates, handler_fit, health, image_contents, patch_conflicts
 from .hco import Edit
 
 TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
@@ -33,6 +33,8 @@ def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
     yield from skew(snapshot, pools, allow_skew)
+    listed = {pool.name for pool in pools}
+    yield from image_contents.examine({name: live for name, live in snapshot.pools.items() if name in listed})
 
 
 def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:

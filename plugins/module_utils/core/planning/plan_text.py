@@ -10,6 +10,7 @@ import typing as t
 
 from ..base.findings import counted
 from ..base.text import finding_lines, table
+from ..kubevirt import image_contents
 from . import assignment, waves
 from .batching import Wave
 from .plan import DaemonSetChange, Plan
@@ -37,6 +38,9 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
         lines += map(
             str, assignment.capacities(plan.launcher_rollout.full.rules, plan.snapshot.nodes.values(), plan.wanted)
         )
+    known = image_contents.by_image(plan.snapshot.pools)
+    images = ((pool.name, pool.virt_launcher_image) for pool in plan.launcher_pools)
+    lines += filter(None, (image_contents.launcher_line(pool, image, known) for pool, image in images))
     if plan.errors:
         lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:

@@ -95,8 +95,12 @@ def _pool(pool: t.Mapping[str, t.Any]) -> _Case:
         pool["name"],
         f"VMs with a problem: {code_counts(failing)}" if failing else None,
         next(iter(failing), ""),
-        lines=(f"VMs: {code_counts(counts) or 'none'}", f"launcher image {pool['launcher_image']}"),
+        lines=(f"VMs: {code_counts(counts) or 'none'}", f"launcher image {pool['launcher_image']}{_contents(pool)}"),
     )
+
+
+def _contents(pool: t.Mapping[str, t.Any]) -> str:
+    return f" ({pool['launcher_contents']})" if pool["launcher_contents"] else ""
 
 
 def _vm(vm: t.Mapping[str, t.Any]) -> _Case:

@@ -221,10 +221,14 @@ def _pool(head: t.Sequence[str], pool: Row) -> str:
         [
             f"{name}<small>{_count(pool['nodes'], 'node')}</small>",
             *(f"{number:,}" for number in numbers.values()),
-            _image(pool["launcher_image"]),
+            _image(pool["launcher_image"]) + _contents(pool),
         ],
         ["", *(_tone(verdict) if number else "zero" for verdict, number in numbers.items()), "image"],
     )
+
+
+def _contents(pool: Row) -> str:
+    return f"<small>{_text(pool['launcher_contents'])}</small>" if pool["launcher_contents"] else ""
 
 
 def _image(image: str | None) -> str:

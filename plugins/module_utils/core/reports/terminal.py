@@ -60,6 +60,11 @@ def verification_lines(report: Report) -> list[str]:
         ],
     )
     lines += [
+        f"Pool {pool['name']}: launcher image {pool['launcher_image']} has {pool['launcher_contents']}."
+        for pool in report.pools
+        if pool["launcher_contents"]
+    ]
+    lines += [
         f"{vm.verdict} {vm.namespace}/{vm.name} (pool {vm.pool or 'unknown'}): {vm.reason}; remedy: {vm.remedy}"
         for vm in report.vms[:_MOST_VMS]
     ]

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..base import names
 from ..base.findings import counted, listed
 from ..base.selectors import Requirement, Term
+from ..kubevirt.image_contents import Contents
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
 from ..pools.model import Pool
@@ -84,6 +85,13 @@ class Explanation:
     """The table's requirement on the node's owner label, in words."""
     nodes: Nodes | None = None
     """None if not asked for."""
+    contents: Contents | None = None
+    """What the image contains; None when no run looked into it."""
+
+    @property
+    def contents_text(self) -> str:
+        """What the image contains, in words; empty when that is not known."""
+        return str(self.contents or "")
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -96,6 +104,7 @@ class Explanation:
             "pools": [answer.to_dict() for answer in self.answers],
             "pool": self.pool,
             "image": self.image or STOCK,
+            "image_contents": self.contents_text,
             "requirement": self.requirement,
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
         }
@@ -114,6 +123,7 @@ class Explanation:
         """Pool, image and nodes as one sentence."""
         owner = f"pool {self.pool} wins" if self.pool != names.PRIMARY else "no pool takes it"
         image = f"{STOCK} {self.image or ''}".rstrip() if self.own_image else str(self.image)
+        image += f" ({self.contents_text})" if self.contents_text else ""
         where = "any node" if self.requirement is None else f"nodes with {self.requirement}"
         fit = "" if self.nodes is None else f"; {self.nodes}"
         return f"{owner}: {image} on {where}{fit}."
@@ -131,6 +141,8 @@ class Rules:
     """Whether the launcher policy sends pods to nodes; kubevirt-aie-webhook only changes the image."""
     by_node_labels: bool = False
     """Whether it does so by the labels of the pool's nodes."""
+    contents: t.Mapping[str, Contents] = field(default_factory=dict)
+    """What images contain, where a run has looked into them."""
 
     def requirements(self, winner: Pool | None) -> tuple[Requirement, ...]:
         """What a launcher pod then requires of its node."""
@@ -164,6 +176,7 @@ def explain(
             placement = placement.with_pool(requirement, tolerations)
             tolerations = ()
         fitting = fitting_nodes(placement, attributes, nodes)
+    image = (winner and winner.virt_launcher_image) or rules.stock_image
     return Explanation(
         attributes=attributes,
         answers=(
@@ -172,9 +185,10 @@ def explain(
         ),
         pool=owner,
         own_image=winner is None or winner.virt_launcher_image is None,
-        image=(winner and winner.virt_launcher_image) or rules.stock_image,
+        image=image,
         requirement=", ".join(map(str, requirements)) or None,
         nodes=fitting,
+        contents=rules.contents.get(image or ""),
     )
 
 

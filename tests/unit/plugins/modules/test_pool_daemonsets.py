@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, image_contents
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 RAW = builders.RAW_POOL
@@ -54,6 +54,8 @@ class TestNewImage:
             pools = [{**self.NEXT, "resources": {"requests": {"cpu": str(number + 1)}}}]
             assert run("pool_daemonsets", pools=pools, **arguments)["changed"]
             assert not [path for verb, path in world.writes if "/pods" in path]
+            known = {self.NEXT["virtHandlerImage"]: image_contents.Contents()}
+            world.put(image_contents.with_record(live(world), known))
             world.put(builders.node("n1", "gpu", labels={"hw": "gpu"}, images=images))
 
     def test_does_not_wait_for_a_node_that_was_deleted(self, run, world):

@@ -17,6 +17,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batch_run import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import image_contents
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -209,8 +211,7 @@ class TestPull:
     def pull(self, world):
         for pod in world.all(kinds.POD):
             if names.PULL_LABEL in pod["metadata"]["labels"]:
-                done = [{**each, "state": {"terminated": {}}} for each in pod["spec"]["containers"]]
-                pod["status"] = {"phase": "Succeeded", "containerStatuses": done}
+                pod["status"] = builders.pulled(pod)
 
     def pulled(self, world):
         return [r.body["spec"]["nodeName"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
@@ -255,6 +256,37 @@ class TestPull:
         world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
         assert carry_out(world, pools=(pool,)) == {"n1": "done"}
         assert self.pulled(world) == []
+
+    def looking(self, looks, *nodes, move="gpu"):
+        """A world in whose images no run has looked; ``looks``: what a look finds."""
+        unknown = copy.deepcopy(GPU)
+        del unknown["metadata"]["annotations"][names.CONTENTS_ANNOTATION]
+        world = make_world(*nodes, sets=[builders.primary(), unknown])
+
+        def look(_request):
+            for pod in world.all(kinds.POD):
+                if names.PULL_LABEL in pod["metadata"]["labels"]:
+                    pod["status"] = builders.pulled(pod, looks=looks)
+
+        world.after = look
+        return world
+
+    def test_an_image_that_lacks_something(self):
+        world = self.looking("missing virt-chroot\nlooked", gpu_node())
+        text = refusal(world)
+        assert f"No node of this batch was touched, because image {IMAGES[0]} lacks virt-chroot. Build pool" in text
+        assert image_contents.recorded(self.daemonset(world)) == {}
+
+    def test_what_was_found_is_noted(self):
+        world = self.looking("qemu 10.1.0\nlibvirt 11.9.0\nlooked", gpu_node("n1"), gpu_node("n2"))
+        assert carry_out(world, "n1") == {"n1": "done"}
+        found = image_contents.recorded(self.daemonset(world))
+        assert found == {IMAGES[0]: Contents("10.1.0", "11.9.0")}
+        assert carry_out(world, "n2") == {"n2": "done"}
+        assert self.pulled(world) == ["n1"]
+
+    def daemonset(self, world):
+        return world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
 
     def test_is_of_the_primarys_images_on_the_way_back(self):
         world = make_world(builders.node("n1", "gpu", images=IMAGES[:1]))

@@ -10,12 +10,21 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.leftovers import Leftover
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
 
+HANDLER, LAUNCHER = f"{builders.HANDLER_IMAGE}-gpu", f"{builders.LAUNCHER_IMAGE}-gpu"
 GPU = builders.pool_daemonset(builders.pool("gpu", imagePullSecrets=[{"name": "gpu"}]))
+UNKNOWN = builders.pool_daemonset(
+    builders.pool(
+        "gpu", virtHandlerImage=HANDLER, virtLauncherImage=LAUNCHER, selector={"deviceNames": ["a.example/gpu"]}
+    )
+)
+del UNKNOWN["metadata"]["annotations"][names.CONTENTS_ANNOTATION]
+NO_SHELL = 'exec: "/bin/sh": stat /bin/sh: no such file or directory'
 BOTH = (f"{builders.HANDLER_IMAGE}-gpu", builders.LAUNCHER_IMAGE)
 
 
@@ -53,6 +62,10 @@ class Kubelets(ApiServer):
         pulls = [images.Pull(Node.from_object(node), daemonset) for node in nodes]
         return images.pull(self.client(), builders.NAMESPACE, pulls, timeout, clock)
 
+    def look(self, *nodes, **options):
+        """Pull images into which no run has looked."""
+        return self.pull(*nodes, daemonset=UNKNOWN, **options)
+
     def start(self, *nodes, secrets=(), timeout=60.0):
         clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
         starts = [images.Start(Node.from_object(node), builders.GPU_LAUNCHER_IMAGE, secrets) for node in nodes]
@@ -67,10 +80,14 @@ def waiting(reason, message=None):
     return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
+def ended(message):
+    return {"terminated": {"exitCode": 0, "reason": "Completed", "message": message}}
+
+
 class TestPull:
     def test_on_all_nodes_side_by_side(self):
         world = Kubelets()
-        assert world.pull(*(builders.node(f"n{index}") for index in range(4))) == {}
+        assert world.pull(*(builders.node(f"n{index}") for index in range(4))).problems == {}
         assert world.most == 4
         assert world.now < 10
         assert world.all(kinds.POD) == []
@@ -84,7 +101,7 @@ class TestPull:
 
     def test_makes_no_pod_where_the_images_are(self):
         world = Kubelets()
-        assert world.pull(builders.node(images=BOTH)) == {}
+        assert world.pull(builders.node(images=BOTH)) == images.Pulled()
         assert world.requests == []
 
     def test_pulls_only_what_is_missing(self):
@@ -95,7 +112,7 @@ class TestPull:
 
     def test_of_nothing(self):
         world = Kubelets()
-        assert world.pull() == {}
+        assert world.pull() == images.Pulled()
         assert world.requests == []
 
     @pytest.mark.parametrize(
@@ -112,7 +129,80 @@ class TestPull:
     def test_an_image_is_there_whatever_became_of_the_command(self, state):
         world = Kubelets()
         world.say["n1"] = state
-        assert world.pull(builders.node()) == {}
+        assert world.pull(builders.node()).problems == {}
+
+
+class TestLook:
+    @pytest.mark.parametrize("on_node", [(), (HANDLER, LAUNCHER)], ids=["pulled", "there before"])
+    def test_finds_what_is_in_images(self, on_node):
+        world = Kubelets()
+        world.say["n1"] = ended("qemu QEMU emulator version 10.1.0\nlibvirt 11.9.0\nlooked")
+        found = world.look(builders.node(images=on_node))
+        assert (found.problems, found.lacking) == ({}, {})
+        assert found.contents == dict.fromkeys((HANDLER, LAUNCHER), Contents("10.1.0", "11.9.0"))
+
+    def test_finds_what_they_lack(self):
+        world = Kubelets()
+        world.say["n1"] = ended("missing virt-chroot\nmissing qemu:107 in /etc/group\nlooked")
+        found = world.look(builders.node())
+        assert found.lacking == dict.fromkeys((HANDLER, LAUNCHER), ("virt-chroot", "qemu:107 in /etc/group"))
+        assert found.contents == {}
+
+    def test_once_where_images_are_on_all_nodes(self):
+        world = Kubelets()
+        world.say = dict.fromkeys(("n1", "n2", "n3"), ended("looked"))
+        world.look(*(builders.node(name, images=(HANDLER, LAUNCHER)) for name in ("n1", "n2")), builders.node("n3"))
+        assert [pod["spec"]["nodeName"] for pod in world.created] == ["n1", "n3"]
+
+    def test_not_into_kubevirts_own_images(self):
+        world = Kubelets()
+        clock = images.Clock(now=lambda: world.now, sleep=world.sleep)
+        pull = images.Pull(Node.from_object(builders.node()), UNKNOWN, stock={HANDLER, LAUNCHER})
+        assert images.pull(world.client(), builders.NAMESPACE, [pull], 60, clock) == images.Pulled()
+        assert {tuple(each["command"]) for each in world.created[0]["spec"]["containers"]} == {("true",)}
+
+    def test_as_the_user_of_launcher_pods(self):
+        world = Kubelets()
+        world.look(builders.node())
+        (pod,) = world.created
+        assert pod["spec"]["securityContext"]["runAsUser"] == 107
+        assert {each["image"]: each["command"][:2] for each in pod["spec"]["containers"]} == {
+            image: ["/bin/sh", "-c"] for image in (HANDLER, LAUNCHER)
+        }
+
+    @pytest.mark.parametrize(
+        ("state", "why"),
+        [
+            (
+                {"terminated": {"reason": "StartError", "exitCode": 128, "message": f"exec: {NO_SHELL}: unknown"}},
+                "it has no /bin/sh",
+            ),
+            (
+                {"terminated": {"reason": "StartError", "exitCode": 128, "message": "exec format error"}},
+                "its shell did not run: StartError, exit code 128, exec format error",
+            ),
+            ({"terminated": {"reason": "Error", "exitCode": 2}}, "its shell did not run: Error, exit code 2"),
+            ({"running": {}}, "its shell did not end"),
+        ],
+    )
+    def test_an_image_that_cannot_be_looked_into_is_unchecked(self, state, why):
+        world = Kubelets()
+        world.say["n1"] = state
+        found = world.look(builders.node())
+        assert (found.problems, found.lacking) == ({}, {})
+        assert found.contents[LAUNCHER] == Contents(unchecked=why)
+
+    def test_waits_for_its_end(self):
+        world = Kubelets()
+        world.say["n1"] = {"running": {}}
+
+        def end(_request):
+            if world.now > 20:
+                world.say["n1"] = ended("missing virt-chroot\nlooked")
+
+        world.before = end
+        assert world.look(builders.node()).lacking
+        assert 20 < world.now < 30
 
 
 class TestFailure:
@@ -120,7 +210,7 @@ class TestFailure:
     def test_an_image_that_cannot_be_pulled(self, reason):
         world = Kubelets()
         world.say["bad"] = waiting(reason, "manifest unknown")
-        found = world.pull(builders.node("good"), builders.node("bad"))
+        found = world.pull(builders.node("good"), builders.node("bad")).problems
         assert found == {"bad": f"image {BOTH[0]} cannot be pulled: {reason} (manifest unknown)"}
         assert world.now < 15
         assert world.all(kinds.POD) == []
@@ -129,13 +219,13 @@ class TestFailure:
     def test_an_image_that_is_not_pulled_in_time(self, reason):
         world = Kubelets()
         world.say["n1"] = waiting(reason)
-        assert world.pull(builders.node()) == {"n1": "images were not pulled within 60 s"}
+        assert world.pull(builders.node()).problems == {"n1": "images were not pulled within 60 s"}
         assert world.all(kinds.POD) == []
 
     def test_a_node_that_refuses_the_pod(self):
         world = Kubelets()
         world.say["n1"] = {"phase": "Failed", "reason": "OutOfpods", "message": "Node didn't have enough pods"}
-        assert world.pull(builders.node()) == {
+        assert world.pull(builders.node()).problems == {
             "n1": "the node refused the pod that pulls its images: Node didn't have enough pods"
         }
 
@@ -145,7 +235,9 @@ class TestFailure:
             world.now > 3
             and [world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE) for pod in world.all(kinds.POD)]
         )
-        assert "the pod that pulls its images was deleted by another client" in world.pull(builders.node())["n1"]
+        assert (
+            "the pod that pulls its images was deleted by another client" in world.pull(builders.node()).problems["n1"]
+        )
 
     @pytest.mark.parametrize("error", [ClusterError("no"), LeaseLost("lost"), KeyboardInterrupt()], ids=repr)
     def test_pods_are_removed_whatever_happens(self, error):

@@ -40,7 +40,7 @@ class TestDaemonSet:
     def test_is_created(self):
         server, stored = self.applied()
         assert server.writes == [("patch", "/apis/apps/v1/namespaces/kubevirt/daemonsets/virt-handler-gpu")]
-        assert plan.daemonsets.drift(builders.pool_daemonset(GPU), stored) == ()
+        assert plan.daemonsets.drift(plan.daemonsets.derive(builders.primary(), GPU), stored) == ()
 
     def test_loses_what_others_added(self):
         live = builders.pool_daemonset(GPU)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import explanation
@@ -141,6 +143,15 @@ class TestNotRunning:
         assert whens(found) == [("next start", "gpu")]
         data = found.to_dict()
         assert (data["pool"], data["image"], data["pods"]) == ("gpu", vms.IMAGE, [])
+        assert data["image_contents"] == ""
+
+    def test_says_what_is_in_the_image(self):
+        made = vms.plan_of(of_nodes=nodes())
+        state = builders.looked_into(made.snapshot, vms.IMAGE, qemu="10.1.0", libvirt="11.9.0")
+        context = ExplainContext.from_live_policy(dataclasses.replace(made, snapshot=state))
+        found = explanation.explain_vm(subject(vm=vm()), context)
+        assert found.to_dict()["image_contents"] == "QEMU 10.1.0, libvirt 11.9.0"
+        assert any(f"{vms.IMAGE} (QEMU 10.1.0, libvirt 11.9.0) on nodes" in line for line in found.lines())
 
     def test_when_it_has_ended_is_the_same(self):
         found = explanation.explain_vm(subject(vm=vm(), vmi=vmi(phase="Succeeded")), in_effect())
@@ -263,7 +274,18 @@ def test_one_page():
 def test_the_data_is_plain(change):
     given = subject(vm=vm()) if change == "stopped" else subject(vms.launcher(), vm=vm(), vmi=vmi())
     data = explanation.explain_vm(given, in_effect()).to_dict()
-    assert set(data) == {"vm", "state", "mapping", "pool", "image", "pods", "cases", "notes", "findings"}
+    assert set(data) == {
+        "vm",
+        "state",
+        "mapping",
+        "pool",
+        "image",
+        "image_contents",
+        "pods",
+        "cases",
+        "notes",
+        "findings",
+    }
     assert _plain(data)
 
 

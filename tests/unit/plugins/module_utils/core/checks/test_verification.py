@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import random
 
 import pytest
@@ -78,6 +79,23 @@ def test_a_vm_on_a_node_without_a_handler_is_always_a_problem():
     assert problems(pods, vmis, made=with_idle_node("master")) == {"no_ready_handler": 1}
 
 
+def test_says_what_is_in_launcher_images():
+    made = vms.plan_of()
+    state = builders.looked_into(made.snapshot, vms.IMAGE, qemu="10.1.0", libvirt="11.9.0")
+    found = verified([launcher()], [vmi()], made=dataclasses.replace(made, snapshot=state))
+    assert [pool["launcher_contents"] for pool in found.pools] == ["", "QEMU 10.1.0, libvirt 11.9.0"]
+    assert f"Pool gpu: launcher image {vms.IMAGE} has QEMU 10.1.0, libvirt 11.9.0." in terminal.verification_lines(
+        found
+    )
+
+
+def test_an_image_that_was_not_looked_into_is_listed():
+    made = vms.plan_of()
+    state = builders.looked_into(made.snapshot, vms.IMAGE, unchecked="it has no /bin/sh")
+    found = verified([launcher()], [vmi()], made=dataclasses.replace(made, snapshot=state))
+    assert (found.problems, found.listed) == ({}, {"image_unchecked": 1})
+
+
 def test_the_report_as_data():
     found = verified([launcher()], [vmi()]).to_dict()
     assert found["counts"] == {"vms": 1, "unjudged": 0, "nodes": 3, "pools": 1, "problems": 0, "listed": 0}
@@ -90,6 +108,7 @@ def test_the_report_as_data():
         "daemonset": "virt-handler-gpu",
         "handler_image": builders.GPU_IMAGE,
         "launcher_image": vms.IMAGE,
+        "launcher_contents": "",
         "active": True,
         "vms": {**dict.fromkeys(VERDICTS, 0), "correct": 1},
     }

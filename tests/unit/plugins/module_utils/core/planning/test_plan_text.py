@@ -47,6 +47,16 @@ class TestPlan:
             f"Plan digest: {found.digest}",
         ]
 
+    def test_says_what_is_in_launcher_images(self):
+        image = builders.GPU_LAUNCHER_IMAGE
+        pools = [builders.pool("gpu", virtLauncherImage=image, selector={"deviceNames": ["nvidia.com/A100"]})]
+        state = builders.snapshot_of([hw("n1", "gpu"), builders.node("stays")], pools)
+        text = plan_text.plan_lines(planned([], pools, snapshot=builders.looked_into(state, image, qemu="10.1.0")))
+        assert f"Pool gpu: launcher image {image} has QEMU 10.1.0." in text
+        unchecked = builders.looked_into(state, image, unchecked="it has no /bin/sh")
+        text = plan_text.plan_lines(planned([], pools, snapshot=unchecked))
+        assert f"Pool gpu: whether {image} (it has no /bin/sh) has all that KubeVirt needs" in "".join(text)
+
     def test_shows_what_will_change_launcher_pods_and_why(self):
         served = Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0])
         pools = [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/A100"]})]

@@ -124,6 +124,14 @@ def _add(tar: tarfile.TarFile, name: str, file: File) -> None:
     tar.addfile(entry, io.BytesIO(content))
 
 
+def put(layer: bytes, container: str) -> None:
+    """Put an archive on top of what a container has."""
+    command = ["docker", "cp", "--archive", "-", f"{container}:/"]
+    answer = subprocess.run(command, input=layer, capture_output=True, check=False)
+    if answer.returncode != 0:
+        raise ClusterError(f"An image could not be made: {answer.stderr.decode().strip()}")
+
+
 def derive(
     name: str, base: str, layer: bytes, recipe: str, instructions: Sequence[str], added: tuple[Path, str] | None = None
 ) -> None:
@@ -133,10 +141,7 @@ def derive(
     """
     container = run("create", base, "none").strip()
     try:
-        command = ["docker", "cp", "--archive", "-", f"{container}:/"]
-        answer = subprocess.run(command, input=layer, capture_output=True, check=False)
-        if answer.returncode != 0:
-            raise ClusterError(f"{name} could not be made: {answer.stderr.decode().strip()}")
+        put(layer, container)
         if added:
             run("cp", str(added[0]), f"{container}:{added[1]}")
         changes = [f"LABEL {RECIPE}={recipe}", *instructions]

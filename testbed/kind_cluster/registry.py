@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import engine, images
@@ -88,11 +89,23 @@ def _credentials() -> str:
     return base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 
-def variant(base: str, name: str) -> str:
-    """Make an image of another name that says so: its environment has IMAGE, so its digest is its own."""
-    container = engine.run("create", base, "none").strip()
+def variant(base: str, name: str, *, scripts: Mapping[str, str] | None = None, without: str = "") -> str:
+    """Make an image of another name that says so: its environment has IMAGE, so its digest is its own.
+
+    :param scripts: shell scripts that it has instead of the programs at these paths.
+    :param without: a file that it lacks.
+    """
+    own = json.loads(engine.run("image", "inspect", "--format", "{{json .Config}}", base))
+    command = ["--user", "0", "--entrypoint", "rm", base, "-f", without] if without else [base, "none"]
+    container = engine.run("create", *command).strip()
     try:
-        engine.run("commit", "--change", f"ENV IMAGE={name}", container, name)
+        if without:
+            engine.run("start", "--attach", container)
+        for path, script in (scripts or {}).items():
+            archive = engine.archive({path: f"#!/bin/sh\n{script}\n".encode()})
+            engine.put(archive, container)
+        changes = [f"ENV IMAGE={name}", f"USER {own['User']}", f"ENTRYPOINT {json.dumps(own['Entrypoint'])}"]
+        engine.run("commit", *(option for change in changes for option in ("--change", change)), container, name)
     finally:
         engine.run("rm", container)
     return name

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane" / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from guests import GuestScenario, Probe
 from kind_cluster import registry
 from kind_cluster.cluster import KindCluster
 from kind_fixture import KindScenario
@@ -50,6 +51,15 @@ def private(kind: KindCluster) -> Iterator[registry.Registry]:
 @pytest.fixture(scope="session")
 def scenario(kind: KindCluster, private: registry.Registry) -> KindScenario:
     return KindScenario(kind, private)
+
+
+@pytest.fixture(scope="module")
+def guest_scenario(scenario: KindScenario) -> Iterator[GuestScenario]:
+    """Return what starts guests, which live on from test to test of a file."""
+    with Probe(scenario.kind) as probe:
+        yield GuestScenario(scenario, probe)
+    scenario.kind.kubectl("delete", "vm", "-n", "default", "--all", "--ignore-not-found", "--timeout=120s")
+    scenario.restore()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""Virtual machines with a guest of our own, and a probe that asks each guest all the time how long it has lived."""
+"""Virtual machines with a guest of our own, a probe that asks each guest all the time how long it has lived, and runs under them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ import json
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+import playbooks
 from kind_cluster import images
 from kind_cluster.cluster import KindCluster
+from kind_cluster.registry import KNOWN
 from kind_fixture import KindScenario, Object
 from local_cluster.errors import ClusterError
+from playbooks import Run
 
 PORT = 8080
+NOTICEABLE = 5.0
+"""How many seconds a guest, whose CPU is emulated on a busy machine, may be silent while a run touches nothing of its VM."""
+MIGRATION = 60
+"""How many seconds a guest may be silent while QEMU, which emulates its CPU on a busy machine, migrates it."""
 # Four times a second, over a connection of its own each time. A guest that does not answer within a second is silent.
 ASK = """
 while sleep 0.25; do
@@ -153,3 +163,51 @@ def create(scenario: KindScenario, name: str, image: str, workload: str = "none"
             },
         }
     )
+
+
+class GuestScenario:
+    """A kind cluster with guests, what they notice, and what runs do to them."""
+
+    def __init__(self, scenario: KindScenario, probe: Probe) -> None:
+        """Push the image that guests have."""
+        self.cluster = scenario
+        self.probe = probe
+        self._image = scenario.images.push(images.make_guest(), "guest:kernel", KNOWN)
+
+    def start(self, name: str, workload: str) -> None:
+        create(self.cluster, name, self._image, workload)
+        self.probe.await_answer(name, 300)
+
+    def node(self, name: str) -> str:
+        return str(self.cluster.kind.get("vmi", name, namespace="default")["status"]["nodeName"])
+
+    def launcher_image(self, name: str) -> str:
+        """Return the id of the image of a guest's launcher, by the container runtime of its node."""
+        node, pods = self.node(name), f"virt-launcher-{name}-"
+        (launcher,) = [each for each in self.cluster.running(node, "compute") if each.pod.startswith(pods)]
+        return launcher.image_id
+
+    def image_id(self, name: str, image: str) -> str:
+        """Return the id of an image on a guest's node."""
+        return self.cluster.kind.image_id(self.node(name), image)
+
+    def play(self, playbook: str, **variables: Any) -> Run:
+        patient = {"virtpools_node_timeout": 600, "virtpools_max_unavailable": "100%"}
+        return playbooks.run(playbook, self.cluster.writer.kubeconfig, None, **{**patient, **variables})
+
+    def restart_kubelets(self, *names: str) -> None:
+        """Restart the kubelets of the nodes on which guests are."""
+        for node in {self.node(name) for name in names}:
+            self.cluster.kind.on(node, "systemctl", "restart", "kubelet")
+        time.sleep(30)  # a kubelet that ends a pod does so within seconds of its start
+
+    @contextmanager
+    def unnoticed(self, *names: str, silence: float = NOTICEABLE) -> Iterator[Callable[[], float]]:
+        """Fail unless guests live through the block, and are never silent for longer. Yields what tells the longest silence."""
+        before = {name: self.probe.await_answer(name) for name in names}
+        yield lambda: max(self.probe.guest(name).silence(answer.at) for name, answer in before.items())
+        for name, answer in before.items():
+            after = self.probe.await_answer(name)
+            assert (after.boot, after.machine) == (answer.boot, answer.machine), f"{name} started again"
+            assert after.uptime > answer.uptime
+            assert self.probe.guest(name).silence(answer.at) <= silence, name

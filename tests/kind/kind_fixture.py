@@ -70,9 +70,13 @@ class KindScenario(Scenario):
             for tag in "bc":
                 self.push(what, tag)
 
-    def push(self, what: str, tag: str, host: str = registry.KNOWN) -> str:
-        """Push a variant of one of KubeVirt's own images, and return the name by which nodes pull it from this host."""
-        made = registry.variant(self.stock[what], f"registry.example/{what}:{tag}")
+    def push(self, what: str, tag: str, host: str = registry.KNOWN, base: str | None = None, **changes: Any) -> str:
+        """Push a variant of one of KubeVirt's own images, and return the name by which nodes pull it from this host.
+
+        :param base: another image instead of KubeVirt's own.
+        :param changes: see ``registry.variant``.
+        """
+        made = registry.variant(base or self.stock[what], f"registry.example/{what}:{tag}", **changes)
         return self.images.push(made, f"{what}:{tag}", host)
 
     def _stock(self) -> dict[str, str]:

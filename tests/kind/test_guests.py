@@ -9,83 +9,18 @@ The tests run in order, on the same guests. All images but KubeVirt's own come f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-import guests
-import playbooks
-from guests import Probe
-from kind_cluster import images
-from kind_cluster.registry import KNOWN
+from guests import MIGRATION, GuestScenario
 from kind_fixture import GPU, KindScenario, Object, l4
-from playbooks import Run
 
 pytestmark = pytest.mark.timeout(1800)
 Report = Callable[..., None]
 LEAVE = {"virtpools_remove_vms": "leave"}
 BOTH = ("pooled", "nobodys")
-NOTICEABLE = 2.0
-"""How many seconds a guest may be silent while a run touches nothing of its VM."""
-MIGRATION = 60
-"""How many seconds a guest may be silent while QEMU, which emulates its CPU on a busy machine, migrates it."""
-
-
-class GuestScenario:
-    """Two guests: ``pooled``, of pool gpu, and ``nobodys``, on the node that becomes one of pool l4."""
-
-    def __init__(self, scenario: KindScenario, probe: Probe) -> None:
-        """Push the image that guests have."""
-        self.cluster = scenario
-        self.probe = probe
-        self._image = scenario.images.push(images.make_guest(), "guest:kernel", KNOWN)
-
-    def start(self, name: str, workload: str) -> None:
-        guests.create(self.cluster, name, self._image, workload)
-        self.probe.await_answer(name, 300)
-
-    def node(self, name: str) -> str:
-        return str(self.cluster.kind.get("vmi", name, namespace="default")["status"]["nodeName"])
-
-    def launcher_image(self, name: str) -> str:
-        """Return the id of the image of a guest's launcher, by the container runtime of its node."""
-        node, pods = self.node(name), f"virt-launcher-{name}-"
-        (launcher,) = [each for each in self.cluster.running(node, "compute") if each.pod.startswith(pods)]
-        return launcher.image_id
-
-    def image_id(self, name: str, image: str) -> str:
-        """Return the id of an image on a guest's node."""
-        return self.cluster.kind.image_id(self.node(name), image)
-
-    def play(self, playbook: str, **variables: Any) -> Run:
-        patient = {"virtpools_node_timeout": 600, "virtpools_max_unavailable": "100%"}
-        return playbooks.run(playbook, self.cluster.writer.kubeconfig, None, **{**patient, **variables})
-
-    def restart_kubelets(self) -> None:
-        for node in {self.node(name) for name in BOTH}:
-            self.cluster.kind.on(node, "systemctl", "restart", "kubelet")
-        time.sleep(30)  # a kubelet that ends a pod does so within seconds of its start
-
-    @contextmanager
-    def unnoticed(self, *names: str, silence: float = NOTICEABLE) -> Iterator[Callable[[], float]]:
-        """Fail unless guests live through the block, and are never silent for longer. Yields what tells the longest silence."""
-        before = {name: self.probe.await_answer(name) for name in names}
-        yield lambda: max(self.probe.guest(name).silence(answer.at) for name, answer in before.items())
-        for name, answer in before.items():
-            after = self.probe.await_answer(name)
-            assert (after.boot, after.machine) == (answer.boot, answer.machine), f"{name} started again"
-            assert after.uptime > answer.uptime
-            assert self.probe.guest(name).silence(answer.at) <= silence, name
-
-
-@pytest.fixture(scope="module")
-def guest_scenario(scenario: KindScenario) -> Iterator[GuestScenario]:
-    with Probe(scenario.kind) as probe:
-        yield GuestScenario(scenario, probe)
-    scenario.kind.kubectl("delete", "vm", "-n", "default", "--all", "--ignore-not-found", "--timeout=120s")
-    scenario.restore()
+"""A guest of pool gpu, and one on the node that becomes one of pool l4."""
 
 
 @pytest.fixture(autouse=True)
@@ -168,13 +103,13 @@ def test_workload_update_moves_guests_to_the_new_images(
 
 def test_guests_outlive_their_kubelets_after_all_of_that(guest_scenario: GuestScenario) -> None:
     with guest_scenario.unnoticed(*BOTH):
-        guest_scenario.restart_kubelets()
+        guest_scenario.restart_kubelets(*BOTH)
 
 
 def test_and_after_a_rollback(scenario: KindScenario, guest_scenario: GuestScenario, report: Report) -> None:
     with guest_scenario.unnoticed(*BOTH) as silence:
         run = guest_scenario.play("rollback", **LEAVE).succeeded()
-        guest_scenario.restart_kubelets()
+        guest_scenario.restart_kubelets(*BOTH)
         report(seconds=round(run.seconds), silence=round(silence(), 2))
     for node in scenario.gpu_nodes:
         scenario.has_one_handler(node, GPU["virtHandlerImage"])
@@ -185,6 +120,6 @@ def test_and_after_everything_was_removed(
 ) -> None:
     with guest_scenario.unnoticed(*BOTH) as silence:
         run = guest_scenario.play("remove", virtpools_remove="all", **LEAVE).succeeded()
-        guest_scenario.restart_kubelets()
+        guest_scenario.restart_kubelets(*BOTH)
         report(seconds=round(run.seconds), silence=round(silence(), 2))
     assert scenario.owners() == {}

@@ -39,6 +39,40 @@ def test_a_node_whose_handler_cannot_be_pulled_goes_back(
     report(gap=round(watcher.gaps()[node], 1), error=error)
 
 
+@pytest.mark.parametrize(
+    ("what", "without", "said"),
+    [
+        ("virt-launcher", "/usr/bin/virt-tail", "lacks /usr/bin/virt-tail"),
+        ("virt-launcher", "/usr/bin/virsh", "lacks virsh"),
+        ("virt-launcher", "/usr/bin/qemu-system-x86_64", "lacks QEMU"),
+        ("virt-launcher", "/etc/libvirt/qemu.conf", "lacks /etc/libvirt/qemu.conf"),
+        ("virt-handler", "/usr/bin/virt-chroot", "lacks virt-chroot"),
+        ("virt-handler", "/etc/passwd", "lacks qemu:107 in /etc/passwd"),
+    ],
+)
+def test_an_image_that_lacks_something_moves_no_node(
+    scenario: KindScenario, what: str, without: str, said: str, report: Report
+) -> None:
+    tag = without.rpartition("/")[2].replace("_", "-").replace(".", "-")
+    images = {what.removeprefix("virt-"): scenario.push(what, f"without-{tag}", without=without)}
+    error = scenario.site([GPU, l4(**images)]).refused()
+    report(error=error)
+    assert f"image {images[what.removeprefix('virt-')]} {said}. Build pool images on" in error
+    assert scenario.owners().get(scenario.l4_node) is None
+    scenario.has_one_handler(scenario.l4_node, scenario.stock["virt-handler"])
+
+
+def test_an_image_without_a_shell_is_unchecked(scenario: KindScenario, report: Report) -> None:
+    handler = scenario.push("virt-handler", "without-sh", without="/usr/bin/dash")
+    run = scenario.site([GPU, l4(handler)]).succeeded()
+    scenario.has_one_handler(scenario.l4_node, handler)
+    found = {each["code"]: each["message"] for each in scenario.module("verification_info")["findings"]}
+    report(seconds=round(run.seconds), finding=found["image_unchecked"])
+    assert (
+        f"whether {handler} (it has no /bin/sh) has all that KubeVirt needs was not checked" in found["image_unchecked"]
+    )
+
+
 @pytest.fixture
 def secrets(scenario: KindScenario) -> None:
     for name, namespace in (("handlers", "kubevirt"), ("launchers", "kubevirt"), ("launchers", "default")):

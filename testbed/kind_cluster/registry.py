@@ -96,8 +96,8 @@ def variant(base: str, name: str, *, scripts: Mapping[str, str] | None = None, w
     :param without: a file that it lacks.
     """
     own = json.loads(engine.run("image", "inspect", "--format", "{{json .Config}}", base))
-    command = ["--user", "0", "--entrypoint", "rm", base, "-f", without] if without else [base, "none"]
-    container = engine.run("create", *command).strip()
+    command = ["--entrypoint", "rm", base, "-f", without] if without else [base, "none"]
+    container = engine.run("create", "--user", "0", *command).strip()
     try:
         if without:
             engine.run("start", "--attach", container)

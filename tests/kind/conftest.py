@@ -19,9 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "testbed"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane" / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from guests import GuestScenario, Probe
+from guests import GuestScenario
 from kind_cluster import registry
 from kind_cluster.cluster import KindCluster
+from kind_cluster.probe import Probe
 from kind_fixture import KindScenario
 from playbooks import RunningPlaybook
 

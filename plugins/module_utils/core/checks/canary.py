@@ -276,7 +276,9 @@ def result(
         return _stays(phase, seen.problem, "it has no launcher pod")
     judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)
     if phase != "Running":
-        return _stays(phase, seen.problem, judgement.reason, pod_problem(pod))
+        launcher = LauncherPod.from_object(pod)
+        ended = f"its launcher pod has ended (phase {launcher.phase})" if launcher.ended else None
+        return _stays(phase, seen.problem, judgement.reason, pod_problem(pod) or ended)
     wrong = _wrong(draft, judgement)
     return CanaryProblem(wrong, final=True) if wrong else judgement
 

@@ -17,6 +17,7 @@ from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, condition
 from .nodes import Node, timestamp
 
+_MONITOR = "virt-launcher-monitor"
 _LONGEST_LINE = 200
 
 
@@ -99,15 +100,23 @@ def _end(terminated: KubeObject) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
+    """The last line of a log in words, but for what virt-launcher-monitor says once virt-launcher has died (KubeVirt)."""
+    lines = [(line, _logged(line)) for line in text.splitlines() if line.strip()]
+    own = [each for each in lines if each[1].get("component") != _MONITOR] or lines
+    if not own:
         return ""
+    line, logged = own[-1]
+    words = ": ".join(str(logged[key]) for key in ("msg", "reason") if logged.get(key))
+    return printable((words or line).strip())[:_LONGEST_LINE]
+
+
+def _logged(line: str) -> t.Mapping[str, t.Any]:
+    """A line of KubeVirt's own log, which is JSON; nothing for any other line."""
     try:
-        logged = json.loads(lines[-1])  # KubeVirt's own log
-        parts = [str(logged[key]) for key in ("msg", "reason") if logged.get(key)]
-    except (ValueError, TypeError, AttributeError):
-        parts = []
-    return printable(": ".join(parts) or lines[-1])[:_LONGEST_LINE]
+        logged = json.loads(line)
+    except ValueError:
+        return {}
+    return logged if isinstance(logged, dict) else {}
 
 
 def node_of(pod: KubeObject) -> str:

@@ -258,6 +258,18 @@ WAITING = {
         ["it stays Scheduling", "3 Insufficient nvidia.com/x"],
     ),
     "no image": (instance("Scheduling"), launcher(status=PULL), VM, ["container compute: ImagePullBackOff"]),
+    "ended": (
+        instance("Scheduled"),
+        launcher(status={"phase": "Succeeded"}),
+        VM,
+        ["it stays Scheduled; its launcher pod has ended (phase Succeeded)"],
+    ),
+    "died": (
+        instance("Scheduled"),
+        launcher(status={"phase": "Failed", **DIED}),
+        VM,
+        ["it stays Scheduled; container compute ended with exit code 2 and said 'no QEMU'"],
+    ),
     "runs, and its pod is not there": (instance(), None, VM, ["it stays Running; it has no launcher pod"]),
 }
 

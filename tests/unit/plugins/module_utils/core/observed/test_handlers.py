@@ -57,6 +57,14 @@ class TestHandlerPod:
                 {"exitCode": 1, "message": '{"level":"error","msg":"no domain","reason":"EOF","pos":"a.go:1"}'},
                 "ended with exit code 1 and said 'no domain: EOF'",
             ),
+            (
+                {"exitCode": 3, "message": 'no licence\n{"component":"virt-launcher-monitor","msg":"Exiting..."}\n'},
+                "ended with exit code 3 and said 'no licence'",
+            ),
+            (
+                {"exitCode": 3, "message": '{"component":"virt-launcher-monitor","msg":"Exiting..."}'},
+                "ended with exit code 3 and said 'Exiting...'",
+            ),
             ({"exitCode": 1, "message": "[1]"}, "ended with exit code 1 and said '[1]'"),
             ({"exitCode": 1, "message": "\x1b[31mred"}, "ended with exit code 1 and said '\\\\x1b[31mred'"),
         ],

@@ -163,7 +163,7 @@ def recorded(daemonset: KubeObject) -> dict[str, Contents]:
         noted = json.loads(text)
         return {image: Contents.from_object(obj) for image, obj in noted.items()}
     except (ValueError, AttributeError, TypeError):
-        return {}  # somebody edited it: the next run looks again
+        return {}  # it was edited: the next run looks again
 
 
 def with_record(daemonset: KubeObject, contents: t.Mapping[str, Contents]) -> KubeObject:

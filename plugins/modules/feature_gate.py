@@ -64,7 +64,9 @@ object:
   type: str
   sample: KubeVirt kubevirt/kubevirt
 findings:
-  description: Gates that are known not to exist in this version of KubeVirt. They are also returned as warnings.
+  description:
+    - Gates that are known not to exist in this version of KubeVirt, and pools whose launcher images refuse what KubeVirt passes to them
+      with a gate. They are also returned as warnings.
   returned: success
   type: list
   elements: dict
@@ -79,8 +81,13 @@ operator_pool_fields:
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import feature_gates, health
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_backends
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import (
+    feature_gates,
+    health,
+    launcher_arguments,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 
@@ -107,13 +114,14 @@ def body(task: module_base.Task) -> dict:
         operator.fields,
         worker_pools=operator.worker_pools_served,
     )
-    for finding in unknown:
+    found = [*unknown, *_broken(task, kubevirt, present)]
+    for finding in found:
         task.module.warn(finding.message)
     result = {
         "changed": edit.changed,
         "changes": [str(edit)] if edit.changed else [],
         "object": title(edit.after),
-        "findings": [finding.to_dict() for finding in unknown],
+        "findings": [finding.to_dict() for finding in found],
         "operator_pool_fields": list(operator.fields),
     }
     if not edit.changed:
@@ -134,6 +142,14 @@ def body(task: module_base.Task) -> dict:
             before, after = writes.edit_object(task.cluster, edit, again, dry_run=False)
             settle.await_gates(task.cluster, kubevirt, Gates(present, absent), task.params["timeout"], task.clock)
     return {**result, "diff": [module_base.object_diff(before, after)]}
+
+
+def _broken(task: module_base.Task, kubevirt: dict, gates: tuple[str, ...]) -> list[Finding]:
+    """Warnings about pools whose launchers refuse what KubeVirt passes to them with these gates."""
+    if not launcher_arguments.come_with(gates):
+        return []
+    admission = live.admission(task.cluster, kubevirt["metadata"]["namespace"])
+    return [*launcher_arguments.with_gates(gates, launcher_backends.images_in_effect(admission), kubevirt)]
 
 
 def main() -> None:

@@ -204,6 +204,12 @@ def recorded_table(admission: Admission) -> Table | None:
         return None
 
 
+def images_in_effect(admission: Admission | None) -> dict[str, str]:
+    """The launcher images that VMs get now instead of KubeVirt's own, by pool."""
+    table = recorded_table(admission) if admission is not None else None
+    return {pool: image for pool, image in table.images.items() if image} if table is not None else {}
+
+
 def rules_object(admission: Admission) -> KubeObject | None:
     """The live object of ours that holds the rules, of any back end; None where there is none."""
     holders = (of_backend[0] for of_backend in _KINDS.values() if of_backend)

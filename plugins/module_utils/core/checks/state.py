@@ -10,12 +10,12 @@ import contextlib
 import typing as t
 from dataclasses import dataclass
 
-from ..admission import guard, node_policy
+from ..admission import guard, launcher_backends, node_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, warning
 from ..base.objects import KubeObject
 from ..base.selectors import TermIndex
-from ..kubevirt import daemonsets, exclusion, health, image_contents, preflight
+from ..kubevirt import daemonsets, exclusion, health, image_contents, launcher_arguments, preflight
 from ..kubevirt.hco import title
 from ..monitoring import alerts
 from ..observed.snapshot import Snapshot
@@ -57,6 +57,7 @@ def examine(snapshot: Snapshot) -> State:
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED), facts),
         *_leftovers(snapshot),
         *image_contents.examine(snapshot.pools),
+        *launcher_arguments.examine(launcher_backends.images_in_effect(snapshot.admission), snapshot.kubevirt),
         *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
         *node_policy.examine(snapshot.admission),
         *guard.examine(snapshot),

@@ -10,18 +10,22 @@ site. Problems of the pools must be solved before the upgrade, since afterwards 
 
 from __future__ import annotations
 
+import re
 import typing as t
 from dataclasses import dataclass
 
-from ..admission import outdated_policy
+from ..admission import launcher_backends, outdated_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
-from ..kubevirt import health, preflight
+from ..kubevirt import health, launcher_arguments, preflight
 from ..observed.snapshot import Snapshot
 from ..planning import goals, plan
 from ..planning.options import Options
 from ..pools.model import Pool
 from .verification import Verifier
+
+_TARGET = re.compile(r"(v?\d+\.\d+\.\d+|\d{8})([._+-][\w.+-]*)?")
+"""What virt-operator calls a version, the tag of its images: ``v1.9.1``, or of a nightly build ``20261101_0123abc``."""
 
 Readiness = t.Literal["ready", "prepare", "blocked"]
 
@@ -60,7 +64,7 @@ class Upgrade:
     @property
     def summary(self) -> str:
         """The verdict as a sentence."""
-        if health.rank(self.current or "") == health.rank(self.target):
+        if _same(self.current, self.target):
             return f"KubeVirt {self.current} is deployed already."
         step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
         counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
@@ -81,11 +85,11 @@ def check(
     :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
     :raises InputErrors: when ``target`` is not a version.
     """
-    if health.rank(target) is None:
+    if not _TARGET.fullmatch(target):
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
     current = health.version_of(snapshot.kubevirt)
     images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target))
-    if health.rank(current or "") == health.rank(target):
+    if _same(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
         return Upgrade(current=current, target=target, images=images, findings=(done,))
     findings = [
@@ -94,13 +98,35 @@ def check(
         *_rollout(snapshot),
         *outdated_policy.after_upgrade(snapshot),
         *_image_findings(images, target, given=pools is not None, allow_skew=options.allow_skew),
+        *launcher_arguments.before_upgrade(
+            launcher_backends.images_in_effect(snapshot.admission), target, snapshot.kubevirt
+        ),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
     return Upgrade(current=current, target=target, images=images, findings=in_order(findings))
 
 
+def _same(current: str | None, target: str) -> bool:
+    """Whether this version is deployed already."""
+    rank = health.rank(target)
+    return current == target if rank is None else health.rank(current or "") == rank
+
+
 def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
     now, then = health.rank(current or ""), health.rank(target)
+    if then is None:
+        yield warning(
+            "upgrade_target_unknown",
+            f"Of which release {target} is a build, its name does not say: whether that is an upgrade, and whether launcher images know "
+            "the arguments that it passes, was not checked.",
+        )
+    of_now, of_then = health.release_of(current), health.release_of(target)
+    if of_now is not None and of_then is not None and of_then[0] == of_now[0] and of_then[1] > of_now[1] + 1:
+        between = f"{of_now[0]}.{of_now[1] + 1}"
+        yield error(
+            "upgrade_skips_releases",
+            f"KubeVirt supports upgrades to the next release only; upgrade from {current} to {between} before {target}.",
+        )
     if now is not None and then is not None and now > then:
         yield error(
             "upgrade_backwards",

@@ -24,6 +24,8 @@ from . import exclusion, hco
 
 _VERSION = re.compile(r"v?(?P<number>\d+\.\d+\.\d+)(?P<pre>-(?:alpha|beta|rc)(?:\.?\d+)?)?(?:[-_+].*)?")
 """A version in a tag, perhaps with a build's suffix: ``v1.9.0``, ``v1.9.0-rc.1``, ``1.9.0_cuda12``."""
+_BETWEEN_RELEASES = re.compile(r"-\d+-g[0-9a-f]{7,}")
+"""What ``git describe`` adds: the number of commits since the tag, and the commit."""
 
 
 def version_of(kubevirt: KubeObject) -> str | None:
@@ -38,6 +40,11 @@ def release_of(version: str | None) -> tuple[int, int] | None:
         return None
     major, minor, _patch = release.split(".", 2)
     return int(major), int(minor)
+
+
+def release_of_image(image: str) -> tuple[int, int] | None:
+    """``(1, 9)`` for an image tagged ``v1.9.0-gpu``; None when its tag does not tell."""
+    return release_of(_tag(image))
 
 
 def skew(image: str, kubevirt_version: str | None) -> t.Literal["same", "different", "unknown"]:
@@ -77,9 +84,12 @@ def _tag(image: str) -> str:
 
 
 def _release(version: str) -> str | None:
-    """The release in a version, without prefix and suffix: ``1.9.0`` or ``1.9.0-rc.1``."""
+    """The release in a version, without prefix and suffix: ``1.9.0`` or ``1.9.0-rc.1``; none in a build that
+    follows a candidate, such as ``v1.9.0-beta.0-1264-g0123abc``: it may be newer than the release."""
     match = _VERSION.fullmatch(version)
     if match is None or match["number"] == "0.0.0":
+        return None
+    if match["pre"] and _BETWEEN_RELEASES.search(version):
         return None
     return match["number"] + (match["pre"] or "")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import OperatedWorld
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import stock
 
@@ -46,6 +46,16 @@ def test_that_nobody_knows_is_warned_about(run):
     found = run("feature_gate", present=["HostDevicez"])
     assert [finding["severity"] for finding in found["findings"]] == ["warning"]
     assert "HostDevicez" in str(found["warnings"])
+
+
+def test_a_gate_that_a_launcher_refuses_is_warned_about(run, world):
+    old = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.8.2-gpu")
+    for obj in vms.admission(*vms.policy(old)).objects.values():
+        world.put(obj)
+    found = run("feature_gate", present=["VMStatsCollector"])
+    assert [finding["code"] for finding in found["findings"]] == ["gate_breaks_vm_starts"]
+    assert "refuses --vm-stats-collector" in str(found["warnings"])
+    assert run("feature_gate", present=["HostDevices"])["findings"] == []
 
 
 def test_nothing_asked_for_changes_nothing(run, world):

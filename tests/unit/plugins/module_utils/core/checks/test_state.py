@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU = builders.pool("gpu")
 
@@ -111,6 +111,17 @@ class TestUnfinished:
 
     def test_never_proven(self):
         assert codes([hw("n1", "gpu", "primary")]) == ["handover_unfinished"]
+
+    def test_launchers_that_refuse_what_kubevirt_passes(self):
+        old = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.7.0-gpu")
+        found = [
+            state.examine(
+                builders.snapshot_of(vms.nodes(), [old], admission=vms.admission(*vms.policy(of_policy)))
+            ).findings
+            for of_policy in (vms.gpu(), old)
+        ]
+        # While the launcher policy still has the former image, VMs start.
+        assert [[each.code for each in each_found] for each_found in found] == [[], ["launcher_refuses_arguments"]]
 
     def test_pull_pods_left(self):
         pod = builders.pull_pod("n1")

@@ -73,6 +73,33 @@ class TestVersion:
         assert (found.verdict, codes(found, "error", "warning", "note")) == ("ready", ["upgrade_done"])
         assert found.summary == "KubeVirt v1.9.0 is deployed already."
 
+    @pytest.mark.parametrize("target", ["20261101_0123abc", "v1.10.0-beta.0-1264-g0123abc"])
+    def test_of_a_build_between_releases_is_warned_of(self, target):
+        found = check(target=target)
+        assert (found.verdict, codes(found, "error")) == ("prepare", [])
+        assert "upgrade_target_unknown" in codes(found, "warning")
+
+    def test_that_skips_a_release(self):
+        found = check(target="v1.11.0")
+        assert "upgrade_skips_releases" in codes(found, "error")
+        assert "upgrade from v1.9.0 to 1.10 before v1.11.0" in builders.message(
+            found.findings, "upgrade_skips_releases"
+        )
+        assert "upgrade_skips_releases" not in codes(check(target="v1.10.3"), "error")
+
+    def test_whose_arguments_the_present_launchers_refuse(self):
+        """The list for the run after it does not help: until then, VMs get the present images."""
+        image = "registry.example/virt-launcher:v1.7.0-gpu"
+        pool = vms.gpu(virtLauncherImage=image)
+        old = builders.excluding_kubevirt(observedKubeVirtVersion="v1.7.0", targetKubeVirtVersion="v1.7.0")
+        state = builders.snapshot_of(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool)), of_kubevirt=old)
+        after = [vms.gpu(virtHandlerImage="r.example/h:v1.8.2-gpu", virtLauncherImage="r.example/l:v1.8.2-gpu")]
+        found = check(state, "v1.8.2", after)
+        assert codes(found, "error") == ["upgrade_breaks_vm_starts"]
+        first = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.8.2-gpu")
+        state = builders.snapshot_of(vms.nodes(), [first], admission=vms.admission(*vms.policy(first)), of_kubevirt=old)
+        assert codes(check(state, "v1.8.2", after), "error") == []
+
     def test_of_a_development_build_says_nothing_about_the_direction(self):
         devel = builders.excluding_kubevirt(observedKubeVirtVersion="devel", targetKubeVirtVersion="devel")
         assert codes(check(cluster(of_kubevirt=devel))) == []

@@ -132,6 +132,11 @@ class TestVersions:
         assert sorted(set(order), key=rank) == order
         assert (rank("devel"), rank("1.9.0"), rank("v1.9.0-12-gabc")) == (None, rank("v1.9.0"), rank("v1.9.0"))
 
+    def test_a_build_after_a_candidate_may_be_newer_than_the_release(self):
+        assert rank("v1.9.0-beta.0-1264-g0123abc") is None
+        assert skew("r/h:v1.9.0-gpu", "v1.9.0-beta.0-1264-g0123abc") == "unknown"
+        assert rank("v1.9.0-beta.0-gpu") < rank("v1.9.0")
+
     def test_release(self):
         assert release_of("v1.10.2-rc.0") == (1, 10)
         assert release_of("1.9.0") == (1, 9)

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Arguments that virt-controller passes to every virt-launcher, and which launchers refuse them.
+
+virt-launcher ends with exit code 2 on an argument that it does not know, so a VM whose launcher image is older than
+virt-controller may not start, and no live migration to that image succeeds. Read in KubeVirt 1.7.0, 1.8.2 and 1.9.0
+(``pkg/virt-controller/services/template.go``, ``cmd/virt-launcher``).
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ..base.findings import Finding, error, listed, note, warning
+from ..base.objects import KubeObject
+from . import feature_gates, health
+
+Release = tuple[int, int]
+Images = t.Mapping[str, str]
+"""The launcher images that VMs get now, by pool."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of virt-launcher."""
+
+    name: str
+    since: Release
+    """The first release whose virt-launcher knows it."""
+    gate: str = ""
+    """The feature gate with which virt-controller passes it; empty: always."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (feature gate {self.gate})" if self.gate else self.name
+
+
+# Gates of 1.8 that are on by default need no mention: launchers before 1.8 refuse the first argument anyway.
+_ARGUMENTS = (
+    Argument("--hypervisor", (1, 8)),
+    Argument("--libvirt-hook-server-and-client", (1, 8), "LibvirtHooksServerAndClient"),
+    Argument("--upgrade-ordinal-ifaces", (1, 8), "PodSecondaryInterfaceNamingUpgrade"),
+    Argument("--vgpu-dedicated-hook", (1, 9), "VGPULiveMigration"),
+    Argument("--vm-stats-collector", (1, 9), "VMStatsCollector"),
+    Argument("--firmware-auto-selection", (1, 9), "FirmwareAutoSelection"),
+    Argument("--allow-cross-arch-emulation", (1, 9), "CrossArchitectureVirtualization"),
+)
+
+NEWEST_KNOWN: Release = (1, 9)
+"""The newest release of KubeVirt whose arguments were read."""
+
+
+def refused(
+    image: str, controller: str | None, kubevirt: KubeObject, gates: t.Collection[str] = ()
+) -> tuple[Argument, ...]:
+    """The arguments that a virt-controller passes and the launcher of this image refuses, by the versions in their names.
+
+    :param controller: virt-controller's version.
+    :param kubevirt: the live KubeVirt object, whose feature gates count; those in ``gates`` count as turned on.
+    """
+    launcher, passing = health.release_of_image(image), health.release_of(controller)
+    if launcher is None or passing is None:
+        return ()
+    return tuple(
+        argument
+        for argument in _ARGUMENTS
+        if launcher < argument.since <= passing
+        and (not argument.gate or argument.gate in gates or feature_gates.is_on(kubevirt, argument.gate))
+    )
+
+
+def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Iterator[Finding]:
+    """An error for each pool whose VMs could not start once the upgraded virt-controller leads."""
+    if images and (health.release_of(target) or NEWEST_KNOWN) > NEWEST_KNOWN:
+        yield note(
+            "upgrade_arguments_unknown",
+            f"Whether the pools' present launchers know all arguments that KubeVirt {target} passes is not known: this "
+            f"release of the collection knows those up to {'.'.join(map(str, NEWEST_KNOWN))}.",
+        )
+    for pool, image in images.items():
+        arguments = refused(image, target, kubevirt)
+        if arguments:
+            first = health.retagged(image, target) or f"a build for {target}"
+            yield error(
+                "upgrade_breaks_vm_starts",
+                f"Pool {pool}: virt-launcher of {image} refuses {listed(map(str, arguments))}, which KubeVirt {target} passes to it. "
+                "From the upgrade on, until site has handed over the pool's last node, none of its VMs would start and none "
+                f"could be migrated. Before the upgrade, run site with virtLauncherImage {first}, the present "
+                "virtHandlerImage, and virtpools_allow_skew: true.",
+            )
+
+
+def examine(images: Images, kubevirt: KubeObject) -> t.Iterator[Finding]:
+    """An error for each pool whose VMs cannot start now."""
+    version = health.version_of(kubevirt)
+    for pool, image in images.items():
+        arguments = refused(image, version, kubevirt)
+        if arguments:
+            yield error(
+                "launcher_refuses_arguments",
+                f"No VM of pool {pool} can start or be migrated: KubeVirt {version} passes {listed(map(str, arguments))}, which "
+                f"virt-launcher of {image} refuses. Run site with images built for {version}.",
+            )
+
+
+def come_with(gates: t.Iterable[str]) -> bool:
+    """Whether virt-controller passes more arguments with one of these feature gates."""
+    return not {argument.gate for argument in _ARGUMENTS if argument.gate}.isdisjoint(gates)
+
+
+def with_gates(gates: t.Collection[str], images: Images, kubevirt: KubeObject) -> t.Iterator[Finding]:
+    """A warning for each pool whose VMs cannot start once these feature gates are on."""
+    version = health.version_of(kubevirt)
+    for pool, image in images.items():
+        arguments = [each for each in refused(image, version, kubevirt, gates) if each.gate in gates]
+        if arguments:
+            yield warning(
+                "gate_breaks_vm_starts",
+                f"Pool {pool}: virt-launcher of {image} refuses {listed(map(str, arguments))}, so with it none of "
+                f"the pool's VMs can start or be migrated. Run site with images built for {version} first.",
+            )

@@ -62,6 +62,11 @@ def run(*arguments: str, stdin: str | None = None) -> str:
     return answer.stdout
 
 
+def follow(*arguments: str) -> subprocess.Popen[str]:
+    """Start docker, whose lines the caller reads as they come."""
+    return subprocess.Popen(["docker", *arguments], stdout=subprocess.PIPE, text=True, bufsize=1)
+
+
 def feed(file: BinaryIO, *arguments: str) -> None:
     """Run docker with a file as its input."""
     answer = subprocess.run(["docker", *arguments], stdin=file, capture_output=True, check=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 from local_cluster.errors import ClusterError
 
-from . import images
+from . import engine, images
 from .cluster import KindCluster
 
 PORT = 8080
@@ -109,10 +109,8 @@ class Probe:
     def _ask(self, name: str, address: str) -> None:
         if name in self._asking:
             self._asking[name].terminate()
-        command = ["docker", "exec", "-i", f"{self._kind.name}-control-plane", "bash", "-c"]
-        process = subprocess.Popen(
-            [*command, ASK.format(address=address, port=PORT)], stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+        node = f"{self._kind.name}-control-plane"
+        process = engine.follow("exec", "-i", node, "bash", "-c", ASK.format(address=address, port=PORT))
         self._asking[name] = process
         threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
 

@@ -14,7 +14,7 @@ import playbooks
 from kind_cluster import images, probe
 from kind_cluster.probe import Probe
 from kind_cluster.registry import KNOWN
-from kind_fixture import KindScenario
+from kind_fixture import PATIENT, KindScenario
 from playbooks import Run
 
 NOTICEABLE = 5.0
@@ -50,8 +50,7 @@ class GuestScenario:
         return self.cluster.kind.image_id(self.node(name), image)
 
     def play(self, playbook: str, **variables: Any) -> Run:
-        patient = {"virtpools_node_timeout": 600, "virtpools_max_unavailable": "100%"}
-        return playbooks.run(playbook, self.cluster.writer.kubeconfig, None, **{**patient, **variables})
+        return playbooks.run(playbook, self.cluster.writer.kubeconfig, None, **{**PATIENT, **variables})
 
     def restart_kubelets(self, *names: str) -> None:
         """Restart the kubelets of the nodes on which guests are."""

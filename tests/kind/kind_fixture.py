@@ -31,6 +31,12 @@ GPU: Object = {
     "selector": {"vmLabels": {"matchLabels": {"workload": "gpu"}}},
 }
 """The pool of the scenario's inventory; a test compares them."""
+PATIENT: Object = {
+    "virtpools_node_timeout": 600,
+    "virtpools_pull_timeout": 120,
+    "virtpools_max_unavailable": "100%",
+}
+"""Variables of runs with the patience that a machine under load needs."""
 
 
 def l4(handler: str = "b", launcher: str = "b", **fields: Any) -> Object:
@@ -87,9 +93,8 @@ class KindScenario(Scenario):
     # Runs
 
     def start(self, pools: Sequence[Mapping[str, Any]], *arguments: str, **variables: Any) -> RunningPlaybook:
-        """Start the playbook site, with the patience that a machine under load needs."""
-        patient = {"virtpools_node_timeout": 600, "virtpools_pull_timeout": 120, "virtpools_max_unavailable": "100%"}
-        return playbooks.start("site", self.writer.kubeconfig, pools, *arguments, **{**patient, **variables})
+        """Start the playbook site."""
+        return playbooks.start("site", self.writer.kubeconfig, pools, *arguments, **{**PATIENT, **variables})
 
     def restore(self) -> None:
         """Bring the cluster back to where each test begins: the first pool alone, all handlers Ready."""
@@ -181,4 +186,4 @@ class KindScenario(Scenario):
         return next((pod for pod in pods if pod["metadata"]["annotations"]["kubevirt.io/domain"] == name), None)
 
 
-__all__ = ["GPU", "OWNER", "KindScenario", "Marks", "Object", "Watcher", "l4"]
+__all__ = ["GPU", "OWNER", "PATIENT", "KindScenario", "Marks", "Object", "Watcher", "l4"]

@@ -116,6 +116,8 @@ def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: 
 def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:
     """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
+    # As we asked for them: a webhook may send pods to a mirror of the registry.
+    looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}
     created: list[Leftover] = []
     pulled = Pulled()
     try:
@@ -130,10 +132,10 @@ def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], time
             pods.clear()
             pods.update((pod["metadata"]["name"], pod) for pod in listed)
             for name in sorted(left):
-                state = _state(pods.get(name))
+                state = _state(pods.get(name), looks[name])
                 if state == "pulled":
                     left.discard(name)
-                    _look(pods[name], pulled)
+                    _look(pods[name], looks[name], pulled)
                 elif state.startswith("failed"):
                     left.discard(name)
                     pulled.problems[waiting[name]] = state.removeprefix("failed: ")
@@ -142,8 +144,8 @@ def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], time
         if waiting:
             clock.wait(pending, timeout)
         for name in left:
-            if _pulled(pods.get(name)):
-                _look(pods[name], pulled)
+            if _pulled(pods.get(name), ()):
+                _look(pods[name], looks[name], pulled)
             else:
                 pulled.problems[waiting[name]] = f"images were not pulled within {timeout:.0f} s"
     finally:
@@ -151,9 +153,13 @@ def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], time
     return pulled
 
 
-def _look(pod: Object, pulled: Pulled) -> None:
+def _looks(pod: Object) -> dict[str, str]:
+    """The containers of a pod that look into their images, with these."""
+    return {each["name"]: each["image"] for each in pod["spec"]["containers"] if each["command"] != _NOTHING}
+
+
+def _look(pod: Object, looks: t.Mapping[str, str], pulled: Pulled) -> None:
     """Take in what the pod's containers found in their images."""
-    looks = {each["name"]: each["image"] for each in pod["spec"]["containers"] if each["command"] != _NOTHING}
     for status in pod["status"]["containerStatuses"]:
         image = looks.get(status["name"])
         if image is None:
@@ -240,7 +246,7 @@ def _container(index: int, image: str, command: t.Sequence[str]) -> Object:
     }
 
 
-def _state(pod: Object | None) -> str:
+def _state(pod: Object | None, looks: t.Collection[str]) -> str:
     """``pulling``, ``pulled`` or ``failed: why``."""
     if pod is None:
         return "failed: the pod that pulls its images was deleted by another client"
@@ -255,15 +261,14 @@ def _state(pod: Object | None) -> str:
         return (
             f"failed: the node refused the pod that pulls its images: {status.get('message') or status.get('reason')}"
         )
-    return "pulled" if _pulled(pod, looked=True) else "pulling"
+    return "pulled" if _pulled(pod, looks) else "pulling"
 
 
-def _pulled(pod: Object | None, *, looked: bool = False) -> bool:
-    """Whether all images are on the node and, with ``looked``, the looks into them have ended."""
+def _pulled(pod: Object | None, looks: t.Collection[str]) -> bool:
+    """Whether all images are on the node, and the looks of these containers have ended."""
     if pod is None:
         return False
     containers = (pod.get("status") or {}).get("containerStatuses") or []
-    looks = {each["name"] for each in pod["spec"]["containers"] if looked and each["command"] != _NOTHING}
     return len(containers) == len(pod["spec"]["containers"]) and all(
         _has_image(each) and not (each["name"] in looks and "running" in (each.get("state") or {}))
         for each in containers

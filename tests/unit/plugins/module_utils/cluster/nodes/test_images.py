@@ -192,6 +192,19 @@ class TestLook:
         assert (found.problems, found.lacking) == ({}, {})
         assert found.contents[LAUNCHER] == Contents(unchecked=why)
 
+    def test_by_the_names_that_the_pool_has(self):
+        """A webhook sends pods to a mirror; the DaemonSet has the images that we asked for."""
+        world = Kubelets()
+        world.say["n1"] = ended("looked")
+
+        def mirror(_request):
+            for pod in world.all(kinds.POD):
+                for container in pod["spec"]["containers"]:
+                    container["image"] = container["image"].replace("registry.example", "mirror.example")
+
+        world.after = mirror
+        assert world.look(builders.node()).contents.keys() == {HANDLER, LAUNCHER}
+
     def test_waits_for_its_end(self):
         world = Kubelets()
         world.say["n1"] = {"running": {}}

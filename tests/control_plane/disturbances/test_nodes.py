@@ -189,6 +189,7 @@ def test_a_node_that_somebody_put_in_transit_gets_its_owner_back(pooled: Scenari
 
 
 def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scenario) -> None:
+    marker = pooled.cluster.audit_marker()
     pooled.cluster.set_node_annotation("gpu-00", "agent.virtpools.io/stop-seconds", "5")  # time to restart it half-way
     with Watcher(pooled.cluster) as watcher:
         # An API server that starts, and all that then read it anew, take more than half a minute of a busy machine.
@@ -202,6 +203,11 @@ def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scenario) -> 
     assert run.changes[-1] == "DaemonSet kubevirt/virt-handler-gpu: delete"
     assert all(pooled.handlers()[name] == [FRESH["virtHandlerImage"]] for name in GPU_NODES)
     assert pooled.info()["findings"] == []
+    # The DaemonSet controller creates a pod again whose creation got no answer, and deletes one of the two (Kubernetes).
+    controller = "system:serviceaccount:kube-system:daemon-set-controller"
+    deleted = [write for write in pooled.cluster.writes(marker, controller) if write.verb == "delete"]
+    twice = [write for write in deleted if write.name.startswith("virt-handler-fresh-")]
     two_handlers = "agent.virtpools.io/two-handlers"
-    assert not [name for name in GPU_NODES if two_handlers in pooled.node(name)["annotations"]]
+    crowded = [name for name in GPU_NODES if two_handlers in pooled.node(name)["annotations"]]
+    assert len(crowded) <= len(twice), (crowded, twice)
     pooled.settled([FRESH])

@@ -16,13 +16,8 @@ from watcher import NAMESPACE, OWNER, PRIMARY
 
 Object = dict[str, Any]
 
-# Handlers, kubelets and the control plane write these whatever we do; runs note which images they have looked into.
-LIVELY = (
-    "kubevirt.io/heartbeat",
-    "kubevirt.io/schedulable",
-    "node.alpha.kubernetes.io/ttl",
-    "virtpools.io/image-contents",
-)
+# Handlers, kubelets and the control plane write these whatever we do.
+LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", "node.alpha.kubernetes.io/ttl")
 
 POLICIES = (
     "mutatingadmissionpolicies,mutatingadmissionpolicybindings,"
@@ -95,11 +90,15 @@ def _get(cluster: LocalCluster, *what: str) -> Object:
 def _daemonset(item: Object) -> Object:
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
-    # Both count changes of the object, and runs may reach the same state with more or fewer changes.
-    counters = ("deprecated.daemonset.template.generation", "kubevirt.io/generation")
+    # Runs may reach the same state with more or fewer changes, which the first two count, and looks into images.
+    of_the_way = (
+        "deprecated.daemonset.template.generation",
+        "kubevirt.io/generation",
+        "virtpools.io/image-contents",
+    )
     return {
         "labels": metadata.get("labels") or {},
-        "annotations": {key: value for key, value in annotations.items() if key not in counters},
+        "annotations": {key: value for key, value in annotations.items() if key not in of_the_way},
         "spec": item["spec"],
     }
 

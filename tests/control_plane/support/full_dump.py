@@ -30,6 +30,7 @@ SERVER_SET = {
         "kubevirt.io/generation",  # KubeVirt counts changes
         "kubevirt.io/customizer-identifier",  # KubeVirt notes by which customizeComponents an object was made
         "kubevirt.io/heartbeat",  # handlers write it all the time
+        "virtpools.io/image-contents",  # runs note which images they have looked into
         "node.alpha.kubernetes.io/ttl",  # Kubernetes writes it when the number of nodes changes
     ),
     "labels": ("kubevirt.io/schedulable",),  # handlers write it all the time

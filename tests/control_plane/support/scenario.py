@@ -32,7 +32,7 @@ FORMER_OWNER = "virtpools.io/former-owner"
 OUR_REQUIREMENT = {"key": OWNER, "operator": "DoesNotExist"}
 HANDLER_KNOB = "agent.virtpools.io/handler"
 # Handlers write these all the time.
-LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", HANDLER_KNOB, "virtpools.io/image-contents")
+LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", HANDLER_KNOB)
 # A proxy that the environment names cannot reach this machine's loopback.
 ENVIRONMENT = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 MODULES = "ansible_collections.virtpools.kubevirt.plugins.modules"

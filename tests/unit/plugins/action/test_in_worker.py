@@ -155,14 +155,13 @@ RELATIVE = """
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, delegate_to: localhost}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, environment: {SOME: thing}}
-    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, async: 240, poll: 8}
+    - {virtpools.kubevirt.pool_info: {kubeconfig: config}, async: 240, poll: 2}
     - {virtpools.kubevirt.pool_info: }
     - {virtpools.kubevirt.pool_info: , environment: {K8S_AUTH_KUBECONFIG: ../project/config, KUBECONFIG: missing}}
     - {virtpools.kubevirt.plan_info: {pools: "{{ pools }}", dump: dump}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: missing}}
     - {virtpools.kubevirt.pool_info: {kubeconfig: config}, loop: [1, 2]}
 """
-"""A busy machine needs seconds to start an async job. Until then Ansible says that it could not find it."""
 
 
 @pytest.fixture
@@ -178,7 +177,8 @@ def project(tmp_path):
 def play(project, book, python, *arguments, cwd="elsewhere", **environment):
     """What the failed tasks say."""
     command = (str(book), "-e", f"ansible_python_interpreter={python}", *arguments)
-    archives = {"ANSIBLE_REMOTE_TMP": str(project / "archives")}
+    # ansible-test has another HOME than the user's, in one of which jobs would write what is read in the other.
+    archives = {"ANSIBLE_REMOTE_TMP": str(project / "archives"), "ANSIBLE_ASYNC_DIR": str(project / "jobs")}
     run = ansible_playbook(project.with_name(cwd), *command, timeout=300, **archives, **environment)
     return re.findall(r"^(?:fatal|failed): .*", run.stdout, re.MULTILINE)
 

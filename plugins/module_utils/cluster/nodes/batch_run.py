@@ -120,8 +120,8 @@ def pull_before_change(
         raise ImagesMissing(
             f"{what} {len(missing)} of {counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
         )
+    # What was found is noted with the batch: a note now would stand in the diff of the change, which check mode cannot foresee.
     _refuse_incomplete(what, pulled)
-    image_record.write(cluster, plan.snapshot.namespace, change.name, pulled.contents)
 
 
 def _stock_images(plan: Plan) -> frozenset[str]:

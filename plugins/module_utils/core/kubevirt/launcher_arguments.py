@@ -58,7 +58,7 @@ def refused(
     """The arguments that a virt-controller passes and the launcher of this image refuses, by the versions in their names.
 
     :param controller: virt-controller's version.
-    :param kubevirt: the live KubeVirt object, whose feature gates count; those in ``gates`` count as turned on.
+    :param kubevirt: the live KubeVirt object with its feature gates. ``gates``: more of them, as if they were on.
     """
     launcher, passing = health.release_of_image(image), health.release_of(controller)
     if launcher is None or passing is None:

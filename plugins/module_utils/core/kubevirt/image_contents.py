@@ -140,7 +140,7 @@ def read(message: str) -> tuple[tuple[str, ...], Contents]:
     """What an image lacks, and what it contains, from what the command wrote."""
     found: dict[str, list[str]] = {}
     for line in message.splitlines():
-        word, _, rest = line.partition(" ")
+        word, _space, rest = line.partition(" ")
         found.setdefault(word, []).append(printable(rest))
     if _END not in found:
         return (), Contents(unchecked="its shell did not end what it began")

@@ -153,14 +153,11 @@ molecule: $(VENV) ## The molecule scenario default: site.yml on a local cluster,
 kind-images: $(VENV) ## Build the images of make test-kind from packages: needs root, docker, mmdebstrap, gcc; slow, once
 	$(KIND) images
 
-# [IMAGES=published], else those of kind-images.
-ON_KIND = variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
-    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables
-
 .PHONY: test-kind
 test-kind: $(VENV) ## Tests with real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
 	@mkdir -p .build
-	$(ON_KIND) molecule test --scenario-name kind
+	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
+	    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
 
 .PHONY: test
 # Unit tests run once, with units, the stricter way.

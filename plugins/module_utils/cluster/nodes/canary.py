@@ -38,8 +38,8 @@ class CanaryOutcome:
     def __str__(self) -> str:
         if self.problem is None:
             return f"{self.draft} ran on node {self.node} with {self.image} after {self.seconds:.1f} s."
-        namespace, name = self.draft.title.split("/")
-        events = f"kubectl get events -n {namespace} --field-selector involvedObject.name={name}"
+        vm = self.draft.vm["metadata"]
+        events = f"kubectl get events -n {vm['namespace']} --field-selector involvedObject.name={vm['name']}"
         return f"{self.draft} has not passed after {self.seconds:.1f} s: {self.problem}. It was deleted; its events are left ({events})."
 
     def to_dict(self) -> dict[str, t.Any]:

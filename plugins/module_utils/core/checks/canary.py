@@ -274,9 +274,9 @@ def result(
         return CanaryProblem(f"its guest has ended (phase {phase}){f': {why}' if why else ''}", final=True)
     if pod is None:
         return _stays(phase, seen.problem, "it has no launcher pod")
-    judgement = judge.judge(LauncherPod.from_object(pod, draft.namespace_labels), seen)
+    launcher = LauncherPod.from_object(pod, draft.namespace_labels)
+    judgement = judge.judge(launcher, seen)
     if phase != "Running":
-        launcher = LauncherPod.from_object(pod)
         ended = f"its launcher pod has ended (phase {launcher.phase})" if launcher.ended else None
         return _stays(phase, seen.problem, judgement.reason, pod_problem(pod) or ended)
     wrong = _wrong(draft, judgement)

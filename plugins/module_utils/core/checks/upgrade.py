@@ -122,7 +122,7 @@ def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
         )
     of_now, of_then = health.release_of(current), health.release_of(target)
     if of_now is not None and of_then is not None and of_then[0] == of_now[0] and of_then[1] > of_now[1] + 1:
-        between = f"{of_now[0]}.{of_now[1] + 1}"
+        between = health.dotted((of_now[0], of_now[1] + 1))
         yield error(
             "upgrade_skips_releases",
             f"KubeVirt supports upgrades to the next release only; upgrade from {current} to {between} before {target}.",

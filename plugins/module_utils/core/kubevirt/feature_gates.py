@@ -25,7 +25,7 @@ from ..observed.operator_api import POOL_FIELDS
 from ..observed.snapshot import Snapshot
 from . import hco
 from .hco import Edit
-from .health import release_of, version_of
+from .health import dotted, release_of, version_of
 
 _LISTS_IN = ("spec", "configuration", "developerConfiguration")
 _ON, _OFF = "featureGates", "disabledFeatureGates"
@@ -107,20 +107,16 @@ def _unknown(gate: str, release: tuple[int, int] | None) -> Finding | None:
         hint = f" (nearest known: {nearest[0]})" if nearest else ""
         return findings.warning(
             "feature_gate_unknown",
-            f"Feature gate {gate} is not among those known of KubeVirt up to {_dotted(_NEWEST_KNOWN)}, and KubeVirt "
+            f"Feature gate {gate} is not among those known of KubeVirt up to {dotted(_NEWEST_KNOWN)}, and KubeVirt "
             f"accepts unknown names silently; check the spelling{hint}.",
         )
     if release is not None and release < since and since != min(_KNOWN_SINCE):
         return findings.warning(
             "feature_gate_unknown",
-            f"Feature gate {gate} exists since KubeVirt {_dotted(since)}, and this is KubeVirt {_dotted(release)}, which "
+            f"Feature gate {gate} exists since KubeVirt {dotted(since)}, and this is KubeVirt {dotted(release)}, which "
             f"accepts it silently and ignores it.",
         )
     return None
-
-
-def _dotted(release: tuple[int, int]) -> str:
-    return f"{release[0]}.{release[1]}"
 
 
 # Pools of KubeVirt's own --------------------------------------------------------------------------------------------

@@ -42,6 +42,11 @@ def release_of(version: str | None) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
+def dotted(release: tuple[int, int]) -> str:
+    """``1.9`` for ``(1, 9)``."""
+    return f"{release[0]}.{release[1]}"
+
+
 def release_of_image(image: str) -> tuple[int, int] | None:
     """``(1, 9)`` for an image tagged ``v1.9.0-gpu``; None when its tag does not tell."""
     return release_of(_tag(image))

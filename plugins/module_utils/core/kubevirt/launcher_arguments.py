@@ -77,7 +77,7 @@ def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Itera
         yield note(
             "upgrade_arguments_unknown",
             f"Whether the pools' present launchers know all arguments that KubeVirt {target} passes is not known: this "
-            f"release of the collection knows those up to {'.'.join(map(str, NEWEST_KNOWN))}.",
+            f"release of the collection knows those up to {health.dotted(NEWEST_KNOWN)}.",
         )
     for pool, image in images.items():
         arguments = refused(image, target, kubevirt)

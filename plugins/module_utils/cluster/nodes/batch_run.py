@@ -111,8 +111,10 @@ def pull_before_change(
     replaced = [[move for move in batch if (move.source, move.target) == (change.pool,) * 2] for batch in plan.batches]
     first = next((moves for moves in replaced if moves), [])
     images.remove(cluster, plan.snapshot.leftover_pulls)
+    present = plan.snapshot.pools.get(change.pool)
+    known = () if present is None else image_contents.recorded(present).keys()
     stock = _stock_images(plan)
-    pulls = [images.Pull(plan.snapshot.nodes[move.node], _with_known(plan, change), stock) for move in first]
+    pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired, known, stock) for move in first]
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     what = f"DaemonSet {change.namespace}/{change.name} was not changed, because"
     missing = {node: problem for node, problem in pulled.problems.items() if node not in _deleted(cluster, first)}
@@ -127,13 +129,6 @@ def pull_before_change(
 def _stock_images(plan: Plan) -> frozenset[str]:
     primary = plan.snapshot.primary
     return frozenset() if primary is None else frozenset(daemonsets.images_of(primary).values())
-
-
-def _with_known(plan: Plan, change: DaemonSetChange) -> t.Mapping[str, t.Any]:
-    """The desired DaemonSet with what runs noted of its images."""
-    live = plan.snapshot.pools.get(change.pool)
-    desired = t.cast("t.Mapping[str, t.Any]", change.desired)
-    return desired if live is None else image_contents.with_record(desired, image_contents.recorded(live))
 
 
 def _refuse_incomplete(what: str, pulled: images.Pulled) -> None:
@@ -204,7 +199,8 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
     for move in moves:
         daemonset = plan.snapshot.pools.get(move.target, plan.snapshot.primary)
         if daemonset is not None and move.action != "finish":
-            pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset, stock))
+            known = image_contents.recorded(daemonset).keys()
+            pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset, known, stock))
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
     what = "No node of this batch was touched, because"
     if pulled.problems:
@@ -215,10 +211,9 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
     _refuse_incomplete(what, pulled)
     for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
         daemonset = plan.snapshot.pools[pool]
-        known = {
-            image: pulled.contents[image] for image in image_contents.roles_of(daemonset) if image in pulled.contents
-        }
-        image_record.write(cluster, plan.snapshot.namespace, daemonset["metadata"]["name"], known)
+        own = image_contents.roles_of(daemonset)
+        found = {image: contents for image, contents in pulled.contents.items() if image in own}
+        image_record.write(cluster, plan.snapshot.namespace, daemonset["metadata"]["name"], found)
 
 
 def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:

@@ -46,6 +46,8 @@ class Pull:
 
     node: Node
     daemonset: t.Mapping[str, t.Any]
+    known: t.Collection[str]
+    """The images into which a run has looked."""
     stock: t.Collection[str] = ()
     """KubeVirt's own images, which need no look."""
 
@@ -57,8 +59,7 @@ class Pull:
     @property
     def unknown(self) -> frozenset[str]:
         """The images into which no run has looked."""
-        roles = image_contents.roles_of(self.daemonset, self.stock)
-        return frozenset(roles) - image_contents.recorded(self.daemonset).keys()
+        return frozenset(image_contents.roles_of(self.daemonset, self.stock)) - frozenset(self.known)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import image_contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.leftovers import Leftover
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
@@ -59,7 +60,8 @@ class Kubelets(ApiServer):
 
     def pull(self, *nodes, timeout=60.0, daemonset=GPU):
         clock = images.Clock(now=lambda: self.now, sleep=self.sleep)
-        pulls = [images.Pull(Node.from_object(node), daemonset) for node in nodes]
+        known = image_contents.recorded(daemonset)
+        pulls = [images.Pull(Node.from_object(node), daemonset, known) for node in nodes]
         return images.pull(self.client(), builders.NAMESPACE, pulls, timeout, clock)
 
     def look(self, *nodes, **options):
@@ -157,7 +159,7 @@ class TestLook:
     def test_not_into_kubevirts_own_images(self):
         world = Kubelets()
         clock = images.Clock(now=lambda: world.now, sleep=world.sleep)
-        pull = images.Pull(Node.from_object(builders.node()), UNKNOWN, stock={HANDLER, LAUNCHER})
+        pull = images.Pull(Node.from_object(builders.node()), UNKNOWN, known=(), stock={HANDLER, LAUNCHER})
         assert images.pull(world.client(), builders.NAMESPACE, [pull], 60, clock) == images.Pulled()
         assert {tuple(each["command"]) for each in world.created[0]["spec"]["containers"]} == {("true",)}
 

@@ -205,7 +205,7 @@ class VmExplanation:
             "mapping": self.mapping,
             "pool": first.pool if first is not None else None,
             "image": (first.image or pool_choice.STOCK) if first is not None else None,
-            "image_contents": first.contents_text if first is not None else "",
+            "image_contents": first.contents if first is not None else "",
             "pods": [pod.to_dict() for pod in self.pods],
             "cases": [case.to_dict() for case in self.cases],
             "notes": dict(self.notes),

@@ -299,7 +299,7 @@ class Verifier:
                 "daemonset": _daemonset_name(name),
                 "handler_image": owner.handler_image if owner is not None else image,
                 "launcher_image": launcher,
-                "launcher_contents": str(known[launcher]) if launcher in known else "",
+                "launcher_contents": str(known.get(launcher or "", "")),
                 "active": name in rules or name not in later,
                 "vms": {verdict: self._by_pool[name, verdict] for verdict in VERDICTS},
             }

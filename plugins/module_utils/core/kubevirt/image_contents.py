@@ -168,7 +168,8 @@ def recorded(daemonset: KubeObject) -> dict[str, Contents]:
 
 def with_record(daemonset: KubeObject, contents: t.Mapping[str, Contents]) -> KubeObject:
     """The DaemonSet with these contents noted. Those of images that it no longer has go."""
-    kept = {image: known for image, known in recorded(daemonset).items() if image in roles_of(daemonset)}
+    images = roles_of(daemonset)
+    kept = {image: known for image, known in recorded(daemonset).items() if image in images}
     noted = {image: known.to_object() for image, known in sorted({**kept, **contents}.items())}
     metadata = daemonset["metadata"]
     annotations = {**(metadata.get("annotations") or {}), names.CONTENTS_ANNOTATION: canonical_json(noted)}
@@ -184,13 +185,14 @@ def by_image(pools: t.Mapping[str, KubeObject]) -> dict[str, Contents]:
 
 
 def launcher_line(pool: str, image: str | None, known: t.Mapping[str, Contents]) -> str | None:
-    """What the launcher image of a pool contains, in words; None when no run could look into it."""
-    contents = known.get(image or "")
-    return (
-        None
-        if contents is None or contents.unchecked or not str(contents)
-        else f"Pool {pool}: launcher image {image} has {contents}."
-    )
+    """What the launcher image of a pool contains, as a sentence; None when no run could look into it."""
+    contents = known.get(image or "", Contents())
+    return None if contents.unchecked or not str(contents) else sentence(pool, image, str(contents))
+
+
+def sentence(pool: str, image: str | None, contents: str) -> str:
+    """That sentence, by what is known of the image."""
+    return f"Pool {pool}: launcher image {image} has {contents}."
 
 
 def examine(pools: t.Mapping[str, KubeObject]) -> t.Iterator[Finding]:

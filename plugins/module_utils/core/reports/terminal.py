@@ -12,6 +12,7 @@ from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
 from ..checks.verification import Report
+from ..kubevirt import image_contents
 
 _MOST_VMS = 20
 _SHOWN_VERDICTS = tuple(reversed(VERDICTS))
@@ -60,7 +61,7 @@ def verification_lines(report: Report) -> list[str]:
         ],
     )
     lines += [
-        f"Pool {pool['name']}: launcher image {pool['launcher_image']} has {pool['launcher_contents']}."
+        image_contents.sentence(pool["name"], pool["launcher_image"], pool["launcher_contents"])
         for pool in report.pools
         if pool["launcher_contents"]
     ]

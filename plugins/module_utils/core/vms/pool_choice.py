@@ -85,13 +85,8 @@ class Explanation:
     """The table's requirement on the node's owner label, in words."""
     nodes: Nodes | None = None
     """None if not asked for."""
-    contents: Contents | None = None
-    """What the image contains; None when no run looked into it."""
-
-    @property
-    def contents_text(self) -> str:
-        """What the image contains, in words; empty when that is not known."""
-        return str(self.contents or "")
+    contents: str = ""
+    """What the image contains, in words; empty when no run looked into it."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -104,7 +99,7 @@ class Explanation:
             "pools": [answer.to_dict() for answer in self.answers],
             "pool": self.pool,
             "image": self.image or STOCK,
-            "image_contents": self.contents_text,
+            "image_contents": self.contents,
             "requirement": self.requirement,
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
         }
@@ -123,7 +118,7 @@ class Explanation:
         """Pool, image and nodes as one sentence."""
         owner = f"pool {self.pool} wins" if self.pool != names.PRIMARY else "no pool takes it"
         image = f"{STOCK} {self.image or ''}".rstrip() if self.own_image else str(self.image)
-        image += f" ({self.contents_text})" if self.contents_text else ""
+        image += f" ({self.contents})" if self.contents else ""
         where = "any node" if self.requirement is None else f"nodes with {self.requirement}"
         fit = "" if self.nodes is None else f"; {self.nodes}"
         return f"{owner}: {image} on {where}{fit}."
@@ -188,7 +183,7 @@ def explain(
         image=image,
         requirement=", ".join(map(str, requirements)) or None,
         nodes=fitting,
-        contents=rules.contents.get(image or ""),
+        contents=str(rules.contents.get(image or "", "")),
     )
 
 

@@ -60,6 +60,7 @@ def run(world, monkeypatch):
 
     monkeypatch.setattr(client.transport, "connect", connect)
     monkeypatch.setattr(module_base, "Clock", clock)
+    monkeypatch.setattr(waiting, "seconds_since_1970", lambda: int(runner.world.now))
     monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
     return runner
 

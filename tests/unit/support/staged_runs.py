@@ -85,6 +85,7 @@ class Stage:
         ``cuts``: a list that gets the objects as each write left them, which is what a power cut leaves.
         """
         world = OperatedWorld(*objects)
+        world.now = self._runner.world.now  # the time goes on: epochs follow it
         admission = Admission(world)
         NodeAdmission(world, [GPU, RT])
         GuardAdmission(world)

@@ -185,14 +185,14 @@ def by_image(pools: t.Mapping[str, KubeObject]) -> dict[str, Contents]:
 
 
 def launcher_line(pool: str, image: str | None, known: t.Mapping[str, Contents]) -> str | None:
-    """What the launcher image of a pool contains, as a sentence; None when no run could look into it."""
-    contents = known.get(image or "", Contents())
-    return None if contents.unchecked or not str(contents) else sentence(pool, image, str(contents))
+    """What the launcher image of a pool contains, as a sentence; None while no run has looked."""
+    contents = str(known.get(image or "", ""))
+    return sentence(pool, image, contents) if contents else None
 
 
 def sentence(pool: str, image: str | None, contents: str) -> str:
     """That sentence, by what is known of the image."""
-    return f"Pool {pool}: launcher image {image} has {contents}."
+    return f"Pool {pool} has launcher image {image} ({contents})."
 
 
 def examine(pools: t.Mapping[str, KubeObject]) -> t.Iterator[Finding]:

@@ -84,7 +84,7 @@ def test_says_what_is_in_launcher_images():
     state = builders.looked_into(made.snapshot, vms.IMAGE, qemu="10.1.0", libvirt="11.9.0")
     found = verified([launcher()], [vmi()], made=dataclasses.replace(made, snapshot=state))
     assert [pool["launcher_contents"] for pool in found.pools] == ["", "QEMU 10.1.0, libvirt 11.9.0"]
-    assert f"Pool gpu: launcher image {vms.IMAGE} has QEMU 10.1.0, libvirt 11.9.0." in terminal.verification_lines(
+    assert f"Pool gpu has launcher image {vms.IMAGE} (QEMU 10.1.0, libvirt 11.9.0)." in terminal.verification_lines(
         found
     )
 

@@ -151,12 +151,17 @@ class TestWords:
     def test_of_a_launcher_image(self):
         known = image_contents.by_image({"gpu": daemonset(qemu="10.1.0", libvirt="11.9.0")})
         assert image_contents.launcher_line("gpu", LAUNCHER, known) == (
-            f"Pool gpu: launcher image {LAUNCHER} has QEMU 10.1.0, libvirt 11.9.0."
+            f"Pool gpu has launcher image {LAUNCHER} (QEMU 10.1.0, libvirt 11.9.0)."
         )
 
-    @pytest.mark.parametrize("contents", [{}, {"unchecked": "it has no /bin/sh"}])
-    def test_none_of_an_image_that_is_not_known(self, contents):
-        known = image_contents.by_image({"gpu": daemonset(**contents)})
+    def test_of_one_that_was_not_looked_into(self):
+        known = image_contents.by_image({"gpu": daemonset(unchecked="it has no /bin/sh")})
+        assert image_contents.launcher_line("gpu", LAUNCHER, known) == (
+            f"Pool gpu has launcher image {LAUNCHER} (unchecked, because it has no /bin/sh)."
+        )
+
+    def test_none_of_an_image_that_is_not_known(self):
+        known = image_contents.by_image({"gpu": daemonset()})
         assert image_contents.launcher_line("gpu", LAUNCHER, known) is None
         assert image_contents.launcher_line("gpu", None, known) is None
 

@@ -52,7 +52,7 @@ class TestPlan:
         pools = [builders.pool("gpu", virtLauncherImage=image, selector={"deviceNames": ["nvidia.com/A100"]})]
         state = builders.snapshot_of([hw("n1", "gpu"), builders.node("stays")], pools)
         text = plan_text.plan_lines(planned([], pools, snapshot=builders.looked_into(state, image, qemu="10.1.0")))
-        assert f"Pool gpu: launcher image {image} has QEMU 10.1.0." in text
+        assert f"Pool gpu has launcher image {image} (QEMU 10.1.0)." in text
         unchecked = builders.looked_into(state, image, unchecked="it has no /bin/sh")
         text = plan_text.plan_lines(planned([], pools, snapshot=unchecked))
         assert f"Pool gpu: whether {image} (it has no /bin/sh) has all that KubeVirt needs" in "".join(text)

@@ -14,9 +14,13 @@ from local_cluster.errors import ClusterError
 from . import debian
 
 FILES = Path(__file__).parent / "files" / "guest"
-MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_balloon", "virtio_rng", "virtio_console")
+MODULES = (
+    *("virtio_pci", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_balloon", "virtio_rng", "virtio_console"),
+    *("button", "evdev"),  # the power button, by which KubeVirt asks a guest to restart
+)
 """What a guest of KubeVirt needs of the kernel, in which all drivers are modules."""
 COMMANDS = [
+    "acpid",
     "awk",
     "cat",
     "cttyhack",
@@ -50,6 +54,7 @@ def kernel_and_initrd(archive: Path) -> tuple[bytes, bytes]:
     files = {
         "init": (FILES / "init").read_bytes(),
         "etc/udhcpc": (FILES / "udhcpc").read_bytes(),
+        "etc/acpi/PWRF/00000080": (FILES / "power-button").read_bytes(),
         "etc/modules": "".join(f"{name}.ko\n" for name in order).encode(),
         "bin/busybox": found["/bin/busybox"],
         **{f"lib/modules/{name}.ko": drivers[name] for name in order},

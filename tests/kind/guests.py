@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import playbooks
-from kind_cluster import images, probe
+from kind_cluster import console, images, probe
 from kind_cluster.probe import Probe
 from kind_cluster.registry import KNOWN
-from kind_fixture import PATIENT, KindScenario
+from kind_fixture import PATIENT, KindScenario, Object
 from playbooks import Run
 
 NOTICEABLE = 5.0
@@ -32,12 +33,31 @@ class GuestScenario:
         self.probe = probe
         self._image = scenario.images.push(images.make_guest(), "guest:kernel", KNOWN)
 
-    def start(self, name: str, workload: str) -> None:
-        self.cluster.apply(probe.virtual_machine(name, self._image, workload))
+    def machine(self, name: str, workload: str) -> Object:
+        """Return a virtual machine that always runs, whose instances have the label ``workload``."""
+        return probe.virtual_machine(name, self._image, workload)
+
+    def start(self, name: str, workload: str, machine: Object | None = None) -> None:
+        """Create a virtual machine, and wait until its guest answers."""
+        self.cluster.apply(machine or self.machine(name, workload))
         self.probe.await_answer(name, 300)
+
+    def ask(self, name: str, subresource: str, body: Object | None = None) -> None:
+        """Ask KubeVirt to do something with a guest."""
+        path = f"{console.SUBRESOURCES}/{name}/{subresource}"
+        self.cluster.kind.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(body or {}))
+
+    def type(self, name: str, line: str, until: str) -> str:
+        """Type a command on a guest's console, and return what it shows."""
+        return console.type_line(self.cluster.kind.api_client, name, line, until)
 
     def node(self, name: str) -> str:
         return str(self.cluster.kind.get("vmi", name, namespace="default")["status"]["nodeName"])
+
+    def launcher_uid(self, name: str) -> str:
+        """Return the uid of the only launcher pod in which a guest runs."""
+        (uid,) = self.cluster.kind.get("vmi", name, namespace="default")["status"]["activePods"]
+        return str(uid)
 
     def launcher_image(self, name: str) -> str:
         """Return the id of the image of a guest's launcher, by the container runtime of its node."""

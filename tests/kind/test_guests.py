@@ -72,17 +72,26 @@ def test_handlers_get_a_new_image_under_a_guest(
         scenario.has_one_handler(node, pools[0]["virtHandlerImage"])
 
 
-def test_a_handler_controls_a_guest_that_is_older(scenario: KindScenario, guest_scenario: GuestScenario) -> None:
-    def subresource(what: str) -> None:
-        path = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/pooled/{what}"
-        scenario.kind.kubectl("replace", "--raw", path, "-f", "-", stdin="{}")
-
+def test_a_handler_controls_a_guest_that_is_older(guest_scenario: GuestScenario) -> None:
     before = guest_scenario.probe.await_answer("pooled")
-    subresource("pause")
+    guest_scenario.ask("pooled", "pause")
     time.sleep(5)
     assert time.monotonic() - guest_scenario.probe.guest("pooled").answers[-1].at > 3, "it is not paused"
-    subresource("unpause")
+    guest_scenario.ask("pooled", "unpause")
     assert guest_scenario.probe.await_answer("pooled").boot == before.boot
+    assert before.boot in guest_scenario.type("pooled", "echo this is $boot", f"this is {before.boot}")
+
+
+def test_and_restarts_it_when_asked(scenario: KindScenario, guest_scenario: GuestScenario) -> None:
+    """KubeVirt's soft reboot: the guest shuts down, and QEMU, in the same launcher pod, starts it again."""
+    before, pod = guest_scenario.probe.await_answer("pooled"), guest_scenario.launcher_uid("pooled")
+    guest_scenario.ask("pooled", "softreboot")
+
+    def again() -> bool:
+        return guest_scenario.probe.await_answer("pooled").boot != before.boot
+
+    scenario.kind.wait(again, 180, "the guest to restart", 1)
+    assert guest_scenario.launcher_uid("pooled") == pod
 
 
 def test_workload_update_moves_guests_to_the_new_images(

@@ -59,6 +59,16 @@ def test_an_unpullable_image_is_found_before_any_node_changes(scenario: Scenario
     assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
 
 
+def test_an_image_that_lacks_something_is_found_as_well(scenario: Scenario) -> None:
+    image = "registry.example/virt-handler:incomplete"
+    marker = scenario.cluster.audit_marker()
+    said = scenario.site([{**GPU, "virtHandlerImage": image}]).refused()
+    assert "No node of this batch was touched, because" in said
+    assert f"image {image} lacks /usr/bin/virt-tail. Build pool images on" in said
+    assert scenario.writes(marker, "nodes") == []
+    assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
+
+
 def test_a_node_whose_handler_never_comes_returns_to_its_owner(scenario: Scenario) -> None:
     before = scenario.node("gpu-01")
     scenario.knob("gpu-01", "never-ready/virt-handler-gpu")
@@ -82,6 +92,18 @@ def test_a_node_whose_handler_never_comes_returns_to_its_owner(scenario: Scenari
     assert again.changes == ["Node gpu-01: primary -> gpu"]
     assert scenario.owners() == dict.fromkeys(GPU_NODES, "gpu")
     scenario.settled([GPU])
+
+
+def test_an_image_without_a_shell_is_used_unchecked(pooled: Scenario) -> None:
+    image = "registry.example/virt-launcher:no-shell"
+    pool = {**GPU, "virtLauncherImage": image, "selector": {"vmLabels": {"matchLabels": {"workload": "gpu"}}}}
+    pooled.site([pool]).succeeded()
+    assert pooled.owners() == dict.fromkeys(GPU_NODES, "gpu")
+    found = {each["code"]: each["message"] for each in pooled.module("verification_info")["findings"]}
+    assert (
+        f"whether {image} (it has no /bin/sh) has all that KubeVirt needs was not checked" in found["image_unchecked"]
+    )
+    pooled.site([GPU]).succeeded()
 
 
 @pytest.mark.thorough

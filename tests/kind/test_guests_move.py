@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, the virtpools.kubevirt authors
+
+"""Guests that pools select in every way, that go from pool to pool, that cannot move, and that get disks while they run.
+
+The tests run in order, on the same guests. All images but KubeVirt's own come from a registry with a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import playbooks
+from guests import MIGRATION, GuestScenario
+from kind_fixture import GPU, PATIENT, KindScenario, Object, l4
+
+pytestmark = pytest.mark.timeout(1800)
+Report = Callable[..., None]
+LEAVE = {"virtpools_remove_vms": "leave"}
+SELECTING, TYPED, FIXED, TRAVELLER = "selecting", "typed", "fixed", "traveller"
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> None:
+    """Let the guests live on from test to test, unlike in other files."""
+
+
+@pytest.fixture(scope="module")
+def images(scenario: KindScenario) -> dict[str, Object]:
+    """Return the images of both pools."""
+    return {
+        name: {
+            "virtHandlerImage": scenario.push("virt-handler", f"of-{name}"),
+            "virtLauncherImage": scenario.push("virt-launcher", f"of-{name}"),
+        }
+        for name in ("gpu", "l4")
+    }
+
+
+@pytest.fixture(scope="module")
+def pools(images: dict[str, Object]) -> Callable[..., list[Object]]:
+    """Return a function that makes both pools; ``taker`` takes the traveller as well."""
+
+    def made(taker: str = "") -> list[Object]:
+        def takes(name: str) -> list[str]:
+            return [name, TRAVELLER] if name == taker else [name]
+
+        def selector(name: str) -> Object:
+            workloads = {"key": "workload", "operator": "In", "values": takes(name)}
+            return {"matchNodeSelector": True, "vmLabels": {"matchExpressions": [workloads]}}
+
+        return [{**pool, **images[pool["name"]], "selector": selector(pool["name"])} for pool in (GPU, l4())]
+
+    return made
+
+
+def runs_in_its_pool(guests: GuestScenario, name: str, image: str, nodes: list[str]) -> bool:
+    """Ask the container runtime of the guest's node, and the guest for a sign of life."""
+    assert guests.node(name) in nodes, name
+    assert guests.launcher_image(name) == guests.image_id(name, image), name
+    assert guests.probe.await_answer(name)
+    return True
+
+
+def test_vms_find_their_pool_by_node_selector_and_by_instancetype(
+    scenario: KindScenario,
+    guest_scenario: GuestScenario,
+    pools: Callable[..., list[Object]],
+    images: dict[str, Object],
+) -> None:
+    scenario.site(pools()).succeeded()
+    kind = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype"}
+    shape = {"cpu": {"guest": 1}, "memory": {"guest": "128Mi"}, "nodeSelector": {"accelerator": "nvidia-l4"}}
+    scenario.apply({**kind, "metadata": {"name": "with-l4", "namespace": "default"}, "spec": shape})
+    typed = guest_scenario.machine(TYPED, "none")
+    typed["spec"]["instancetype"] = {"kind": "VirtualMachineInstancetype", "name": "with-l4"}
+    del typed["spec"]["template"]["spec"]["domain"]["resources"]
+    selecting = guest_scenario.machine(SELECTING, "none")
+    selecting["spec"]["template"]["spec"]["nodeSelector"] = {"accelerator": "nvidia-a100"}
+    guest_scenario.start(TYPED, "none", typed)
+    guest_scenario.start(SELECTING, "none", selecting)
+    assert runs_in_its_pool(guest_scenario, TYPED, images["l4"]["virtLauncherImage"], [scenario.l4_node])
+    assert runs_in_its_pool(guest_scenario, SELECTING, images["gpu"]["virtLauncherImage"], scenario.gpu_nodes)
+    scenario.kind.kubectl("delete", "vm", "-n", "default", TYPED, SELECTING, "--timeout=120s")
+
+
+def test_a_guest_goes_from_the_primary_to_a_pool_to_another_and_back(
+    scenario: KindScenario,
+    guest_scenario: GuestScenario,
+    pools: Callable[..., list[Object]],
+    images: dict[str, Object],
+    report: Report,
+) -> None:
+    """Each time another pool selects it, and a live migration brings it there. It is the same boot all the way."""
+    guest_scenario.start(TRAVELLER, TRAVELLER)
+    taken = {*scenario.gpu_nodes, scenario.l4_node}
+    rest = [node for node in scenario.kind.nodes if node not in taken]
+    ways = {
+        "gpu": (images["gpu"]["virtLauncherImage"], scenario.gpu_nodes),
+        "l4": (images["l4"]["virtLauncherImage"], [scenario.l4_node]),
+        "": (scenario.stock["virt-launcher"], rest),
+    }
+    assert runs_in_its_pool(guest_scenario, TRAVELLER, *ways[""])
+    for taker, there in ways.items():
+        with guest_scenario.unnoticed(TRAVELLER, silence=MIGRATION) as silence:
+            scenario.site(pools(taker), **LEAVE).succeeded()
+            guest_scenario.play("workload_update").succeeded()
+            report(taker=taker, silence=round(silence(), 2))
+        assert runs_in_its_pool(guest_scenario, TRAVELLER, *there)
+        assert scenario.module("verification_info")["problems"] == {}
+
+
+def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(
+    scenario: KindScenario, guest_scenario: GuestScenario, images: dict[str, Object], report: Report
+) -> None:
+    """The pod that attaches it has KubeVirt's own launcher image, whatever the pool's is."""
+    guest_scenario.start(FIXED, "gpu")
+    node = guest_scenario.node(FIXED)
+    scenario.kind.on(
+        node, "sh", "-c", "mkdir -p /var/disk && truncate -s 16M /var/disk/disk.img && chown -R 107 /var/disk"
+    )
+    for each in volume("extra", "/var/disk"):
+        scenario.apply(each)
+    claim = {"persistentVolumeClaim": {"claimName": "extra", "hotpluggable": True}}
+    with guest_scenario.unnoticed(FIXED) as silence:
+        guest_scenario.ask(
+            FIXED, "addvolume", {"name": "extra", "disk": {"disk": {"bus": "virtio"}}, "volumeSource": claim}
+        )
+
+        def status() -> str:
+            vmi = scenario.kind.get("vmi", FIXED, namespace="default")
+            return str(next(each["phase"] for each in vmi["status"]["volumeStatus"] if each["name"] == "extra"))
+
+        scenario.kind.wait(lambda: status() == "Ready", 180, "the disk to be attached")
+        assert "vda" in guest_scenario.type(FIXED, "grep vd /proc/partitions; echo listed", "\nlisted")
+        (attaching,) = [each for each in scenario.kind.containers(node) if each.pod.startswith("hp-volume-")]
+        report(silence=round(silence(), 2), attaching=attaching.image)
+    assert attaching.image_id == scenario.kind.image_id(node, scenario.stock["virt-launcher"])
+
+
+def volume(name: str, path: str) -> list[dict[str, Any]]:
+    """A volume in a folder of a node, and a claim that gets it."""
+    size = {"storage": "16Mi"}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeMode": "Filesystem"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {**common, "capacity": size, "hostPath": {"path": path}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {**common, "resources": {"requests": size}, "volumeName": name},
+        },
+    ]
+
+
+def test_a_guest_that_cannot_migrate_stays_and_is_named(
+    scenario: KindScenario,
+    guest_scenario: GuestScenario,
+    pools: Callable[..., list[Object]],
+    report: Report,
+) -> None:
+    """No other node can have its disk."""
+    newer, *others = pools()
+    newer["virtLauncherImage"] = scenario.push("virt-launcher", "of-gpu-2")
+    node = guest_scenario.node(FIXED)
+    with guest_scenario.unnoticed(FIXED, TRAVELLER) as silence:
+        scenario.site([newer, *others]).succeeded()
+        run = guest_scenario.play("workload_update").succeeded()
+        (update,) = run.results_of("virtpools.kubevirt.workload_update")[-1].result["restarts"]
+        report(update=update, silence=round(silence(), 2))
+    assert (update["how"], guest_scenario.node(FIXED)) == ("restart", node)
+    assert "extra" in update["reason"]
+
+
+def in_the_gpu_pool(scenario: KindScenario, guests: GuestScenario, pools: Callable[..., list[Object]]) -> None:
+    """Bring the traveller into pool gpu."""
+    scenario.site(pools("gpu"), **LEAVE).succeeded()
+    guests.play("workload_update").succeeded()
+    assert guests.node(TRAVELLER) in scenario.gpu_nodes
+
+
+def test_a_removal_migrates_guests_that_then_outlive_their_kubelets(
+    scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
+) -> None:
+    scenario.kind.kubectl("delete", "vm", "-n", "default", FIXED, "--ignore-not-found", "--timeout=120s")
+    in_the_gpu_pool(scenario, guest_scenario, pools)
+    with guest_scenario.unnoticed(TRAVELLER, silence=MIGRATION) as silence:
+        run = guest_scenario.play("remove", virtpools_remove="all", virtpools_remove_vms="migrate").succeeded()
+        guest_scenario.restart_kubelets(TRAVELLER)
+        report(seconds=round(run.seconds), silence=round(silence(), 2))
+    assert scenario.owners() == {}
+    assert scenario.module("verification_info")["problems"] == {}
+
+
+def test_a_removal_waits_for_the_owner_of_a_guest(
+    scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
+) -> None:
+    """The owner restarts the machine when it suits him: it starts on a node that has no pool, with KubeVirt's own image."""
+    in_the_gpu_pool(scenario, guest_scenario, pools)
+    image = pools()[0]["virtLauncherImage"]
+    with guest_scenario.unnoticed(TRAVELLER):
+        options = {**PATIENT, "virtpools_remove": "all", "virtpools_remove_vms": "wait"}
+        running = playbooks.start("remove", scenario.writer.kubeconfig, None, **options)
+
+        def begun() -> bool:
+            return image not in scenario.kind.kubectl("get", "mutatingadmissionpolicies", "-o", "json")
+
+        scenario.kind.wait(begun, 300, "the removal to let new VMs start elsewhere")
+        guest_scenario.restart_kubelets(TRAVELLER)
+    assert scenario.owners()[guest_scenario.node(TRAVELLER)] == "gpu"
+    boot = guest_scenario.probe.await_answer(TRAVELLER).boot
+    scenario.kind.kubectl("delete", "vmi", "-n", "default", TRAVELLER, "--timeout=120s")
+    assert guest_scenario.probe.await_answer(TRAVELLER, 300).boot != boot
+    with guest_scenario.unnoticed(TRAVELLER):
+        run = running.wait(900).succeeded()
+        guest_scenario.restart_kubelets(TRAVELLER)
+        report(seconds=round(run.seconds))
+    taken = {*scenario.gpu_nodes, scenario.l4_node}
+    rest = [node for node in scenario.kind.nodes if node not in taken]
+    assert runs_in_its_pool(guest_scenario, TRAVELLER, scenario.stock["virt-launcher"], rest)
+    assert scenario.owners() == {}

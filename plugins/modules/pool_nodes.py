@@ -121,7 +121,7 @@ import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run, images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import HandoverOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
@@ -166,7 +166,7 @@ def body(task: module_base.Task) -> dict:
                     outcomes += _carry_out(task, _planned(task, names), names)
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are still reported.
-                failed = isinstance(error, batch_run.ImagesMissing)
+                failed = isinstance(error, images.ImagesMissing)
                 raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
             result["text"] = [*map(str, outcomes), *_progress(task, stands, plan, outcomes)]

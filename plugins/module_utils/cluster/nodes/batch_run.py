@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
-from ...core.base.findings import counted, listed
+from ...core.base.findings import counted
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
@@ -24,14 +24,6 @@ from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
-
-class ImagesMissing(ClusterError):
-    """Nodes of the batch cannot get the images of their next handler or of their VMs; none of its nodes was touched."""
-
-
-_CHECK_IMAGE = (
-    "Check the image, its registry and pull secrets; set virtpools_prepull: false if nodes get images in another way."
-)
 _STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
 
@@ -78,8 +70,8 @@ def carry_out(
             raise
         except ClusterError as error:
             deleted = _deleted(cluster, moves)
-            if not deleted and isinstance(error, ImagesMissing):
-                raise ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
+            if not deleted and isinstance(error, images.ImagesMissing):
+                raise images.ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
             if not deleted:
                 raise
             gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
@@ -104,7 +96,7 @@ def pull_before_change(
     From the change on, the DaemonSet starts every new pod from the new template, also on a node that restarts and is not
     due yet. So an image that cannot be pulled must be noticed before.
 
-    :raises ImagesMissing: when a node cannot get an image.
+    :raises images.ImagesMissing: when a node cannot get an image.
     """
     if not options.prepull or change.desired is None:
         return
@@ -113,31 +105,17 @@ def pull_before_change(
     images.remove(cluster, plan.snapshot.leftover_pulls)
     present = plan.snapshot.pools.get(change.pool)
     known = () if present is None else image_contents.recorded(present).keys()
-    stock = _stock_images(plan)
+    stock = images.stock_images(plan.snapshot)
     pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired, known, stock) for move in first]
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     what = f"DaemonSet {change.namespace}/{change.name} was not changed, because"
     missing = {node: problem for node, problem in pulled.problems.items() if node not in _deleted(cluster, first)}
     if missing:
-        raise ImagesMissing(
-            f"{what} {len(missing)} of {counted(len(first), 'node')} cannot get its new images. {_examples(missing)}. {_CHECK_IMAGE}"
+        raise images.ImagesMissing(
+            f"{what} {len(missing)} of {counted(len(first), 'node')} cannot get its new images. {images.examples(missing)}. {images.CHECK_IMAGE}"
         )
     # What was found is noted with the batch: a note now would stand in the diff of the change, which check mode cannot foresee.
-    _refuse_incomplete(what, pulled)
-
-
-def _stock_images(plan: Plan) -> frozenset[str]:
-    primary = plan.snapshot.primary
-    return frozenset() if primary is None else frozenset(daemonsets.images_of(primary).values())
-
-
-def _refuse_incomplete(what: str, pulled: images.Pulled) -> None:
-    """:raises ImagesMissing: when an image lacks what KubeVirt's pods start."""
-    if pulled.lacking:
-        lacking = "; ".join(f"image {image} lacks {listed(parts)}" for image, parts in sorted(pulled.lacking.items()))
-        raise ImagesMissing(
-            f"{what} {lacking}. Build pool images on KubeVirt's image of the same version (docs/pool-images.md)."
-        )
+    images.refuse_incomplete(what, pulled)
 
 
 def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
@@ -195,7 +173,7 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
 
 
 def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
-    pulls, stock = [], _stock_images(plan)
+    pulls, stock = [], images.stock_images(plan.snapshot)
     for move in moves:
         daemonset = plan.snapshot.pools.get(move.target, plan.snapshot.primary)
         if daemonset is not None and move.action != "finish":
@@ -204,11 +182,11 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
     what = "No node of this batch was touched, because"
     if pulled.problems:
-        raise ImagesMissing(
+        raise images.ImagesMissing(
             f"{what} {len(pulled.problems)} of {len(moves)} cannot get the images of their "
-            f"next handler. {_examples(pulled.problems)}. {_CHECK_IMAGE}"
+            f"next handler. {images.examples(pulled.problems)}. {images.CHECK_IMAGE}"
         )
-    _refuse_incomplete(what, pulled)
+    images.refuse_incomplete(what, pulled)
     for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
         daemonset = plan.snapshot.pools[pool]
         own = image_contents.roles_of(daemonset)
@@ -230,10 +208,10 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
     problems = images.start(cluster, plan.snapshot.namespace, starts, timeout, clock)
     if problems:
         given = ", ".join(sorted({name for start in starts if start.node.name in problems for name in start.secrets}))
-        raise ImagesMissing(
+        raise images.ImagesMissing(
             f"No node of this batch was touched, because launcher pods would not start on {len(problems)} of {len(moves)}: "
             f"they do not have the pull secrets of their pool's handler, only those of its virtLauncherPullSecrets "
-            f"({given or 'none'}). {_examples(problems)}. Let the kubelets of the pool's nodes pull the image without a pull "
+            f"({given or 'none'}). {images.examples(problems)}. Let the kubelets of the pool's nodes pull the image without a pull "
             "secret, or name one in virtLauncherPullSecrets that is in KubeVirt's namespace and in those of the pool's VMs."
         )
 
@@ -252,10 +230,6 @@ def _with_former_templates(cluster: Cluster, plan: Plan, moves: t.Sequence[Move]
         if former_template.restore(cluster, plan.snapshot.namespace, name, wanted, only) not in (None, wanted):
             changed.append(f"{plan.snapshot.namespace}/{name}")
     return f" DaemonSet {' and '.join(changed)} has its former template again, until the next run." if changed else ""
-
-
-def _examples(problems: t.Mapping[str, str]) -> str:
-    return "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items())[:5])
 
 
 def _drain(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:

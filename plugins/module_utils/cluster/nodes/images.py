@@ -15,15 +15,24 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
-from ...core.base.findings import printable
+from ...core.base.findings import listed, printable
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets, image_contents
 from ...core.kubevirt.image_contents import Contents
 from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
-from ..api.client import Cluster, DeleteOptions
+from ...core.observed.snapshot import Snapshot
+from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 
+
+class ImagesMissing(ClusterError):
+    """Nodes cannot get the images of their next handler or of their VMs, or these lack something; no node was touched."""
+
+
+CHECK_IMAGE = (
+    "Check the image, its registry and pull secrets; set virtpools_prepull: false if nodes get images in another way."
+)
 _NOT_PULLED_YET = frozenset({"ContainerCreating", "PodInitializing", ""})
 _CANNOT_PULL = frozenset(
     {
@@ -112,6 +121,29 @@ def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: 
     """
     pods = {each.node.name: _start_pod(namespace, each) for each in starts}
     return _run(cluster, namespace, pods, timeout, clock).problems
+
+
+def stock_images(snapshot: Snapshot) -> frozenset[str]:
+    """KubeVirt's own images, which need no look."""
+    return frozenset() if snapshot.primary is None else frozenset(daemonsets.images_of(snapshot.primary).values())
+
+
+def refuse_incomplete(what: str, pulled: Pulled) -> None:
+    """Refuse images that lack what KubeVirt's pods start.
+
+    :param what: the beginning of the message.
+    :raises ImagesMissing: with the images and what they lack.
+    """
+    if pulled.lacking:
+        lacking = "; ".join(f"image {image} lacks {listed(parts)}" for image, parts in sorted(pulled.lacking.items()))
+        raise ImagesMissing(
+            f"{what} {lacking}. Build pool images on KubeVirt's image of the same version (docs/pool-images.md)."
+        )
+
+
+def examples(problems: t.Mapping[str, str]) -> str:
+    """The first problems, by node."""
+    return "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items())[:5])
 
 
 def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:

@@ -149,7 +149,7 @@ def _broken(task: module_base.Task, kubevirt: dict, gates: tuple[str, ...]) -> l
     if not launcher_arguments.come_with(gates):
         return []
     admission = live.admission(task.cluster, kubevirt["metadata"]["namespace"])
-    return [*launcher_arguments.with_gates(gates, launcher_backends.images_in_effect(admission), kubevirt)]
+    return [*launcher_arguments.with_gates(gates, launcher_backends.images_in_effect(admission, None), kubevirt)]
 
 
 def main() -> None:

@@ -55,7 +55,9 @@ def trials() -> list[Trial]:
     for number in range(LISTS):
         pools = cases.random_pools(rng)
         images = cases.random_images(rng, pools)
-        drawn.append(Trial(f"list-{number}", pools, images, cases.random_canaries(rng, images) if number % 3 else {}))
+        canaries = cases.random_canaries(rng, images) if number % 3 else {}
+        upcoming = (cases.STOCK, cases.random_canaries(rng, images)) if number % 4 == 1 else None
+        drawn.append(Trial(f"list-{number}", pools, images, canaries, upcoming=upcoming))
     return drawn
 
 
@@ -110,7 +112,8 @@ class TestRandomPods:
     ) -> None:
         """The policy, the matcher and the explanation agree."""
         for result in results:
-            before, table = result.case.plain, result.trial.table
+            before = result.case.plain
+            table = result.trial.table.as_of(oracle.compute(before)["image"])
             attributes = PodAttributes.from_pod(before, server.namespaces[before["metadata"]["namespace"]])
             won = matching.winner(table, attributes)
             explained = pool_choice.explain(
@@ -128,6 +131,13 @@ class TestRandomPods:
         for trial, before in ((result.trial, result.case.plain) for result in results):
             with_canary += trial.image(server, before) != replace(trial, canaries={}).image(server, before)
         assert with_canary > 20
+
+    def test_get_the_images_of_the_version_that_made_them(self, server: PolicyServer, results: list[Result]) -> None:
+        """So the other tests of random pods hold for policies that wait for an upgrade as well."""
+        of_next_version = 0
+        for trial, before in ((result.trial, result.case.plain) for result in results):
+            of_next_version += trial.image(server, before) != replace(trial, upcoming=None).image(server, before)
+        assert of_next_version > 20
 
     def test_go_to_the_pool_that_a_later_device_makes_win(self, server: PolicyServer, results: list[Result]) -> None:
         """If a webhook adds a device after the policy has run, the result is as if the pod had asked for it before."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
 from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import (
@@ -45,6 +45,8 @@ class Trial:
     images: dict[str, str | None]
     canaries: dict[str, str | None] = field(default_factory=dict)
     derive: Callable[[Table], Objects] = derived
+    upcoming: tuple[str, dict[str, str | None]] | None = None
+    """The stock image before an upgrade, and the images of pools for pods with another one."""
 
     @classmethod
     def for_pools(cls, arena: str, pools: list[Object], canaries: dict[str, str | None] | None = None) -> Trial:
@@ -54,7 +56,8 @@ class Trial:
     @cached_property
     def table(self) -> Table:
         """Return the mapping table."""
-        return Table.for_pools(read_dialect(OWN, self.pools), self.images, self.canaries)
+        upcoming = Upcoming(self.upcoming[0], "v1.10.0", self.upcoming[1]) if self.upcoming else None
+        return Table.for_pools(read_dialect(OWN, self.pools), self.images, self.canaries, upcoming)
 
     @cached_property
     def objects(self) -> Objects:
@@ -80,12 +83,14 @@ class Trial:
             nodes=cases.random_nodes(rng, before, self.pools),
             former=former,
             canaries=self.canaries,
+            upcoming=self.upcoming,
         )
 
     def image(self, server: PolicyServer, pod: Object) -> str | None:
         """Return the launcher image of a pod's pool, as virt-controller made the pod; None for the stock image."""
         labels = server.namespaces[pod["metadata"]["namespace"]]
-        return oracle.image(oracle.winner(self.pools, self.images, pod, labels), self.images, self.canaries, pod)
+        won = oracle.winner(self.pools, self.images, pod, labels)
+        return oracle.image(won, self.images, self.canaries, pod, self.upcoming)
 
 
 def as_sent(pod: Object) -> Object:

@@ -86,6 +86,7 @@ class Admission:
             digest=annotations[names.POLICY_ANNOTATION],
             canaries=table.get("canaries"),
             epoch=launcher_policy.epoch_of(self._policy(name)),
+            upcoming=(table["upcoming"]["stock"], table["upcoming"]["images"]) if "upcoming" in table else None,
         )
 
 

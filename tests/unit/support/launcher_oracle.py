@@ -36,10 +36,15 @@ def winner(pools, images, pod, namespace_labels):
     return next((pool for pool in active if _takes(pool, pod, namespace_labels)), None)
 
 
-def image(won, images, canaries, pod):
-    """The launcher image of a pod that this pool wins, or None for the stock image: a canary has its own."""
+def image(won, images, canaries, pod, upcoming=None):
+    """The launcher image of a pod that this pool wins, or None for the stock image: a canary has its own.
+
+    ``upcoming``: the stock image before an upgrade, and the images of pools for pods with another one.
+    """
     if not won:
         return None
+    if upcoming and compute(pod)["image"] != upcoming[0]:
+        return upcoming[1].get(won["name"], images[won["name"]])
     named = pod["metadata"].get("labels", {}).get(CANARY)
     return canaries[named] if named == won["name"] and named in canaries else images[won["name"]]
 
@@ -78,14 +83,14 @@ def _has_labels(vm_labels, labels):
 # What is right ------------------------------------------------------------------------------------------------------
 
 
-def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, epoch=0):
+def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, epoch=0, upcoming=None):
     """The pod that a policy without fault makes of ``before``; the parameters are those of ``faults``."""
     won = winner(pools, images, before, namespace_labels)
     after = copy.deepcopy(before)
     stock = compute(before)["image"]
     owner = won["name"] if won else UNMATCHED
     after["metadata"].setdefault("annotations", {}).update({POOL_ANNOTATION: owner, POLICY_ANNOTATION: digest})
-    _replace_image(after["spec"], stock, image(won, images, canaries or {}, before) or stock)
+    _replace_image(after["spec"], stock, image(won, images, canaries or {}, before, upcoming) or stock)
     kept = [variable for variable in compute(after).get("env", ()) if variable["name"] not in OURS]
     ours = [{"name": POOL_VARIABLE, "value": owner}, {"name": STOCK_VARIABLE, "value": stock}]
     compute(after)["env"] = [*kept, *ours]
@@ -138,17 +143,18 @@ def _require(spec, requirement, stay):
 # What is wrong ------------------------------------------------------------------------------------------------------
 
 
-def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=(), canaries=None):
+def faults(pools, images, before, after, *, namespace_labels, digest, nodes, former=(), canaries=None, upcoming=None):
     """Everything that is wrong with ``after``, which a policy made of ``before``; a sentence each.
 
     ``before`` is the pod as the server returns it without the policy. ``former`` are pools that may have won before the pod
-    asked for more, whose tolerations and pull secrets may be left. ``canaries`` has the images of pools for their canaries.
+    asked for more, whose tolerations and pull secrets may be left. ``canaries`` has the images of pools for their canaries,
+    ``upcoming`` what ``image`` says.
     """
     tolerations_left = [each for pool in former for each in pool.get("tolerations", ())]
     won = winner(pools, images, before, namespace_labels)
     return [
         *_wrong_annotations(won, after, digest),
-        *_wrong_images(image(won, images, canaries or {}, before), before, after),
+        *_wrong_images(image(won, images, canaries or {}, before, upcoming), before, after),
         *_wrong_variables(won, before, after),
         *_wrong_tolerations(won, before, after, tolerations_left),
         *_wrong_pull_secrets(won, before, after, former),

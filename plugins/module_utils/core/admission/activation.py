@@ -15,7 +15,6 @@ import collections
 import typing as t
 from dataclasses import dataclass
 
-from ..base.frozen import FrozenMap
 from ..pools.model import Activation, Pool
 from ..vms.mapping import Table
 
@@ -56,23 +55,22 @@ def is_active(activation: Activation, done: int, wanted: int) -> bool:
 def stages(
     pools: t.Sequence[Pool],
     retired: t.Sequence[Pool],
-    recorded: t.Mapping[str, str | None],
+    before: Table,
     progress: HandoverState,
     batches: t.Sequence[t.Sequence[NodeMove]],
-    canaries: t.Mapping[str, str | None] = FrozenMap(),
 ) -> tuple[Table, ...]:
     """The table now and after each batch.
 
     :param pools: the pools that the run leaves, in order.
     :param retired: the pools that the run removes: they take no VMs, and keep unmatched VMs off while they own a node.
-    :param recorded: the active pools of the live table, with the launcher images in effect (None: KubeVirt's own).
-    :param canaries: the images that canary VMs get by the live table.
+    :param before: the live table. What it holds for an upgrade stays for pools that stay.
     """
     done = {pool: set(nodes) for pool, nodes in progress.done.items()}
     left = collections.Counter(move.target for batch in batches for move in batch)
     pending = {move.node for batch in batches for move in batch}
+    recorded = before.images
     images: dict[str, str | None] = {pool.name: recorded[pool.name] for pool in pools if pool.name in recorded}
-    begun = {pool.name for pool in pools if canaries.get(pool.name, "") == pool.virt_launcher_image}
+    begun = {pool.name for pool in pools if before.canaries.get(pool.name, "") == pool.virt_launcher_image}
     # Each batch is planned again, so a node without a pending move has the new handler.
     begun |= {pool.name for pool in pools if not pending.issuperset(done.get(pool.name, ()))}
     tables: list[Table] = []
@@ -95,6 +93,9 @@ def stages(
             if pool.name in begun and images.get(pool.name, pool.virt_launcher_image) != pool.virt_launcher_image
         }
         present = (tuple(images.items()), tuple(canary_images), len(leaving))
-        tables.append(tables[-1] if present == former else Table.for_pools((*pools, *leaving), images, canary_images))
+        if present == former:
+            tables.append(tables[-1])
+        else:
+            tables.append(Table.for_pools((*pools, *leaving), images, canary_images, before.upcoming))
         former = present
     return tuple(tables)

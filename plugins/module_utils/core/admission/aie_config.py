@@ -49,6 +49,12 @@ def check(table: Table) -> t.Iterator[Finding]:
             f"kubevirt-aie-webhook cannot keep VMs that match no pool off the nodes of {listed(table.keep_off)}; set "
             "unmatched: allow there, or choose another virtpools_launcher_backend.",
         )
+    if table.upcoming is not None:
+        yield error(
+            "aie_cannot_prepare",
+            "kubevirt-aie-webhook gives a pool's VMs one image, so it cannot serve two versions of KubeVirt during an upgrade; choose "
+            "another virtpools_launcher_backend, or run site as soon as virt-controller has been replaced.",
+        )
     tolerating = [rule.name for rule in table.rules if rule.tolerations]
     if tolerating:
         yield warning(

@@ -195,7 +195,10 @@ def without_rules(live: KubeObject) -> Object | None:
 
 
 def recorded_table(admission: Admission) -> Table | None:
-    """The table in effect, read from the annotation of the live rules; None where there are none of ours, or no table."""
+    """The table in effect, read from the annotation of the live rules; None where there are none of ours, or no table.
+
+    ``Table.as_of`` has what it means for the present version of KubeVirt.
+    """
     live = rules_object(admission)
     text = (live["metadata"].get("annotations") or {}).get(names.MAPPING_ANNOTATION) if live is not None else None
     try:
@@ -204,10 +207,19 @@ def recorded_table(admission: Admission) -> Table | None:
         return None
 
 
-def images_in_effect(admission: Admission | None) -> dict[str, str]:
-    """The launcher images that VMs get now instead of KubeVirt's own, by pool."""
+def images_in_effect(admission: Admission | None, stock: str | None) -> dict[str, str]:
+    """The launcher images that VMs get now instead of KubeVirt's own, by pool.
+
+    :param stock: KubeVirt's own; None when it is not known.
+    """
     table = recorded_table(admission) if admission is not None else None
-    return {pool: image for pool, image in table.images.items() if image} if table is not None else {}
+    images = table.as_of(stock).images if table is not None else {}
+    return {pool: image for pool, image in images.items() if image}
+
+
+def images_after_upgrade(admission: Admission | None) -> dict[str, str]:
+    """The same once the next version of KubeVirt makes launcher pods."""
+    return images_in_effect(admission, stock="")
 
 
 def rules_object(admission: Admission) -> KubeObject | None:

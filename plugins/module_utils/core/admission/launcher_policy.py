@@ -131,8 +131,6 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     yield "namespaceLabels", "namespaceObject.metadata.?labels.orValue({})"
     yield from _winner(table)
     yield from _canaries(table)
-    image = "variables.pool.image"
-    yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
 
     yield "env", f"{compute}.?env.orValue([]) : []"
     yield "former", _value_in_env(names.POOL_ENV)
@@ -140,7 +138,12 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     yield "moved", "!variables.first && variables.former != variables.pool.name"
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
     yield "now", f'{compute}.?image.orValue("") : ""'
-    former = "variables.rules.filter(r, r.name == variables.former).map(r, r.image)"
+    if table.upcoming is not None:
+        # The pod has the arguments of the version of KubeVirt whose image it has.
+        yield "next", f"(variables.first ? variables.now : variables.stock) != {cel.literal(table.upcoming.stock)}"
+    image = _image_of(table, "variables.pool")
+    yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
+    former = f"variables.rules.filter(r, r.name == variables.former).map(r, {_image_of(table, 'r')})"
     former = f"{_canary(table, 'variables.former')}{former}"
     # A pool may be removed between two passes. The image that it gave is then the one that compute has now.
     gone = f'variables.former == {cel.literal(names.PRIMARY)} ? "" : variables.now'
@@ -193,9 +196,17 @@ def _row(table: Table, rule: Pool | None) -> Object:
         "image": (rule and rule.virt_launcher_image) or "",
         "tolerations": [thaw(toleration) for toleration in rule.tolerations] if rule else [],
     }
+    if table.upcoming is not None:
+        next_image = table.upcoming.images.get(rule.name, rule.virt_launcher_image) if rule else None
+        row["nextImage"] = next_image or ""
     if table.adds_pull_secrets:
         row["secrets"] = [secret["name"] for secret in rule.virt_launcher_pull_secrets] if rule else []
     return row
+
+
+def _image_of(table: Table, row: str) -> str:
+    """The image in a row, an expression, for the version of KubeVirt that made the pod."""
+    return f"{row}.image" if table.upcoming is None else f"(variables.next ? {row}.nextImage : {row}.image)"
 
 
 def _canaries(table: Table) -> t.Iterator[tuple[str, str]]:
@@ -212,7 +223,11 @@ def _canaries(table: Table) -> t.Iterator[tuple[str, str]]:
 
 def _canary(table: Table, pool: str) -> str:
     """The first part of a list: the image for canary VMs of ``pool``, an expression, if the VM is one."""
-    return f"variables.canary.filter(c, c.name == {pool}).map(c, c.image) + " if table.canaries else ""
+    if not table.canaries:
+        return ""
+    # The new image of a canary is for the present version of KubeVirt.
+    present = "" if table.upcoming is None else " && !variables.next"
+    return f"variables.canary.filter(c, c.name == {pool}{present}).map(c, c.image) + "
 
 
 def _condition(rule: Pool) -> str:

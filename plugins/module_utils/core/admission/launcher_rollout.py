@@ -19,7 +19,7 @@ from ..base.parts import Step
 from ..base.permissions import Permission
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
-from ..vms.mapping import Table
+from ..vms.mapping import Table, Upcoming
 from . import activation, launcher_backends, outdated_policy, policy_objects, probes
 from .activation import HandoverState, NodeMove
 from .launcher_backends import BackendOption, Choice
@@ -64,7 +64,8 @@ class LauncherPolicyRollout:
     full: Table
     """The table with all pools active and their own images: who approves a plan approves this table."""
     in_effect: Table | None
-    """The table of the live policy; None where there is none."""
+    """The table of the live policy for the present version of KubeVirt, and what is prepared for the next one; None where
+    there is no policy."""
     name: t.ClassVar = "launcher_policy"
 
     @functools.cached_property
@@ -263,7 +264,7 @@ def make_rollout(
     :param pools: the pools that the run leaves, in order; ``retired`` are those that it removes.
     """
     admission = snapshot.admission or Admission()
-    in_effect = launcher_backends.recorded_table(admission)
+    in_effect = _in_effect(snapshot)
     full = Table.for_pools(pools)
     done: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
@@ -275,7 +276,7 @@ def make_rollout(
             done.setdefault(node.owner, []).append(node.name)
     before = in_effect or Table(())
     progress = HandoverState(done, counts)
-    stages = activation.stages(pools, retired, before.images, progress, batches, before.canaries)
+    stages = activation.stages(pools, retired, before, progress, batches)
     # The last pool that keeps others off does so until its last node has left it.
     choice = launcher_backends.choose(options.launcher_backend, admission, full if full.needed else stages[0])
     if choice.backend == "aie_webhook":
@@ -296,7 +297,7 @@ def without_pools(
 ) -> LauncherPolicyRollout:
     """The launcher policy over a run of so many batches that gives these pools no more VMs and changes nothing else."""
     admission = snapshot.admission or Admission()
-    in_effect = launcher_backends.recorded_table(admission)
+    in_effect = _in_effect(snapshot)
     table = (in_effect or Table(())).without_pools(pools)
     return LauncherPolicyRollout(
         snapshot=snapshot,
@@ -306,6 +307,34 @@ def without_pools(
         full=table,
         in_effect=in_effect,
     )
+
+
+def prepare_upgrade(
+    snapshot: Snapshot, upcoming: t.Mapping[str, str | None], version: str | None, outdated: Outdated
+) -> LauncherPolicyRollout:
+    """The launcher policy that also gives pods of the next version of KubeVirt the images that fit it.
+
+    :param upcoming: the launcher image of each pool for that version.
+    :param version: the next version; None takes the preparation back.
+    """
+    admission = snapshot.admission or Admission()
+    in_effect, stock = _in_effect(snapshot), outdated_policy.stock_image(snapshot)
+    table = replace(in_effect or Table(()), upcoming=None)
+    if version is not None and stock is not None:
+        table = table.prepared(Upcoming(stock, version, FrozenMap(upcoming)))
+    choice = launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table)
+    return LauncherPolicyRollout(
+        snapshot=snapshot, choice=choice, outdated=outdated, stages=(table,), full=table, in_effect=in_effect
+    )
+
+
+def _in_effect(snapshot: Snapshot) -> Table | None:
+    """The table of the live policy. What it held for an upgrade is in effect once KubeVirt has another launcher image."""
+    table = launcher_backends.recorded_table(snapshot.admission or Admission())
+    stock = outdated_policy.stock_image(snapshot)
+    if table is None or table.upcoming is None or stock in (None, table.upcoming.stock):
+        return table
+    return table.as_of(stock)
 
 
 def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
@@ -331,9 +360,22 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
             label = f"{names.CANARY_LABEL}={pool}"
             lines.append(f"VMs that match pool {pool} and have the label {label} start with {image or _STOCK}")
     lines += [f"New VMs no longer go to pool {pool}" for pool in old if pool not in after.images]
+    lines += _effects_of_upgrade(before.upcoming if before is not None else None, after)
     if before is None and after.keep_off:
         lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))
     return tuple(lines)
+
+
+def _effects_of_upgrade(before: Upcoming | None, after: Table) -> t.Iterator[str]:
+    """What the table says from then on about VMs that the next version of KubeVirt starts."""
+    former = before.images if before is not None else {}
+    upcoming = after.upcoming
+    for pool, image in upcoming.images.items() if upcoming is not None else ():
+        if former.get(pool, "") != image:
+            version = upcoming.version if upcoming is not None else ""
+            yield f"VMs that match pool {pool} start with {image or _STOCK} once KubeVirt {version} starts them"
+    if before is not None and upcoming is None:
+        yield f"VMs that KubeVirt {before.version} starts get no other images any more"
 
 
 def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base import affinity, epochs, kinds, names, objects
 from ..base.kinds import Kind
@@ -86,7 +86,18 @@ def digest_in(obj: KubeObject) -> str | None:
 
 
 def probes(table: Table, site: Site, policy: str = names.POLICY, epoch: int = 0) -> list[Probe]:
-    """Probes for the policy of this name and epoch: one that meets no criterion, and one for each criterion of each rule."""
+    """Probes for the policy of this name and epoch: one that meets no criterion, and one for each criterion of each rule. Where
+    the table is prepared for an upgrade, the same pods again as the next version of KubeVirt makes them.
+    """
+    every = _probes(table, site, policy, epoch)
+    if table.upcoming is not None:
+        later = replace(site, launcher_image=table.upcoming.next_stock)
+        version = table.upcoming.version
+        every += [replace(p, name=f"{p.name}, from KubeVirt {version}") for p in _probes(table, later, policy, epoch)]
+    return every
+
+
+def _probes(table: Table, site: Site, policy: str, epoch: int) -> list[Probe]:
     every = [_probe("for no pool", plain_pod(site, policy), table, site, epoch)]
     for number, rule in enumerate(sample(table.rules)):
         for criterion in rule.criteria:
@@ -143,7 +154,8 @@ def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
 
 
 def _probe(name: str, pod: Object, table: Table, site: Site, epoch: int) -> Probe:
-    winner = matching.winner(table, PodAttributes.from_pod(pod, site.namespace_labels))
+    in_effect = table.as_of(site.launcher_image)
+    winner = matching.winner(in_effect, PodAttributes.from_pod(pod, site.namespace_labels))
     expected = copy.deepcopy(pod)
     del expected["metadata"]["labels"][names.PROBE_LABEL]
     expected["metadata"]["annotations"] = {

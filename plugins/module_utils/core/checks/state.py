@@ -10,7 +10,7 @@ import contextlib
 import typing as t
 from dataclasses import dataclass
 
-from ..admission import guard, launcher_backends, node_policy
+from ..admission import guard, launcher_backends, node_policy, outdated_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, warning
 from ..base.objects import KubeObject
@@ -57,7 +57,10 @@ def examine(snapshot: Snapshot) -> State:
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED), facts),
         *_leftovers(snapshot),
         *image_contents.examine(snapshot.pools),
-        *launcher_arguments.examine(launcher_backends.images_in_effect(snapshot.admission), snapshot.kubevirt),
+        *launcher_arguments.examine(
+            launcher_backends.images_in_effect(snapshot.admission, outdated_policy.stock_image(snapshot)),
+            snapshot.kubevirt,
+        ),
         *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
         *node_policy.examine(snapshot.admission),
         *guard.examine(snapshot),

@@ -72,6 +72,11 @@ def retagged(image: str, kubevirt_version: str) -> str | None:
     return image.partition("@")[0][: -len(tag)] + tag.replace(ours, theirs, 1)
 
 
+def tagged(image: str, version: str) -> str:
+    """The image of the same name with a version as its tag, whatever its tag or digest was."""
+    return f"{image.partition('@')[0].removesuffix(f':{_tag(image)}')}:{version}"
+
+
 def rank(version: str) -> tuple[int | str, ...] | None:
     """A sort key for versions; a release comes after its candidates. None for versions that ``skew`` calls unknown."""
     release = _release(version)

@@ -10,7 +10,7 @@ import contextlib
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..admission import guard, launcher_backends, node_policy, policy_objects
+from ..admission import guard, launcher_backends, node_policy, outdated_policy, policy_objects
 from ..base import names
 from ..base.findings import Finding, InputErrors, warning
 from ..base.objects import KubeObject
@@ -266,5 +266,5 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
 def _with_live_images(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
     """The pools with the launcher images that VMs get now: a removal does not bring a pool's next image."""
     live = launcher_backends.recorded_table(snapshot.admission or Admission())
-    images = live.images if live else {}
+    images = live.as_of(outdated_policy.stock_image(snapshot)).images if live else {}
     return [replace(pool, virt_launcher_image=images.get(pool.name, pool.virt_launcher_image)) for pool in pools]

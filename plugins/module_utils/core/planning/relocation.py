@@ -128,7 +128,7 @@ class ImageDrift:
         problems += _policy_problems(snapshot, admission, backend, table, removed)
         if problems or stock is None:
             raise InputErrors(problems)
-        return cls(table, stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
+        return cls(table.as_of(stock), stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
 
     def relocation_for(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, judged by the pod; None when its images are right and it may stay on its node.

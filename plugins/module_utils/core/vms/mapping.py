@@ -21,6 +21,7 @@ from ..base.findings import InputErrors
 from ..base.frozen import FrozenMap
 from ..base.objects import canonical_json
 from ..base.selectors import Requirement
+from ..kubevirt import health
 from ..pools.criteria import PodAttributes, Trait
 from ..pools.model import Pool, restore_pool
 
@@ -28,6 +29,35 @@ _LONGEST_PLAIN = 60_000
 _LONGEST = 200_000
 """In characters. All annotations of an object together may have 256 KiB."""
 _PACKED = "zlib:"
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The launcher images for the next version of KubeVirt, prepared before the upgrade.
+
+    virt-controller writes the arguments of a launcher for its own version, and its own launcher image into the pod (KubeVirt). So
+    that image says which version a pod is for, at every instant of an upgrade and of one that is taken back.
+    """
+
+    stock: str
+    """KubeVirt's own launcher image at the time: pods that have another one are for the next version."""
+    version: str
+    """The next version."""
+    images: t.Mapping[str, str | None]
+    """The launcher image of each pool for that version; None for KubeVirt's own."""
+
+    @property
+    def next_stock(self) -> str:
+        """KubeVirt's own launcher image of the next version, if its registry and name stay the same."""
+        return health.retagged(self.stock, self.version) or health.tagged(self.stock, self.version)
+
+    def to_object(self) -> dict[str, t.Any]:
+        return {"stock": self.stock, "version": self.version, "images": dict(self.images)}
+
+    @classmethod
+    def from_object(cls, obj: t.Mapping[str, t.Any]) -> Upcoming:
+        images = {str(pool): image and str(image) for pool, image in dict(obj["images"]).items()}
+        return cls(str(obj["stock"]), str(obj["version"]), FrozenMap(images))
 
 
 @dataclass(frozen=True)
@@ -43,6 +73,8 @@ class Table:
     canaries: t.Mapping[str, str | None] = field(default_factory=FrozenMap)
     """The pools whose new launcher image only VMs with CANARY_LABEL get for now, with that image (None: KubeVirt's
     own)."""
+    upcoming: Upcoming | None = None
+    """What pods get that the next version of KubeVirt makes; None where no upgrade is prepared."""
 
     @classmethod
     def for_pools(
@@ -50,12 +82,14 @@ class Table:
         pools: t.Iterable[Pool],
         images: t.Mapping[str, str | None] | None = None,
         canaries: t.Mapping[str, str | None] | None = None,
+        upcoming: Upcoming | None = None,
     ) -> Table:
         """The table of these pools.
 
         :param images: the active pools with the launcher image that is in effect for each (None: KubeVirt's own);
             by default all pools are active, with their own images.
         :param canaries: the active pools whose canary VMs get another image, with that image.
+        :param upcoming: what is prepared for an upgrade; pools that are not active have no part in it.
         """
         pools = tuple(pools)
         if images is None:
@@ -69,13 +103,35 @@ class Table:
             keep_off=tuple(sorted(pool.name for pool in pools if pool.unmatched == "keep_off")),
             allow=tuple(sorted(pool.name for pool in pools if pool.unmatched == "allow")),
             canaries=FrozenMap({rule.name: canaries[rule.name] for rule in rules if rule.name in canaries}),
+            upcoming=_limited(upcoming, [rule.name for rule in rules]),
         )
+
+    def as_of(self, stock: str | None) -> Table:
+        """The table for pods that have this launcher image of KubeVirt, without what it holds for others.
+
+        :param stock: None when it is not known; then the image at the time of the preparation is assumed.
+        """
+        if self.upcoming is None:
+            return self
+        plain = replace(self, upcoming=None)
+        if stock is None or stock == self.upcoming.stock:
+            return plain
+        images = self.upcoming.images
+        rules = tuple(
+            replace(rule, virt_launcher_image=images.get(rule.name, rule.virt_launcher_image)) for rule in self.rules
+        )
+        return replace(plain, rules=rules, canaries=FrozenMap())
+
+    def prepared(self, upcoming: Upcoming) -> Table:
+        """The table with what pods of the next version of KubeVirt get besides."""
+        return replace(self, upcoming=_limited(upcoming, self.images))
 
     def without_pools(self, pools: t.Collection[str]) -> Table:
         """The table without the rules of these pools; they still keep other VMs off."""
         rules = tuple(rule for rule in self.rules if rule.name not in pools)
         canaries = {name: image for name, image in self.canaries.items() if name not in pools}
-        return replace(self, rules=rules, canaries=FrozenMap(canaries))
+        upcoming = _limited(self.upcoming, [rule.name for rule in rules])
+        return replace(self, rules=rules, canaries=FrozenMap(canaries), upcoming=upcoming)
 
     @property
     def needed(self) -> bool:
@@ -117,7 +173,8 @@ class Table:
     @property
     def launcher_images(self) -> frozenset[str]:
         """Every launcher image that the table gives to some VM, without KubeVirt's own."""
-        return frozenset(image for image in (*self.images.values(), *self.canaries.values()) if image)
+        upcoming = self.upcoming.images.values() if self.upcoming is not None else ()
+        return frozenset(image for image in (*self.images.values(), *self.canaries.values(), *upcoming) if image)
 
     def requirement(self, winner: Pool | None) -> Requirement:
         """The requirement on a node's owner label: the winner's nodes, or for unmatched VMs all that do not keep them off."""
@@ -133,6 +190,7 @@ class Table:
             "keepOff": list(self.keep_off),
             "allow": list(self.allow),
             **({"canaries": dict(self.canaries)} if self.canaries else {}),
+            **({"upcoming": self.upcoming.to_object()} if self.upcoming is not None else {}),
         }
 
     def to_text(self) -> str:
@@ -141,6 +199,14 @@ class Table:
         if len(text) > _LONGEST_PLAIN:
             text = _PACKED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
         return text if len(text) <= _LONGEST else ""
+
+
+def _limited(upcoming: Upcoming | None, pools: t.Collection[str]) -> Upcoming | None:
+    """What of it concerns these pools; None when nothing does."""
+    if upcoming is None:
+        return None
+    images = {pool: image for pool, image in upcoming.images.items() if pool in pools}
+    return replace(upcoming, images=FrozenMap(images)) if images else None
 
 
 def _rule(pool: Pool, image: str | None) -> Pool:
@@ -172,6 +238,7 @@ def restore(text: str) -> Table:
             keep_off=tuple(map(str, obj["keepOff"])),
             allow=tuple(map(str, obj["allow"])),
             canaries=FrozenMap({pool: image and str(image) for pool, image in dict(obj.get("canaries", {})).items()}),
+            upcoming=Upcoming.from_object(obj["upcoming"]) if "upcoming" in obj else None,
         )
     except (ValueError, TypeError, KeyError, zlib.error, binascii.Error) as error:
         raise InputErrors([f"Annotation {names.MAPPING_ANNOTATION} holds no mapping table: {error!r}."]) from error

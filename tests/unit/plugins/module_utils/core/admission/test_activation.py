@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import activation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.activation import HandoverState
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NEW = "registry.example/launcher:new"
@@ -24,9 +25,15 @@ def to(target, *nodes, source="primary"):
     return tuple(Move(node, source, target, "replace" if source == target else "move") for node in nodes)
 
 
+def live(recorded, before=None, upcoming=None):
+    """The live table of active pools with these images."""
+    pools = [pool(name) for name in dict(recorded)]
+    return Table.for_pools(pools, dict(recorded), before, upcoming)
+
+
 def images(pools, batches, *, retired=(), recorded=(), done=(), wanted=4):
     progress = HandoverState({name: set(nodes) for name, nodes in dict(done).items()}, {p.name: wanted for p in pools})
-    stages = activation.stages(pools, retired, dict(recorded), progress, batches)
+    stages = activation.stages(pools, retired, live(recorded), progress, batches)
     assert len(stages) == len(batches) + 1
     return [table.images for table in stages]
 
@@ -60,7 +67,7 @@ def test_a_new_image_takes_effect_after_the_last_new_handler():
 
 def test_a_removed_pool_keeps_vms_off_until_its_last_node_left():
     batches = [to("primary", "n1", source="gpu"), to("primary", "n2", source="gpu")]
-    stages = activation.stages([], [pool()], {"gpu": NEW}, HandoverState({"gpu": {"n1", "n2"}}, {}), batches)
+    stages = activation.stages([], [pool()], live({"gpu": NEW}), HandoverState({"gpu": {"n1", "n2"}}, {}), batches)
     assert [(table.images, table.keep_off) for table in stages] == [({}, ("gpu",)), ({}, ("gpu",)), ({}, ())]
 
 
@@ -72,7 +79,7 @@ def test_a_node_that_goes_from_pool_to_pool_counts_where_it_is():
 
 def canaries(batches, *, recorded, before=None, done=("n1", "n2")):
     progress = HandoverState({"gpu": set(done)}, {"gpu": 2})
-    stages = activation.stages([pool()], [], recorded, progress, batches, before or {})
+    stages = activation.stages([pool()], [], live(recorded, before), progress, batches)
     return [dict(table.canaries) for table in stages]
 
 
@@ -98,3 +105,19 @@ class TestCanaries:
 
     def test_have_no_image_of_their_own_in_a_pool_not_yet_active(self):
         assert canaries(self.REPLACED, recorded={}, done=()) == [{}, {}, {}]
+
+
+class TestUpgrade:
+    UPCOMING = Upcoming("stock:v1", "v2.0.0", {"gpu": "new:v2", "rt": "new:v2"})
+
+    def test_what_is_prepared_stays_for_the_pools_that_stay(self):
+        before = live({"gpu": OLD, "rt": OLD}, upcoming=self.UPCOMING)
+        progress = HandoverState({"gpu": {"n1"}}, {"gpu": 1})
+        for table in activation.stages([pool()], [pool("rt")], before, progress, [to("gpu", "n1", source="gpu")]):
+            assert table.upcoming == Upcoming("stock:v1", "v2.0.0", {"gpu": "new:v2"})
+
+    def test_a_pool_that_comes_has_no_part_in_it(self):
+        before = live({"gpu": NEW}, upcoming=self.UPCOMING)
+        progress = HandoverState({"gpu": {"n1"}, "other": {"n2"}}, {"gpu": 1, "other": 1})
+        (table,) = activation.stages([pool(), pool("other")], [], before, progress, [])
+        assert (table.images, dict(table.upcoming.images)) == ({"gpu": NEW, "other": NEW}, {"gpu": "new:v2"})

@@ -15,7 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.selectors import Requirement
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 SELECTING = {"selector": {"deviceNames": ["example.com/gpu"]}}
@@ -135,3 +135,50 @@ class TestCanaries:
     def test_that_are_no_mapping_are_refused(self):
         with pytest.raises(InputErrors, match=r"holds no mapping table"):
             mapping.restore('{"rules": [], "keepOff": [], "allow": [], "canaries": [1]}')
+
+
+class TestUpgrade:
+    STOCK, LATER = "registry.example/virt-launcher:v1.8.2", "registry.example/virt-launcher:v1.9.0"
+    UPCOMING = Upcoming(STOCK, "v1.9.0", {"gpu": "registry.example/gpu:v1.9.0", "gone": "registry.example/gone:v1.9.0"})
+
+    def table(self, **fields):
+        return Table.for_pools([RT, GPU], upcoming=self.UPCOMING, **fields)
+
+    def test_pods_of_the_present_version_get_what_they_got(self):
+        for stock in (self.STOCK, None):
+            assert self.table().as_of(stock) == Table.for_pools([RT, GPU])
+
+    @pytest.mark.parametrize("stock", [LATER, "mirror.example/virt-launcher@sha256:0123", ""])
+    def test_all_others_get_the_images_of_the_next(self, stock):
+        table = self.table(canaries={"gpu": "registry.example/canary"}).as_of(stock)
+        assert table.images == {"rt": None, "gpu": "registry.example/gpu:v1.9.0"}
+        assert (dict(table.canaries), table.upcoming) == ({}, None)
+
+    def test_a_table_without_one_is_the_same_for_all(self):
+        table = Table.for_pools([GPU])
+        assert table.as_of(self.LATER) is table
+
+    def test_holds_only_pools_that_the_table_has(self):
+        assert dict(self.table().upcoming.images) == {"gpu": "registry.example/gpu:v1.9.0"}
+        assert Table.for_pools([RT], upcoming=self.UPCOMING).upcoming is None
+        assert self.table().without_pools(["gpu"]).upcoming is None
+        assert Table.for_pools([GPU]).prepared(self.UPCOMING) == Table.for_pools([GPU], upcoming=self.UPCOMING)
+
+    def test_its_images_are_launcher_images(self):
+        assert "registry.example/gpu:v1.9.0" in self.table().launcher_images
+
+    def test_survives_the_annotation(self):
+        assert mapping.restore(self.table().to_text()) == self.table()
+
+    @pytest.mark.parametrize(
+        ("stock", "later"),
+        [
+            (STOCK, LATER),
+            ("registry.example:5000/virt-launcher", "registry.example:5000/virt-launcher:v1.9.0"),
+            ("registry.example/virt-launcher:nightly", LATER),
+            ("registry.example/virt-launcher@sha256:0123", LATER),
+            ("registry.example/virt-launcher:v1.8.2@sha256:0123", LATER),
+        ],
+    )
+    def test_kubevirts_own_image_of_the_next_version(self, stock, later):
+        assert Upcoming(stock, "v1.9.0", {}).next_stock == later

@@ -11,7 +11,7 @@ from typing import Any
 
 import websocket
 
-SUBRESOURCES = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+SUBRESOURCES = "/apis/subresources.kubevirt.io/v1/namespaces/default"
 _PROTOCOL = "plain.kubevirt.io"
 
 
@@ -23,7 +23,7 @@ def type_line(api_client: Any, name: str, line: str, until: str, timeout: float 
     """
     settings = api_client.configuration
     certificates = {"ca_certs": settings.ssl_ca_cert, "certfile": settings.cert_file, "keyfile": settings.key_file}
-    address = f"{settings.host.replace('https:', 'wss:', 1)}{SUBRESOURCES}/{name}/console"
+    address = f"{settings.host.replace('https:', 'wss:', 1)}{SUBRESOURCES}/virtualmachineinstances/{name}/console"
     shown, deadline = b"", time.monotonic() + timeout
     connection = websocket.create_connection(address, sslopt=certificates, subprotocols=[_PROTOCOL], timeout=timeout)
     try:
@@ -31,7 +31,8 @@ def type_line(api_client: Any, name: str, line: str, until: str, timeout: float 
         connection.send_binary(f"{line}\n".encode())
         while until.encode() not in shown and time.monotonic() < deadline:
             with contextlib.suppress(websocket.WebSocketTimeoutException):
-                shown += connection.recv()
+                received = connection.recv()
+                shown += received if isinstance(received, bytes) else received.encode()
     finally:
         connection.close()
     text = shown.decode(errors="replace")

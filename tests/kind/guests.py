@@ -42,9 +42,11 @@ class GuestScenario:
         self.cluster.apply(machine or self.machine(name, workload))
         self.probe.await_answer(name, 300)
 
-    def ask(self, name: str, subresource: str, body: Object | None = None) -> None:
-        """Ask KubeVirt to do something with a guest."""
-        path = f"{console.SUBRESOURCES}/{name}/{subresource}"
+    def ask(
+        self, name: str, subresource: str, body: Object | None = None, *, of: str = "virtualmachineinstances"
+    ) -> None:
+        """Ask KubeVirt to do something with a guest, or with its virtual machine."""
+        path = f"{console.SUBRESOURCES}/{of}/{name}/{subresource}"
         self.cluster.kind.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(body or {}))
 
     def type(self, name: str, line: str, until: str) -> str:

@@ -65,7 +65,7 @@ def runs_in_its_pool(guests: GuestScenario, name: str, image: str, nodes: list[s
     return True
 
 
-def test_vms_find_their_pool_by_node_selector_and_by_instancetype(
+def test_vms_find_their_pool_by_selector_and_by_instancetype(
     scenario: KindScenario,
     guest_scenario: GuestScenario,
     pools: Callable[..., list[Object]],
@@ -87,7 +87,7 @@ def test_vms_find_their_pool_by_node_selector_and_by_instancetype(
     scenario.kind.kubectl("delete", "vm", "-n", "default", TYPED, SELECTING, "--timeout=120s")
 
 
-def test_a_guest_goes_from_the_primary_to_a_pool_to_another_and_back(
+def test_a_guest_goes_from_pool_to_pool_and_back(
     scenario: KindScenario,
     guest_scenario: GuestScenario,
     pools: Callable[..., list[Object]],
@@ -126,13 +126,12 @@ def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(
         scenario.apply(each)
     claim = {"persistentVolumeClaim": {"claimName": "extra", "hotpluggable": True}}
     with guest_scenario.unnoticed(FIXED) as silence:
-        guest_scenario.ask(
-            FIXED, "addvolume", {"name": "extra", "disk": {"disk": {"bus": "virtio"}}, "volumeSource": claim}
-        )
+        disk = {"name": "extra", "disk": {"disk": {"bus": "virtio"}}, "volumeSource": claim}
+        guest_scenario.ask(FIXED, "addvolume", disk, of="virtualmachines")
 
         def status() -> str:
-            vmi = scenario.kind.get("vmi", FIXED, namespace="default")
-            return str(next(each["phase"] for each in vmi["status"]["volumeStatus"] if each["name"] == "extra"))
+            volumes = scenario.kind.get("vmi", FIXED, namespace="default")["status"].get("volumeStatus", [])
+            return str(next((each["phase"] for each in volumes if each["name"] == "extra"), ""))
 
         scenario.kind.wait(lambda: status() == "Ready", 180, "the disk to be attached")
         assert "vda" in guest_scenario.type(FIXED, "grep vd /proc/partitions; echo listed", "\nlisted")
@@ -187,7 +186,7 @@ def in_the_gpu_pool(scenario: KindScenario, guests: GuestScenario, pools: Callab
     assert guests.node(TRAVELLER) in scenario.gpu_nodes
 
 
-def test_a_removal_migrates_guests_that_then_outlive_their_kubelets(
+def test_a_removal_migrates_guests_which_outlive_their_kubelets(
     scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
 ) -> None:
     scenario.kind.kubectl("delete", "vm", "-n", "default", FIXED, "--ignore-not-found", "--timeout=120s")

@@ -48,6 +48,7 @@ TEMPLATES = (
     Template("explain", "reader", "Why does a VM get this image and these nodes? Changes nothing."),
     Template("workload_update", "writer", "Live-migrate VMs whose launcher image is outdated."),
     Template("upgrade_check", "reader", "Can KubeVirt be upgraded? Changes nothing."),
+    Template("upgrade", "writer", "Take the pools over an upgrade of KubeVirt."),
 )
 
 # The workflow: a plan is approved before it is carried out, and so is the way back.

@@ -162,8 +162,19 @@ OPTIONS: tuple[Option, ...] = (
         "upgrade_to",
         "str",
         "KubeVirt's version after the upgrade, such as V(v1.9.1).",
-        roles=("upgrade_check",),
+        roles=("upgrade_check", "upgrade"),
         required=True,
-        question=Question("Version after the upgrade", ("upgrade_check",), limits=(1, 64)),
+        question=Question("Version after the upgrade", ("upgrade_check", "upgrade"), limits=(1, 64)),
+    ),
+    Option(
+        "upgrade_wait",
+        "int",
+        """
+        Seconds to wait, once the pools are prepared, until KubeVirt has been upgraded to O(upgrade_to). The run then goes on with
+        the pools' handlers. V(0) does not wait: run the playbook again after the upgrade.
+        """,
+        roles=("upgrade",),
+        default=0,
+        question=Question("Seconds to wait for the upgrade", ("upgrade",), limits=(0, 86400)),
     ),
 )

@@ -19,6 +19,7 @@ PLAYBOOKS: t.Mapping[str, tuple[str, ...]] = {
     "explain": ("explain",),
     "workload_update": ("workload_update",),
     "upgrade_check": ("upgrade_check",),
+    "upgrade": ("upgrade", "pools"),
 }
 """The playbooks that AWX gets a job template for, each with the roles whose variables its survey may ask for.
 
@@ -27,7 +28,7 @@ Where several have an option, the last role describes it.
 
 WORKFLOW = "workflow"
 """The survey of AWX's workflow. Its answers reach all playbooks of the workflow."""
-NEW_LIST = ("plan", "site", "rollout", WORKFLOW)
+NEW_LIST = ("plan", "site", "rollout", "upgrade", WORKFLOW)
 """The surveys for what brings a pool list to a cluster."""
 ANY_LIST = (*NEW_LIST, "rollback")
 

@@ -34,7 +34,7 @@ LONGEST_FIRST = (
     "runs/test_idempotence.py",
     "nodes/test_node_policies.py",
     "runs/test_input.py",
-    "runs/test_upgrade_check.py",
+    "runs/test_upgrade.py",
     "verify/test_verify.py",
     "runs/test_rollback.py",
     "runs/test_inventory.py",

@@ -94,6 +94,25 @@ def await_settled(cluster: Cluster, namespace: str, name: str, timeout: float, c
         )
 
 
+def await_version(
+    cluster: Cluster, namespace: str, name: str, version: str, timeout: float, clock: Clock
+) -> str | None:
+    """Wait until KubeVirt has been upgraded to a version and has settled.
+
+    :param timeout: in seconds; with 0 it looks only once.
+    :returns: what is still to come after that time, as a sentence; None when it is done.
+    """
+
+    def pending() -> str | None:
+        found = cluster.existing(kinds.KUBEVIRT, name, namespace)
+        present, state = health.version_of(found), health.Health.from_kubevirt(found)
+        if state.upgrading or present != version:
+            return f"KubeVirt {namespace}/{name} is at {present}, not at {version} yet."
+        return None if state.settled else f"KubeVirt {namespace}/{name}: {' and '.join(state.problems())}."
+
+    return clock.wait(pending, timeout)
+
+
 def await_gates(cluster: Cluster, kubevirt: Object, gates: Gates, timeout: float, clock: Clock) -> None:
     """Wait until KubeVirt has the feature gates that were written, which HCO may have to bring it, and has settled.
 

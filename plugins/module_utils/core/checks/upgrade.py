@@ -56,6 +56,11 @@ class Upgrade:
     findings: tuple[Finding, ...]
 
     @property
+    def done(self) -> bool:
+        """Whether KubeVirt has the version already."""
+        return _same(self.current, self.target)
+
+    @property
     def verdict(self) -> Readiness:
         """``blocked`` when there are errors, ``prepare`` when there are warnings, else ``ready``."""
         severities = {finding.severity for finding in self.findings}
@@ -64,7 +69,7 @@ class Upgrade:
     @property
     def summary(self) -> str:
         """The verdict as a sentence."""
-        if _same(self.current, self.target):
+        if self.done:
             return f"KubeVirt {self.current} is deployed already."
         step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
         counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
@@ -76,13 +81,20 @@ class Upgrade:
 
 
 def check(
-    snapshot: Snapshot, target: str, pools: t.Sequence[Pool] | None, options: Options, present: plan.Plan | None = None
+    snapshot: Snapshot,
+    target: str,
+    pools: t.Sequence[Pool] | None,
+    options: Options,
+    present: plan.Plan | None = None,
+    *,
+    prepares: bool = False,
 ) -> Upgrade:
     """Check whether this cluster is fit for the upgrade.
 
     :param target: KubeVirt's version after the upgrade.
     :param pools: the list for the run after the upgrade; None for the pools that the cluster records.
     :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
+    :param prepares: whether VMs will get the launcher images of ``pools`` as soon as the new version starts them.
     :raises InputErrors: when ``target`` is not a version.
     """
     if not _TARGET.fullmatch(target):
@@ -92,15 +104,16 @@ def check(
     if _same(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
         return Upgrade(current=current, target=target, images=images, findings=(done,))
+    launchers = launcher_backends.images_after_upgrade(snapshot.admission)
+    if prepares:
+        launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
     findings = [
         *_direction(current, target),
         *_now(snapshot, options, present),
         *_rollout(snapshot),
         *outdated_policy.after_upgrade(snapshot),
         *_image_findings(images, target, given=pools is not None, allow_skew=options.allow_skew),
-        *launcher_arguments.before_upgrade(
-            launcher_backends.images_in_effect(snapshot.admission), target, snapshot.kubevirt
-        ),
+        *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
     return Upgrade(current=current, target=target, images=images, findings=in_order(findings))

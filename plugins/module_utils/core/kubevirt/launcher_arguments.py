@@ -82,13 +82,11 @@ def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Itera
     for pool, image in images.items():
         arguments = refused(image, target, kubevirt)
         if arguments:
-            first = health.retagged(image, target) or f"a build for {target}"
             yield error(
                 "upgrade_breaks_vm_starts",
                 f"Pool {pool}: virt-launcher of {image} refuses {listed(map(str, arguments))}, which KubeVirt {target} passes to it. "
                 "From the upgrade on, until site has handed over the pool's last node, none of its VMs would start and none "
-                f"could be migrated. Before the upgrade, run site with virtLauncherImage {first}, the present "
-                "virtHandlerImage, and virtpools_allow_skew: true.",
+                f"could be migrated. Before the upgrade, run the playbook upgrade with a list whose virtLauncherImage is built for {target}.",
             )
 
 

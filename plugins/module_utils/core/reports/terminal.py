@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from ..base.findings import counted
+import typing as t
+
+from ..base.findings import Finding, counted
 from ..base.text import finding_lines, table
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
@@ -46,6 +48,25 @@ def upgrade_lines(upgrade: Upgrade) -> list[str]:
             ],
         )
     return lines
+
+
+def preparation_lines(
+    upgrade: Upgrade, findings: t.Iterable[Finding], changes: t.Iterable[str], *, upgraded: bool, waited: int
+) -> list[str]:
+    """What was prepared for an upgrade, and what to do next.
+
+    :param upgraded: whether KubeVirt has the new version by now.
+    :param waited: for how many seconds the module waited for that.
+    """
+    lines = [*finding_lines(findings), *changes]
+    target = upgrade.target
+    if upgrade.done:
+        return [upgrade.summary, *lines]
+    if upgraded:
+        return [*lines, f"KubeVirt {target} is deployed now. Run site with the same list, so that the pools' handlers follow."]
+    prepared = f"VMs start during the upgrade from KubeVirt {upgrade.current or 'an unknown version'} to {target}."
+    after = f" It was not there within {waited} s." if waited else ""
+    return [*lines, f"{prepared} Upgrade KubeVirt to {target} now, then run this again with the same list.{after}"]
 
 
 def verification_lines(report: Report) -> list[str]:

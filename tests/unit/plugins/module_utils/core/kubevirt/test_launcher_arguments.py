@@ -65,8 +65,7 @@ class TestFindings:
         assert found.message == (
             f"Pool gpu: virt-launcher of {LAUNCHER}:v1.7.0-gpu refuses --hypervisor, which KubeVirt v1.8.2 passes to it. "
             "From the upgrade on, until site has handed over the pool's last node, none of its VMs would start and none "
-            f"could be migrated. Before the upgrade, run site with virtLauncherImage {LAUNCHER}:v1.8.2-gpu, the present "
-            "virtHandlerImage, and virtpools_allow_skew: true."
+            "could be migrated. Before the upgrade, run the playbook upgrade with a list whose virtLauncherImage is built for v1.8.2."
         )
 
     def test_before_an_upgrade_to_a_release_that_is_not_known(self):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""An upgrade of KubeVirt with pools and VMs: what upgrade_check says before it comes true, and no run interferes."""
+"""An upgrade of KubeVirt with pools: what upgrade_check says comes true, no run interferes, and VMs start at every moment."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -65,6 +66,15 @@ class UpgradeScenario(Scenario):
         items: list[Object] = self.get("pods", "-l", "kubevirt.io=virt-launcher")["items"]
         return items
 
+    def images(self, prefix: str) -> dict[str, tuple[str, str]]:
+        """Return, by VM, the launcher image that KubeVirt gave to its pod, and the one that the policy gave it instead."""
+        found = {}
+        for pod in self._launcher_pods():
+            (compute,) = [each for each in pod["spec"]["containers"] if each["name"] == "compute"]
+            stock = {each["name"]: each.get("value") for each in compute["env"]}["VIRTPOOLS_STOCK_IMAGE"]
+            found[pod["metadata"]["annotations"]["kubevirt.io/domain"]] = (stock, compute["image"])
+        return {name: images for name, images in found.items() if name.startswith(prefix)}
+
     def start_vms(self, *vms: Object) -> None:
         """Start virtual machines and wait until they run."""
         for each in vms:
@@ -93,10 +103,34 @@ class UpgradeScenario(Scenario):
         self.wait_until_settled()
 
 
+class Starts:
+    """Starts a VM of the pool every second, and never waits for one."""
+
+    def __init__(self, scenario: UpgradeScenario) -> None:
+        self.names: list[str] = []
+        self._scenario = scenario
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._start, daemon=True)
+
+    def __enter__(self) -> Starts:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(30)
+
+    def _start(self) -> None:
+        while not self._stopped.wait(1):
+            name = f"start-{len(self.names):03}"
+            self._scenario.apply(gpu_vm(name))
+            self.names.append(name)
+
+
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> UpgradeScenario:
     fleet = Fleet.from_groups(
-        Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 4}),
+        Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 1000}),
         Nodes(prefix="node-", count=1),
     )
     scenario = UpgradeScenario(start_cluster(fleet, kubevirt=FROM))
@@ -119,6 +153,29 @@ def test_the_check_before_the_upgrade_says_what_it_needs(scenario: UpgradeScenar
     assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
 
 
+def upgrade(scenario: UpgradeScenario, *arguments: str) -> playbooks.Run:
+    """Run the playbook upgrade with the list for the new version."""
+    return playbooks.run("upgrade", scenario.writer.kubeconfig, [gpu(TO)], *arguments, virtpools_upgrade_to=TO)
+
+
+def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
+    handlers, launchers = scenario.handlers(), scenario.launchers()
+    with scenario.no_writes():
+        predicted = upgrade(scenario, "--check").succeeded()
+    marker = scenario.cluster.audit_marker()
+    done = upgrade(scenario).succeeded()
+    image = gpu(TO)["virtLauncherImage"]
+    for run in (predicted, done):
+        (task,) = run.results_of("virtpools.kubevirt.upgrade_preparation")
+        assert task.result["changes"][1:] == [
+            f"VMs that match pool gpu start with {image} once KubeVirt {TO} starts them"
+        ], task.result
+    assert (scenario.writes(marker, "nodes"), scenario.writes(marker, "daemonsets")) == ([], [])
+    assert (scenario.handlers(), scenario.launchers()) == (handlers, launchers)
+    assert upgrade(scenario).succeeded().changed == 0
+    scenario.settled([gpu(FROM)])
+
+
 def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: UpgradeScenario) -> None:
     """VMs and the pool's handler live through the upgrade; site replaces the handler after it."""
     launchers = scenario.launchers()
@@ -126,18 +183,26 @@ def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: Upgrad
         "trains": gpu(FROM)["virtLauncherImage"],
         "serves": f"{kubevirt.IMAGES}/virt-launcher:{FROM}",
     }
-    with Watcher(scenario.cluster) as watcher:
+    with Watcher(scenario.cluster) as watcher, Starts(scenario) as starts:
         scenario.upgrade()
         assert scenario.versions() == (FROM, TO)
+        assert upgrade(scenario).succeeded().changed == 0
         for version in (FROM, TO):
             assert f"is being upgraded from {FROM} to {TO}; wait until that is done" in scenario.refused([gpu(version)])
         assert scenario.versions() == (FROM, TO)
         scenario.finish_upgrade()
+        begun = len(starts.names)
+        scenario.cluster.wait(lambda: len(starts.names) > begun + 5, 60, "VMs that the new version starts")
         watcher.stop()
+    scenario.cluster.wait(lambda: set(starts.names) <= scenario.launchers().keys(), 180, "all VMs to run")
+    of_version = {f"{kubevirt.IMAGES}/virt-launcher:{each}": gpu(each)["virtLauncherImage"] for each in (FROM, TO)}
+    images = scenario.images("start-")
+    assert dict(images.values()) == of_version
+    assert {name: pair for name, pair in images.items() if of_version[pair[0]] != pair[1]} == {}
     assert {start.node for start in watcher.starts} == {PLAIN_NODE}
     assert {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1} == {}
     assert watcher.crowded == []
-    assert scenario.launchers() == launchers
+    assert {name: scenario.launchers()[name] for name in launchers} == launchers
     # The pool keeps its old image, as the note says, and the run refuses the list that the check refused.
     assert scenario.handlers() == {GPU_NODE: [gpu(FROM)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
     error = scenario.refused([gpu(FROM)])
@@ -147,10 +212,10 @@ def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: Upgrad
     assert (done["verdict"], codes(done, "note")) == ("ready", ["upgrade_done"])
 
 
-def test_site_with_the_new_images_ends_the_upgrade(scenario: UpgradeScenario) -> None:
+def test_the_pools_follow_the_upgrade(scenario: UpgradeScenario) -> None:
     launchers = scenario.launchers()
     with Watcher(scenario.cluster) as watcher:
-        scenario.site([gpu(TO)]).succeeded()
+        upgrade(scenario).succeeded()
         watcher.stop()
     assert (watcher.restarted, watcher.crowded, watcher.without_ready_handler) == ({GPU_NODE: 1}, [], [])
     assert scenario.handlers() == {GPU_NODE: [gpu(TO)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}

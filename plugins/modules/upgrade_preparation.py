@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module upgrade_preparation: gives the VMs that the next version of KubeVirt starts the launcher images that fit it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: upgrade_preparation
+short_description: Prepare pools for an upgrade of KubeVirt, so that their VMs start at every moment of it
+version_added: 0.1.0
+description:
+  - KubeVirt passes arguments to virt-launcher that fit its own version, and virt-launcher ends at an argument that it does not know. So a VM needs the
+    launcher image of the version that starts it. During an upgrade, both versions start VMs one after the other.
+  - Adds the launcher images of the pool list, which is the list for O(version), to the launcher policy. The policy then looks at KubeVirt's own launcher
+    image in each pod. VMs that the present KubeVirt starts get the images that they got before. VMs that any other version starts get those of the list.
+    The policy is tried with pods of both versions before VMs depend on it.
+  - Handlers, nodes, and the recorded pool list stay as they are. Run C(site) with the same list after the upgrade. It replaces the handlers, and the former
+    images leave the policy.
+  - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error. With O(prepull=true), pulls the
+    images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
+  - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
+    place.
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - virtpools.kubevirt.kubevirt
+  - virtpools.kubevirt.mode
+  - virtpools.kubevirt.pools
+  - virtpools.kubevirt.run
+  - virtpools.kubevirt.attributes
+  - virtpools.kubevirt.attributes.writes
+options:
+  version:
+    description: KubeVirt's version after the upgrade, such as V(v1.9.1).
+    type: str
+    required: true
+  pull_timeout:
+    description: Seconds for the images of 50 nodes, which pull at the same time.
+    type: int
+    default: 900
+  wait:
+    description: Seconds to wait afterwards until KubeVirt has been upgraded. V(0) does not wait. The module does not hold the Lease while it waits.
+    type: int
+    default: 0
+  timeout:
+    description: Seconds that the API servers may take to act by a new policy.
+    type: int
+    default: 60
+seealso:
+  - module: virtpools.kubevirt.upgrade_info
+  - module: virtpools.kubevirt.run_part
+author:
+  - the virtpools.kubevirt authors (@virtpools)
+"""
+
+EXAMPLES = r"""
+- name: Prepare the pools before the upgrade
+  virtpools.kubevirt.upgrade_preparation:
+    version: v1.9.1
+    pools: "{{ pools_for_1_9_1 }}"
+"""
+
+RETURN = r"""
+upgraded:
+  description: Whether KubeVirt has the version now, so that C(site) can follow.
+  returned: success
+  type: bool
+changes:
+  description: What was, or would be, done.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: What the user should know. See M(virtpools.kubevirt.plan_info) for the fields.
+  returned: success
+  type: list
+  elements: dict
+text:
+  description: The same for people, with what to do next, as lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import parts, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import preparation
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
+
+ARGUMENTS = {
+    **option_table.arguments("mode", "pools", "run"),
+    "version": {"type": "str", "required": True},
+    "pull_timeout": {"type": "int", "default": 900},
+    "wait": {"type": "int", "default": 0},
+    "timeout": {"type": "int", "default": 60},
+}
+
+
+def body(task: module_base.Task) -> dict:
+    version, asked = task.params["version"], task.asked
+    snapshot = task.snapshot()
+    mode = task.mode(snapshot)
+    if mode.name != "collection":
+        raise InputErrors([preparation.BY_OPERATOR])
+    metadata = snapshot.kubevirt["metadata"]
+    where = (metadata["namespace"], metadata["name"], version)
+    made = preparation.prepare(snapshot, asked.pools, asked.options, version)
+    found = upgrade.check(snapshot, version, asked.pools, asked.options, prepares=True)
+    part = made.rollout
+    findings = () if made.under_way else (*found.findings, *part.findings())
+    errors = [finding.message for finding in findings if finding.severity == "error"]
+    if errors:
+        raise InputErrors(errors)
+    changes = part.changes(0) if not made.under_way else ()
+    done, still = [], None
+    if changes and task.check_mode:
+        done = parts.preview(task.cluster, part, 0)
+    elif changes:
+        with task.writing(snapshot.namespace):
+            if asked.options.prepull and not found.done:
+                next_images.pull(task.cluster, made.plan, task.params["pull_timeout"], task.clock)
+            done = parts.put(task.cluster, snapshot, part, 0, task.params["timeout"], task.clock)
+    upgraded = found.done
+    if not upgraded and not task.check_mode:
+        still = settle.await_version(task.cluster, *where, task.params["wait"], task.clock)
+        upgraded = still is None
+    return {
+        "changed": bool(changes),
+        "changes": list(changes),
+        "upgraded": upgraded,
+        "findings": [finding.to_dict() for finding in findings],
+        "text": terminal.preparation_lines(found, findings, changes, upgraded=upgraded, waited=task.params["wait"]),
+        "diff": [module_base.object_diff(each.before, each.after) for each in done],
+    }
+
+
+def main() -> None:
+    module_base.run(body, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images, next_images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import POLICY, Admission
+
+NEXT = "v99.0.0"
+
+
+def raw(version=builders.VERSION):
+    return {
+        **builders.RAW_POOL,
+        "virtHandlerImage": f"registry.example/virt-handler:{version}-gpu",
+        "virtLauncherImage": f"registry.example/virt-launcher:{version}-gpu",
+        "selector": {"vmLabels": {"matchLabels": {"class": "gpu"}}},
+    }
+
+
+NOW, LATER = raw(), raw(NEXT)
+
+
+@pytest.fixture(autouse=True)
+def admission(world):
+    return Admission(world)
+
+
+@pytest.fixture(autouse=True)
+def pulls(monkeypatch):
+    """The calls that would pull images; ``test_next_images`` has what they do."""
+    calls = []
+    monkeypatch.setattr(next_images, "pull", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+@pytest.fixture
+def pooled(run, world, excluded):
+    """A cluster with the pool, its node and its launcher policy."""
+    world.put(builders.node("n1", labels={"hw": "gpu"}, images=[NOW["virtHandlerImage"], NOW["virtLauncherImage"]]))
+    world.put(builders.pool_daemonset(builders.pool(**NOW), desired=0))
+    run("pool_nodes", pools=[NOW])
+    run("run_part", part="launcher_policy", pools=[NOW])
+    world.writes.clear()
+    return world
+
+
+def prepare(run, pools=(LATER,), version=NEXT, **options):
+    return run("upgrade_preparation", pools=list(pools), version=version, **options)
+
+
+def upcoming(world):
+    return json.loads(world.find(POLICY, names.POLICY)["metadata"]["annotations"][names.MAPPING_ANNOTATION]).get(
+        "upcoming"
+    )
+
+
+def upgrade(world, version=NEXT):
+    """What virt-operator leaves."""
+    kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+    for which in ("observed", "target"):
+        kubevirt["status"][f"{which}KubeVirtVersion"] = version
+    world.put(kubevirt)
+
+
+@pytest.mark.usefixtures("pooled")
+class TestPrepares:
+    def test_the_policy_for_both_versions(self, run, world, pulls):
+        done = prepare(run)
+        assert (done["changed"], done["upgraded"]) == (True, False)
+        assert upcoming(world)["images"] == {"gpu": LATER["virtLauncherImage"]}
+        assert [path for verb, path in world.writes if "/nodes/" in path or "daemonsets" in path] == []
+        assert len(pulls) == 1
+        assert done["text"][-1] == (
+            f"VMs start during the upgrade from KubeVirt {builders.VERSION} to {NEXT}. Upgrade KubeVirt to {NEXT} now, then run "
+            "this again with the same list."
+        )
+        assert world.all(kinds.LEASE) == [], "the Lease is given back"
+
+    def test_check_mode_predicts_and_writes_nothing(self, run, world, pulls):
+        predicted = prepare(run, check=True)
+        assert (world.writes, pulls) == ([], [])
+        done = prepare(run)
+        assert [predicted[key] for key in ("changes", "diff", "changed")] == [
+            done[key] for key in ("changes", "diff", "changed")
+        ]
+
+    def test_twice_changes_nothing_and_takes_no_lease(self, run, world):
+        prepare(run)
+        world.writes.clear()
+        again = prepare(run)
+        assert (again["changed"], again["changes"], again["diff"], world.writes) == (False, [], [], [])
+
+    def test_without_pulls_where_nodes_get_images_in_another_way(self, run, pulls):
+        assert prepare(run, prepull=False)["changed"]
+        assert pulls == []
+
+    def test_site_with_the_present_list_leaves_it(self, run, world):
+        prepare(run)
+        before = upcoming(world)
+        assert run("run_part", part="launcher_policy", pools=[NOW])["changed"] is False
+        assert upcoming(world) == before
+
+    def test_nothing_when_an_image_is_missing(self, run, world, monkeypatch):
+        def missing(*_arguments):
+            raise images.ImagesMissing("KubeVirt must not be upgraded yet.")
+
+        monkeypatch.setattr(next_images, "pull", missing)
+        message = run.failure("upgrade_preparation", pools=[LATER], version=NEXT)
+        assert message == "KubeVirt must not be upgraded yet."
+        assert upcoming(world) is None
+
+    def test_what_the_upgrade_check_refuses(self, run, world):
+        message = run.failure("upgrade_preparation", pools=[NOW], version=NEXT)
+        assert "is of another version than v99.0.0" in message
+        assert world.writes == []
+
+
+@pytest.mark.usefixtures("pooled")
+class TestWaits:
+    def test_until_kubevirt_is_upgraded(self, run, world):
+        world.at[world.now + 600] = lambda: upgrade(world)
+        done = prepare(run, wait=3600)
+        assert (done["upgraded"], done["changed"]) == (True, True)
+        assert done["text"][-1].startswith(f"KubeVirt {NEXT} is deployed now.")
+
+    def test_and_says_so_when_nobody_did(self, run, world):
+        began = world.now
+        done = prepare(run, wait=60)
+        assert done["upgraded"] is False
+        assert done["text"][-1].endswith("It was not there within 60 s.")
+        assert world.now - began >= 60
+
+    def test_goes_on_in_the_middle_of_the_upgrade(self, run, world):
+        prepare(run)
+        kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        kubevirt["status"]["targetKubeVirtVersion"] = NEXT
+        world.put(kubevirt)
+        world.at[world.now + 60] = lambda: upgrade(world)
+        world.writes.clear()
+        done = prepare(run, wait=600)
+        assert (done["upgraded"], done["changed"], world.writes) == (True, False, [])
+
+    def test_is_refused_in_the_middle_of_one_that_was_not_prepared(self, run, world):
+        kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        kubevirt["status"]["targetKubeVirtVersion"] = NEXT
+        world.put(kubevirt)
+        assert "is being upgraded" in run.failure("upgrade_preparation", pools=[LATER], version=NEXT)
+
+
+@pytest.mark.usefixtures("pooled")
+class TestDone:
+    def test_nothing_is_prepared_for_the_version_that_is_there(self, run, world):
+        done = prepare(run, [NOW], builders.VERSION)
+        assert (done["upgraded"], done["changed"], world.writes) == (True, False, [])
+        assert done["text"][0] == f"KubeVirt {builders.VERSION} is deployed already."
+
+    def test_what_was_prepared_for_another_is_taken_back(self, run, world):
+        prepare(run)
+        assert prepare(run, [NOW], builders.VERSION)["changed"] is True
+        assert upcoming(world) is None
+
+
+def test_without_pools_there_is_nothing_to_prepare(run, world):
+    done = prepare(run)
+    assert (done["changed"], world.writes) == (False, [])

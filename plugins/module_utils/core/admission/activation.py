@@ -6,7 +6,8 @@
 
 Before a pool is active its VMs match no pool, so that no VM waits for nodes that have not been handed over yet. Once
 active, a pool stays active: rebooting a node does not deactivate its pool. A new launcher image of an active pool takes effect after the
-last node of the pool has the handler that goes with it; canary VMs get the image after the first node has it.
+last node of the pool has the handler that goes with it; canary VMs get the image after the first node has it. Where VMs cannot
+start with the former image, the new one takes effect at once: an older handler of the pool serves it (seen: 1.8 and 1.9).
 """
 
 from __future__ import annotations
@@ -58,12 +59,14 @@ def stages(
     before: Table,
     progress: HandoverState,
     batches: t.Sequence[t.Sequence[NodeMove]],
+    at_once: t.Collection[str] = (),
 ) -> tuple[Table, ...]:
     """The table now and after each batch.
 
     :param pools: the pools that the run leaves, in order.
     :param retired: the pools that the run removes: they take no VMs, and keep unmatched VMs off while they own a node.
     :param before: the live table. What it holds for an upgrade stays for pools that stay.
+    :param at_once: the pools whose VMs cannot start with the image in effect.
     """
     done = {pool: set(nodes) for pool, nodes in progress.done.items()}
     left = collections.Counter(move.target for batch in batches for move in batch)
@@ -84,7 +87,7 @@ def stages(
         for pool in pools:
             served, wanted = len(done.get(pool.name, ())), progress.wanted.get(pool.name, 0)
             activated = pool.name not in images and is_active(pool.activation, served, wanted)
-            if activated or (pool.name in images and left[pool.name] <= 0):
+            if activated or (pool.name in images and (left[pool.name] <= 0 or pool.name in at_once)):
                 images[pool.name] = pool.virt_launcher_image
         leaving = [pool for pool in retired if done.get(pool.name)]
         canary_images = {

@@ -17,6 +17,7 @@ from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, change_line, digest
 from ..base.parts import Step
 from ..base.permissions import Permission
+from ..kubevirt import launcher_arguments
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table, Upcoming
@@ -276,7 +277,9 @@ def make_rollout(
             done.setdefault(node.owner, []).append(node.name)
     before = in_effect or Table(())
     progress = HandoverState(done, counts)
-    stages = activation.stages(pools, retired, before, progress, batches)
+    images = {pool: image for pool, image in before.images.items() if image}
+    unusable = launcher_arguments.unusable(images, snapshot.kubevirt)
+    stages = activation.stages(pools, retired, before, progress, batches, unusable)
     # The last pool that keeps others off does so until its last node has left it.
     choice = launcher_backends.choose(options.launcher_backend, admission, full if full.needed else stages[0])
     if choice.backend == "aie_webhook":

@@ -90,6 +90,12 @@ def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Itera
             )
 
 
+def unusable(images: Images, kubevirt: KubeObject) -> frozenset[str]:
+    """The pools whose VMs cannot start now, because their launcher refuses an argument that KubeVirt passes."""
+    version = health.version_of(kubevirt)
+    return frozenset(pool for pool, image in images.items() if refused(image, version, kubevirt))
+
+
 def examine(images: Images, kubevirt: KubeObject) -> t.Iterator[Finding]:
     """An error for each pool whose VMs cannot start now."""
     version = health.version_of(kubevirt)

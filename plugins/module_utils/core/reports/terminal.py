@@ -63,7 +63,10 @@ def preparation_lines(
     if upgrade.done:
         return [upgrade.summary, *lines]
     if upgraded:
-        return [*lines, f"KubeVirt {target} is deployed now. Run site with the same list, so that the pools' handlers follow."]
+        return [
+            *lines,
+            f"KubeVirt {target} is deployed now. Run site with the same list, so that the pools' handlers follow.",
+        ]
     prepared = f"VMs start during the upgrade from KubeVirt {upgrade.current or 'an unknown version'} to {target}."
     after = f" It was not there within {waited} s." if waited else ""
     return [*lines, f"{prepared} Upgrade KubeVirt to {target} now, then run this again with the same list.{after}"]

@@ -65,6 +65,14 @@ def test_a_new_image_takes_effect_after_the_last_new_handler():
     assert found == [{"gpu": OLD}, {"gpu": OLD}, {"gpu": NEW}, {"gpu": NEW}]
 
 
+def test_a_new_image_takes_effect_at_once_where_vms_cannot_start():
+    batches = [to("gpu", "n1", source="gpu"), to("gpu", "n2", source="gpu")]
+    progress = HandoverState({"gpu": {"n1", "n2"}, "rt": {"n3"}}, {"gpu": 2, "rt": 1})
+    pools, before = [pool(), pool("rt")], live({"gpu": OLD})
+    for table in activation.stages(pools, [], before, progress, batches, at_once=["gpu", "rt"]):
+        assert (table.images, dict(table.canaries)) == ({"gpu": NEW, "rt": NEW}, {})
+
+
 def test_a_removed_pool_keeps_vms_off_until_its_last_node_left():
     batches = [to("primary", "n1", source="gpu"), to("primary", "n2", source="gpu")]
     stages = activation.stages([], [pool()], live({"gpu": NEW}), HandoverState({"gpu": {"n1", "n2"}}, {}), batches)

@@ -100,6 +100,17 @@ def test_another_launcher_image_takes_effect_with_the_last_node():
     )
 
 
+def test_an_image_with_which_vms_cannot_start_is_replaced_at_once():
+    old = dataclasses.replace(GPU, virt_launcher_image="registry.example/virt-launcher:v1.7.0-gpu")
+    nodes = [node("n1", "gpu"), node("n2", "gpu")]
+    before = planned(nodes, pools=(old,), existing=(old,), allow_skew=True)
+    made = planned(nodes, existing=(old,), admission=live(before))
+    assert made.part("launcher_policy").steps == (0,)
+    assert made.part("launcher_policy").changes(0)[1:] == (
+        f"VMs that match pool gpu start with {GPU.virt_launcher_image} instead of {old.virt_launcher_image}",
+    )
+
+
 def test_a_pool_that_goes_is_unmapped_before_its_nodes_leave():
     nodes = [node("n1", "gpu"), node("r1", "rt", "rt")]
     first = planned(nodes, (GPU, RT))

@@ -68,6 +68,10 @@ class TestFindings:
             "could be migrated. Before the upgrade, run the playbook upgrade with a list whose virtLauncherImage is built for v1.8.2."
         )
 
+    def test_the_pools_whose_vms_cannot_start(self):
+        assert launcher_arguments.unusable(self.IMAGES, kubevirt("v1.8.2")) == {"gpu"}
+        assert launcher_arguments.unusable(self.IMAGES, kubevirt("v1.7.0")) == frozenset()
+
     def test_before_an_upgrade_to_a_release_that_is_not_known(self):
         found = launcher_arguments.before_upgrade({"l4": self.IMAGES["l4"]}, "v1.10.0", kubevirt("v1.9.0"))
         assert [(each.severity, each.code) for each in found] == [("note", "upgrade_arguments_unknown")]

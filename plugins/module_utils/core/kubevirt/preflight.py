@@ -132,18 +132,34 @@ def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Ite
     if version is None or snapshot.primary is None:
         return
     images = daemonsets.images_of(snapshot.primary)
+    present = {name: daemonsets.handler_image(live) for name, live in snapshot.pools.items()}
     for pool in pools:
         for field, image, stock in (
             ("virtHandlerImage", pool.virt_handler_image, images[names.HANDLER]),
             ("virtLauncherImage", pool.virt_launcher_image, images.get(names.LAUNCHER)),
         ):
             if image is not None and image != stock:
-                yield from _skew_of(f"Pool {pool.name}: {field} {image}", image, version, allow_skew)
+                # A pool that has it already, after an upgrade that was taken back, can still be changed and removed.
+                fails = field == "virtHandlerImage" and image != present.get(pool.name)
+                yield from _skew_of(f"Pool {pool.name}: {field} {image}", image, version, allow_skew, fails=fails)
 
 
-def _skew_of(what: str, image: str, version: str, allow_skew: bool) -> t.Iterator[Finding]:
+def _is_of_later_release(image: str, version: str) -> bool:
+    """Whether an image is of a later minor release than KubeVirt's version. Patch releases change no rights (KubeVirt)."""
+    ours, theirs = health.release_of_image(image), health.release_of(version)
+    return ours is not None and theirs is not None and ours > theirs
+
+
+def _skew_of(what: str, image: str, version: str, allow_skew: bool, *, fails: bool) -> t.Iterator[Finding]:
+    """``fails``: whether it is a handler for which nothing shows that it works."""
     skew_of_image = health.skew(image, version)
-    if skew_of_image == "different":
+    if skew_of_image == "different" and fails and _is_of_later_release(image, version):
+        yield error(
+            "version_skew",
+            f"{what} is of a later release than KubeVirt {version}: such a virt-handler lacks rights that only that release of KubeVirt "
+            "gives it, and never becomes Ready; keep the present handler until KubeVirt is upgraded.",
+        )
+    elif skew_of_image == "different":
         message = f"{what} is of another version than KubeVirt {version}"
         if allow_skew:
             yield warning("version_skew", f"{message}, accepted by virtpools_allow_skew.")

@@ -130,6 +130,16 @@ class TestSkew:
             "version_skew"
         ]
 
+    @pytest.mark.parametrize(("tag", "severity"), [("v1.10.0", "error"), ("v1.9.1", "warning")])
+    def test_of_a_handler_of_a_later_release_is_never_allowed(self, tag, severity):
+        """Unless the pool has it, after an upgrade that was taken back."""
+        image = f"registry.example/virt-handler:{tag}"
+        assert self.found(image, severity=severity, allow_skew=True) == ["version_skew"]
+        pool = builders.pool("gpu", virtHandlerImage=image)
+        assert codes(builders.snapshot_of(pools=[pool]), [pool], severity="warning", allow_skew=True) == [
+            "version_skew"
+        ]
+
     @pytest.mark.parametrize("tag", ["", ":latest", "@sha256:" + 64 * "a"])
     def test_that_cannot_be_told_is_a_warning(self, tag):
         assert self.found(f"registry.example/virt-handler{tag}", severity="warning") == ["version_skew_unknown"]

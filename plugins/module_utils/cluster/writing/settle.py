@@ -106,7 +106,7 @@ def await_version(
     def pending() -> str | None:
         found = cluster.existing(kinds.KUBEVIRT, name, namespace)
         present, state = health.version_of(found), health.Health.from_kubevirt(found)
-        if state.upgrading or present != version:
+        if state.upgrading or not health.same_version(present, version):
             return f"KubeVirt {namespace}/{name} is at {present}, not at {version} yet."
         return None if state.settled else f"KubeVirt {namespace}/{name}: {' and '.join(state.problems())}."
 

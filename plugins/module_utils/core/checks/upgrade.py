@@ -58,7 +58,7 @@ class Upgrade:
     @property
     def done(self) -> bool:
         """Whether KubeVirt has the version already."""
-        return _same(self.current, self.target)
+        return health.same_version(self.current, self.target)
 
     @property
     def verdict(self) -> Readiness:
@@ -101,7 +101,7 @@ def check(
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
     current = health.version_of(snapshot.kubevirt)
     images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target))
-    if _same(current, target):
+    if health.same_version(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
         return Upgrade(current=current, target=target, images=images, findings=(done,))
     launchers = launcher_backends.images_after_upgrade(snapshot.admission)
@@ -117,12 +117,6 @@ def check(
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
     return Upgrade(current=current, target=target, images=images, findings=in_order(findings))
-
-
-def _same(current: str | None, target: str) -> bool:
-    """Whether this version is deployed already."""
-    rank = health.rank(target)
-    return current == target if rank is None else health.rank(current or "") == rank
 
 
 def _direction(current: str | None, target: str) -> t.Iterator[Finding]:

@@ -87,6 +87,12 @@ def rank(version: str) -> tuple[int | str, ...] | None:
     return (*map(int, number.split(".")), kind or "release", int(pre[len(kind) :].lstrip(".") or 0))
 
 
+def same_version(version: str | None, other: str) -> bool:
+    """Whether two names mean the same version, as ``v1.9.0`` and ``1.9.0`` do."""
+    known = rank(other)
+    return version == other if known is None else rank(version or "") == known
+
+
 def _tag(image: str) -> str:
     without_digest = image.partition("@")[0]
     # A colon before the last slash is a registry's port.

@@ -43,7 +43,7 @@ def prepare(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, versi
     """
     admission = snapshot.admission or Admission()
     outdated = "correct" if policy_objects.live_objects(admission, names.OUTDATED_POLICY) else options.outdated
-    done = health.version_of(snapshot.kubevirt) == version
+    done = health.same_version(health.version_of(snapshot.kubevirt), version)
     images = {pool.name: pool.virt_launcher_image for pool in pools}
     rollout = launcher_rollout.prepare_upgrade(snapshot, images, None if done else version, outdated)
     recorded = launcher_backends.recorded_table(admission)
@@ -52,5 +52,5 @@ def prepare(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, versi
     return Preparation(
         rollout=rollout,
         plan=plan.make_plan(snapshot, pools, replace(options, allow_skew=True)),
-        under_way=under_way and before is not None and before.version == version,
+        under_way=under_way and before is not None and health.same_version(before.version, version),
     )

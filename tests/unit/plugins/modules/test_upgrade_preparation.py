@@ -161,6 +161,7 @@ class TestDone:
         done = prepare(run, [NOW], builders.VERSION)
         assert (done["upgraded"], done["changed"], world.writes) == (True, False, [])
         assert done["text"][0] == f"KubeVirt {builders.VERSION} is deployed already."
+        assert prepare(run, [NOW], builders.VERSION.lstrip("v"))["upgraded"] is True
 
     def test_what_was_prepared_for_another_is_taken_back(self, run, world):
         prepare(run)

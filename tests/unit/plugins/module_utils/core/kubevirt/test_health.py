@@ -15,7 +15,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.h
     rank,
     release_of,
     retagged,
+    same_version,
     skew,
+    tagged,
     unsettled_by_us,
     version_of,
     waits_only_for_unready_nodes,
@@ -126,6 +128,30 @@ class TestVersions:
     def test_the_image_for_another_version(self, image, expected):
         assert retagged(image, "v1.10.0-rc.1") == expected
         assert retagged(image, "devel") is None
+
+    @pytest.mark.parametrize(
+        ("version", "other", "same"),
+        [
+            ("v1.9.0", "1.9.0", True),
+            ("v1.9.0", "v1.9.1", False),
+            (None, "v1.9.0", False),
+            ("20261101_0123abc", "20261101_0123abc", True),
+            ("20261101_0123abc", "20261102_0123abc", False),
+        ],
+    )
+    def test_names_of_the_same_version(self, version, other, same):
+        assert same_version(version, other) is same
+
+    @pytest.mark.parametrize(
+        ("image", "expected"),
+        [
+            ("a.example:5000/handler", "a.example:5000/handler:v2.0.0"),
+            ("a.example/handler:latest", "a.example/handler:v2.0.0"),
+            ("a.example/handler:v1.9.0@sha256:0123", "a.example/handler:v2.0.0"),
+        ],
+    )
+    def test_the_image_with_another_tag(self, image, expected):
+        assert tagged(image, "v2.0.0") == expected
 
     def test_versions_in_order(self):
         order = ["v1.9.1", "v1.10.0-alpha.0", "v1.10.0-beta.2", "v1.10.0-rc.2", "v1.10.0-rc.10", "v1.10.0", "v1.10.1"]

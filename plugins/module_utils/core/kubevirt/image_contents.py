@@ -50,7 +50,12 @@ _OPTIONAL: t.Mapping[str, tuple[str, ...]] = {
     "UEFI firmware": ("/usr/share/edk2/ovmf", "/usr/share/edk2/aarch64", "/usr/share/AAVMF"),
 }
 """What only some VMs need, and the places of a launcher image where it may be."""
-_EMULATORS = ("/usr/libexec/qemu-kvm", "/usr/bin/qemu-kvm", "/usr/bin/qemu-system-*")
+_EMULATORS = (
+    "/usr/libexec/qemu-kvm",
+    "/usr/bin/qemu-kvm",
+    *(f"/usr/bin/qemu-system-{machine}" for machine in ("x86_64", "aarch64", "s390x")),
+)
+"""Of the architectures that KubeVirt runs on: Debian brings one for i386 beside that for x86_64."""
 
 # Only what the shell itself can do, since an image may have no other program.
 _LOOK = """\

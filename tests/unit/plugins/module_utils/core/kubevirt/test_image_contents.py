@@ -82,6 +82,8 @@ class TestLook:
     def test_an_image_without_qemu(self, look):
         files = {name: said for name, said in COMPLETE.items() if "qemu-kvm" not in name}
         assert look(["launcher"], files)[0] == ("QEMU",)
+        files["/usr/bin/qemu-system-i386"] = "QEMU emulator version 10.0.13"
+        assert look(["launcher"], files)[0] == ("QEMU",)
 
     def test_a_debian_image(self, look):
         files = {name: said for name, said in COMPLETE.items() if "qemu-kvm" not in name}

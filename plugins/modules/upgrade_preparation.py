@@ -83,12 +83,20 @@ text:
   elements: str
 """
 
+from dataclasses import dataclass
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import parts, settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_rollout import (
+    LauncherPolicyRollout,
+)
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.upgrade import Upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import preparation
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = {
@@ -101,41 +109,63 @@ ARGUMENTS = {
 
 
 def body(task: module_base.Task) -> dict:
+    seen = _examine(task)
+    done, upgraded = [], seen.check.done
+    if seen.changes and task.check_mode:
+        done = parts.preview(task.cluster, seen.part, 0)
+    elif seen.changes:
+        with task.writing(seen.snapshot.namespace):
+            if task.asked.options.prepull and not upgraded:
+                next_images.pull(task.cluster, seen.plan, task.params["pull_timeout"], task.clock)
+            # While this waited for the Lease, and for images, others may have changed what it had read.
+            seen = _examine(task)
+            if seen.changes:
+                done = parts.put(task.cluster, seen.snapshot, seen.part, 0, task.params["timeout"], task.clock)
+    if not upgraded and not task.check_mode:
+        metadata = seen.snapshot.kubevirt["metadata"]
+        where = (metadata["namespace"], metadata["name"], task.params["version"])
+        upgraded = settle.await_version(task.cluster, *where, task.params["wait"], task.clock) is None
+    return {
+        "changed": bool(seen.changes),
+        "changes": list(seen.changes),
+        "upgraded": upgraded,
+        "findings": [finding.to_dict() for finding in seen.findings],
+        "text": terminal.preparation_lines(
+            seen.check, seen.findings, seen.changes, upgraded=upgraded, waited=task.params["wait"]
+        ),
+        "diff": [module_base.object_diff(each.before, each.after) for each in done],
+    }
+
+
+@dataclass(frozen=True)
+class _Examined:
+    """The cluster as it is now, and what is to be done."""
+
+    snapshot: Snapshot
+    check: Upgrade
+    plan: Plan
+    part: LauncherPolicyRollout
+    findings: tuple[Finding, ...]
+    changes: tuple[str, ...]
+
+
+def _examine(task: module_base.Task) -> _Examined:
+    """Read the cluster.
+
+    :raises InputErrors: when the upgrade must wait, or cannot be prepared.
+    """
     version, asked = task.params["version"], task.asked
     snapshot = task.snapshot()
-    mode = task.mode(snapshot)
-    if mode.name != "collection":
+    if task.mode(snapshot).name != "collection":
         raise InputErrors([preparation.BY_OPERATOR])
-    metadata = snapshot.kubevirt["metadata"]
-    where = (metadata["namespace"], metadata["name"], version)
     made = preparation.prepare(snapshot, asked.pools, asked.options, version)
-    found = upgrade.check(snapshot, version, asked.pools, asked.options, prepares=True)
+    checked = upgrade.check(snapshot, version, asked.pools, asked.options, prepares=True)
     part = made.rollout
-    findings = () if made.under_way else (*found.findings, *part.findings())
+    findings = () if made.under_way else (*checked.findings, *part.findings())
     errors = [finding.message for finding in findings if finding.severity == "error"]
     if errors:
         raise InputErrors(errors)
-    changes = part.changes(0) if not made.under_way else ()
-    done, still = [], None
-    if changes and task.check_mode:
-        done = parts.preview(task.cluster, part, 0)
-    elif changes:
-        with task.writing(snapshot.namespace):
-            if asked.options.prepull and not found.done:
-                next_images.pull(task.cluster, made.plan, task.params["pull_timeout"], task.clock)
-            done = parts.put(task.cluster, snapshot, part, 0, task.params["timeout"], task.clock)
-    upgraded = found.done
-    if not upgraded and not task.check_mode:
-        still = settle.await_version(task.cluster, *where, task.params["wait"], task.clock)
-        upgraded = still is None
-    return {
-        "changed": bool(changes),
-        "changes": list(changes),
-        "upgraded": upgraded,
-        "findings": [finding.to_dict() for finding in findings],
-        "text": terminal.preparation_lines(found, findings, changes, upgraded=upgraded, waited=task.params["wait"]),
-        "diff": [module_base.object_diff(each.before, each.after) for each in done],
-    }
+    return _Examined(snapshot, checked, made.plan, part, findings, () if made.under_way else part.changes(0))
 
 
 def main() -> None:

@@ -9,7 +9,10 @@ import json
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images, next_images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import POLICY, Admission
 
@@ -116,6 +119,29 @@ class TestPrepares:
         message = run.failure("upgrade_preparation", pools=[LATER], version=NEXT)
         assert message == "KubeVirt must not be upgraded yet."
         assert upcoming(world) is None
+
+    def test_what_another_run_wrote_since_stays(self, run, world, monkeypatch):
+        """Images take long to pull; a colleague's run before that may have ended while this one waited for the Lease."""
+        other = {
+            **NOW,
+            "name": "rt",
+            "nodeSelector": {"hw": "rt"},
+            "selector": {"vmLabels": {"matchLabels": {"c": "rt"}}},
+        }
+
+        def pull(*_arguments):
+            monkeypatch.setattr(next_images, "pull", lambda *_arguments: None)
+            objects = launcher_policy.derive(
+                Table.for_pools(read_dialect(OWN, [NOW, other])), builders.NAMESPACE, POLICY
+            )
+            for obj in (builders.pool_daemonset(builders.pool(**other), desired=0), *(obj for _kind, obj in objects)):
+                world.put(obj)
+
+        monkeypatch.setattr(next_images, "pull", pull)
+        assert prepare(run)["changed"]
+        table = json.loads(world.find(POLICY, names.POLICY)["metadata"]["annotations"][names.MAPPING_ANNOTATION])
+        assert [rule["name"] for rule in table["rules"]] == ["gpu", "rt"]
+        assert upcoming(world)["images"] == {"gpu": LATER["virtLauncherImage"]}
 
     def test_what_the_upgrade_check_refuses(self, run, world):
         message = run.failure("upgrade_preparation", pools=[NOW], version=NEXT)

@@ -228,7 +228,7 @@ def test_the_inventory_is_the_projects(made: tuple[Server, Run]) -> None:
 def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     awx, name = made[0].awx, f"virtpools {playbook}"
     template = awx.one("job_templates", name)
-    writes = playbook in ("site", "rollout", "rollback", "remove", "workload_update")
+    writes = playbook in ("site", "rollout", "rollback", "remove", "workload_update", "upgrade")
     assert template["playbook"] == f"{playbook}.yml"
     assert template["project"] == awx.one("projects", "virtpools")["id"]
     assert template["inventory"] == awx.one("inventories", "virtpools clusters")["id"]

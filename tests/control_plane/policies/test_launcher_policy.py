@@ -50,13 +50,14 @@ def server(plain_cluster: Any) -> PolicyServer:
 
 @pytest.fixture(scope="module")
 def trials() -> list[Trial]:
-    rng = random.Random(SEED)
+    rng, rng_of_upcoming = random.Random(SEED), random.Random(SEED)
     drawn = []
     for number in range(LISTS):
         pools = cases.random_pools(rng)
         images = cases.random_images(rng, pools)
         canaries = cases.random_canaries(rng, images) if number % 3 else {}
-        upcoming = (cases.STOCK, cases.random_canaries(rng, images)) if number % 4 == 1 else None
+        prepared = not canaries or number % 8 == 1
+        upcoming = (cases.STOCK, cases.random_canaries(rng_of_upcoming, images)) if prepared else None
         drawn.append(Trial(f"list-{number}", pools, images, canaries, upcoming=upcoming))
     return drawn
 

@@ -130,7 +130,7 @@ class Starts:
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> UpgradeScenario:
     fleet = Fleet.from_groups(
-        Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 1000}),
+        Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 500}),
         Nodes(prefix="node-", count=1),
     )
     scenario = UpgradeScenario(start_cluster(fleet, kubevirt=FROM))

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from ..base import names
 from ..base.objects import KubeObject, condition
+from ..pools.quantities import Quantity
 
 _PRESSURES = ("DiskPressure", "PIDPressure")
 """Under MemoryPressure the kubelet still starts pods that request resources (Kubernetes), as virt-handler does."""
@@ -105,4 +106,6 @@ def _amounts(allocatable: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def _devices(allocatable: t.Mapping[str, t.Any]) -> dict[str, int]:
-    return {name: int(amount) for name, amount in allocatable.items() if "/" in name and str(amount).isdigit()}
+    # A thousand devices are "1k".
+    amounts = {name: Quantity.parse(str(amount)) for name, amount in allocatable.items() if "/" in name}
+    return {name: amount.thousandths // 1000 for name, amount in amounts.items() if amount is not None}

@@ -45,6 +45,16 @@ class TestNode:
         assert (found.owner, found.former_owner, found.heartbeat) == (names.PRIMARY, None, None)
         assert (found.images, found.taints, found.schedulable) == (frozenset(), (), False)
 
+    def test_counts_devices_however_they_are_written(self):
+        node = builders.node("n1")
+        node["status"]["allocatable"] = {
+            "a.example/gpu": "4",
+            "b.example/kvm": "1k",
+            "cpu": "8",
+            "c.example/odd": "many",
+        }
+        assert Node.from_object(node).devices == {"a.example/gpu": 4, "b.example/kvm": 1000}
+
     def test_knows_images_by_all_their_names(self):
         obj = builders.node()
         obj["status"]["images"] = [{"names": ["a:1", "a@sha256:0"]}, {"sizeBytes": 1}, {"names": None}]

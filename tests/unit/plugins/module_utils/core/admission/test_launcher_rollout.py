@@ -100,7 +100,7 @@ def test_another_launcher_image_takes_effect_with_the_last_node():
     )
 
 
-def test_an_image_with_which_vms_cannot_start_is_replaced_at_once():
+def test_an_image_that_starts_no_vm_is_replaced_at_once():
     old = dataclasses.replace(GPU, virt_launcher_image="registry.example/virt-launcher:v1.7.0-gpu")
     nodes = [node("n1", "gpu"), node("n2", "gpu")]
     before = planned(nodes, pools=(old,), existing=(old,), allow_skew=True)

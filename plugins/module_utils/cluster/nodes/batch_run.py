@@ -200,11 +200,11 @@ def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeou
     starts = []
     for move in moves:
         pool, daemonset = pools.get(move.target), plan.snapshot.pools.get(move.target)
-        if pool is None or daemonset is None or pool.virt_launcher_image is None or move.action == "finish":
+        if pool is None or daemonset is None or move.action == "finish":
             continue
-        secrets = tuple(secret["name"] for secret in pool.virt_launcher_pull_secrets)
-        if secrets or daemonsets.pull_secrets_of(daemonset):
-            starts.append(images.Start(plan.snapshot.nodes[move.node], pool.virt_launcher_image, secrets))
+        start = images.Start.of(plan.snapshot.nodes[move.node], pool)
+        if start is not None and (start.secrets or daemonsets.pull_secrets_of(daemonset)):
+            starts.append(start)
     problems = images.start(cluster, plan.snapshot.namespace, starts, timeout, clock)
     if problems:
         given = ", ".join(sorted({name for start in starts if start.node.name in problems for name in start.secrets}))

@@ -22,6 +22,7 @@ from ...core.kubevirt.image_contents import Contents
 from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
+from ...core.pools.model import Pool
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 
@@ -98,6 +99,13 @@ class Start:
     node: Node
     image: str
     secrets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: Node, pool: Pool) -> Start | None:
+        """That of a pool's VMs; None for a pool without a launcher image."""
+        if pool.virt_launcher_image is None:
+            return None
+        return cls(node, pool.virt_launcher_image, tuple(each["name"] for each in pool.virt_launcher_pull_secrets))
 
 
 def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock) -> Pulled:

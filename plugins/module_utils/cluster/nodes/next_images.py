@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import itertools
 import typing as t
 
 from ...core.base.findings import counted
@@ -28,7 +27,8 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
     """
     namespace, nodes = plan.snapshot.namespace, list(_nodes(plan))
     images.remove(cluster, plan.snapshot.leftover_pulls)
-    for turn in _turns(nodes):
+    for first in range(0, len(nodes), _AT_ONCE):
+        turn = nodes[first : first + _AT_ONCE]
         pulled = images.pull(cluster, namespace, [pull for pull, _start in turn], timeout, clock)
         what = "KubeVirt must not be upgraded yet, and nothing was changed, because"
         if pulled.problems:
@@ -49,20 +49,11 @@ def _nodes(plan: Plan) -> t.Iterator[tuple[images.Pull, images.Start | None]]:
     """The Ready nodes that pools of the list own, with what to pull to each."""
     stock = images.stock_images(plan.snapshot)
     pools = {pool.name: pool for pool in plan.launcher_pools}
+    known = {name: image_contents.recorded(live).keys() for name, live in plan.snapshot.pools.items()}
     for node in plan.snapshot.nodes.values():
         daemonset = plan.desired.get(node.owner)
         if daemonset is None or not node.ready:
             continue
-        present = plan.snapshot.pools.get(node.owner)
-        known = () if present is None else image_contents.recorded(present).keys()
-        pool, start = pools.get(node.owner), None
-        if pool is not None and pool.virt_launcher_image is not None:
-            secrets = tuple(secret["name"] for secret in pool.virt_launcher_pull_secrets)
-            start = images.Start(node, pool.virt_launcher_image, secrets)
-        yield images.Pull(node, daemonset, known, stock), start
-
-
-def _turns(nodes: t.Sequence[tuple[images.Pull, images.Start | None]]) -> t.Iterator[t.Sequence[t.Any]]:
-    remaining = iter(nodes)
-    while turn := list(itertools.islice(remaining, _AT_ONCE)):
-        yield turn
+        pool = pools.get(node.owner)
+        start = None if pool is None else images.Start.of(node, pool)
+        yield images.Pull(node, daemonset, known.get(node.owner, ()), stock), start

@@ -335,7 +335,7 @@ def _in_effect(snapshot: Snapshot) -> Table | None:
     """The table of the live policy. What it held for an upgrade is in effect once KubeVirt has another launcher image."""
     table = launcher_backends.recorded_table(snapshot.admission or Admission())
     stock = outdated_policy.stock_image(snapshot)
-    if table is None or table.upcoming is None or stock in (None, table.upcoming.stock):
+    if table is None or table.upcoming is None or not table.upcoming.begun(stock):
         return table
     return table.as_of(stock)
 
@@ -371,13 +371,12 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
 
 def _effects_of_upgrade(before: Upcoming | None, after: Table) -> t.Iterator[str]:
     """What the table says from then on about VMs that the next version of KubeVirt starts."""
-    former = before.images if before is not None else {}
-    upcoming = after.upcoming
-    for pool, image in upcoming.images.items() if upcoming is not None else ():
-        if former.get(pool, "") != image:
-            version = upcoming.version if upcoming is not None else ""
-            yield f"VMs that match pool {pool} start with {image or _STOCK} once KubeVirt {version} starts them"
-    if before is not None and upcoming is None:
+    former, upcoming = before.images if before is not None else {}, after.upcoming
+    if upcoming is not None:
+        for pool, image in upcoming.images.items():
+            if former.get(pool, "") != image:
+                yield f"VMs that match pool {pool} start with {image or _STOCK} once KubeVirt {upcoming.version} starts them"
+    elif before is not None:
         yield f"VMs that KubeVirt {before.version} starts get no other images any more"
 
 

@@ -46,6 +46,10 @@ class Upcoming:
     images: t.Mapping[str, str | None]
     """The launcher image of each pool for that version; None for KubeVirt's own."""
 
+    def begun(self, stock: str | None) -> bool:
+        """Whether a launcher image of KubeVirt's is one of the next version; None, not known, is taken for the present one."""
+        return stock not in (None, self.stock)
+
     @property
     def next_stock(self) -> str:
         """KubeVirt's own launcher image of the next version, if its registry and name stay the same."""
@@ -114,7 +118,7 @@ class Table:
         if self.upcoming is None:
             return self
         plain = replace(self, upcoming=None)
-        if stock is None or stock == self.upcoming.stock:
+        if not self.upcoming.begun(stock):
             return plain
         images = self.upcoming.images
         rules = tuple(

@@ -80,7 +80,7 @@ CONTAINER_DISK = ("container-disk", "cmd/container-disk-v2alpha/main.c")
 # libvirt is looked up when virt-launcher starts, so compiling needs nothing of it. net and os/user stay without C, as in all
 # other programs.
 LAUNCHER_TAGS = "libvirt_dlopen,netgo,osusergo"
-# The module proxy has no version of libnbd's bindings. KubeVirt uses them for backups only.
+# The module proxy has no version of libnbd's bindings. KubeVirt uses them for backups only, and not before 1.9.
 WITHOUT_NBD = {
     "pkg/storage/nbdclient/nbdclient.go": (
         'package nbdclient\n\nimport "google.golang.org/grpc"\n\nfunc RegisterNBDServer(*grpc.Server, string) {}\n'
@@ -282,7 +282,7 @@ def _module(title: str, version: str) -> Module:
             LAUNCHER_PROGRAMS,
             staging=version,
             tags=LAUNCHER_TAGS,
-            replaced=WITHOUT_NBD,
+            replaced={} if version == EARLIER else WITHOUT_NBD,
             c_program=CONTAINER_DISK,
         )
     if title == "Prometheus":

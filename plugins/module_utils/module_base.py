@@ -177,7 +177,8 @@ class Task:
 
     def refuse_in_run(self, made: Plan) -> None:
         """Refuse a plan that has errors. Inside a run, transient errors are ignored: the run's plan has waited for
-        it, and each batch makes KubeVirt unavailable again for some seconds. A KubeVirt that stays Degraded is refused.
+        it, and each batch makes KubeVirt unavailable again for some seconds. A KubeVirt that stays Degraded, or that goes on rolling
+        out another deployment, is refused.
 
         :raises InputErrors: with all errors.
         :raises ClusterError: when KubeVirt stays Degraded, or does not settle.
@@ -186,7 +187,7 @@ class Task:
             self.refuse(made)
             return
         self.refuse(made, but=preflight.PASSING)
-        if preflight.DEGRADED in {finding.code for finding in made.errors}:
+        if {preflight.DEGRADED, preflight.ROLLOUT} & {finding.code for finding in made.errors}:
             self.settle(_SETTLE_SECONDS)
 
     def waiting(self) -> t.ContextManager[None]:

@@ -115,7 +115,11 @@ def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     """The cluster's state; KubeVirt is unavailable for some seconds after nodes went back to the primary."""
     snapshot = task.snapshot()
     codes = {finding.code for finding in preflight.fitness(snapshot)}
-    if present or task.check_mode or not (_edit(snapshot, present).changed and preflight.TRANSIENT & codes):
+    if (
+        present
+        or task.check_mode
+        or not (_edit(snapshot, present).changed and (preflight.TRANSIENT | {preflight.ROLLOUT}) & codes)
+    ):
         return snapshot
     task.settle(task.params["settle_timeout"])
     return task.snapshot()

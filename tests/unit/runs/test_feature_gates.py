@@ -94,6 +94,35 @@ def test_none_is_written_during_an_upgrade(scenario):
     assert "is being upgraded from" in scenario.module.failure("feature_gate", present=["Root"])
 
 
+class TestAnotherDeploymentOfTheSameVersion:
+    """What a gate that changes virt-operator's deployment causes, and other images or another version of HCO."""
+
+    @pytest.fixture
+    def rolling_out(self, scenario):
+        began = copy.deepcopy(scenario.kubevirt)
+        began["status"]["targetDeploymentID"] = "another"
+        for each in began["status"]["conditions"]:
+            each.update(status="True", reason="UpdateInProgress")
+        return scenario, began
+
+    def test_is_waited_for(self, rolling_out):
+        scenario, began = rolling_out
+        done, world = copy.deepcopy(scenario.kubevirt), scenario.world
+        world.put(began)
+        ends = world.now + 300  # longer than what passes by itself, and than a KubeVirt that stays Degraded
+        world.at[ends] = lambda: world.put(done)
+        scenario.run("pools", **WITH_GATE)
+        assert scenario.gates == (["Root"], [])
+        assert world.now > ends
+
+    def test_that_does_not_end_is_named_and_nothing_is_written(self, rolling_out):
+        scenario, began = rolling_out
+        scenario.world.put(began)
+        with pytest.raises(TaskFailed, match="replaces v1.9.0 by another deployment of the same version"):
+            scenario.run("pools", **WITH_GATE, virtpools_settle_timeout=100)
+        assert scenario.writes == []
+
+
 def test_they_come_before_the_pools_and_under_the_lease(scenario):
     scenario.run("pools", **WITH_GATE)
     assert scenario.gates == (["Root"], [])

@@ -118,6 +118,16 @@ class OperatorModeWorld(OperatedWorld):
         if self._settled(obj):
             obj["status"]["observedGeneration"] = generation
             obj["status"]["observedDeploymentID"] = obj["status"]["targetDeploymentID"]
+        if self.build == "A":
+            self._note_deployment(obj["status"])
+
+    def _note_deployment(self, status):
+        """While one deployment replaces another, Progressing and Degraded are True (seen on the real build)."""
+        replacing = status["observedDeploymentID"] != status["targetDeploymentID"]
+        for each in status["conditions"]:
+            is_so = replacing or each["type"] == "Available"
+            reason = "UpdateInProgress" if replacing else "AllComponentsReady"
+            each.update(status="True" if is_so else "False", reason=reason)
 
     def _sync(self, obj, pools, live):
         """One pass: the primary, and only when its rollout has ended the pools; what is too much goes last."""

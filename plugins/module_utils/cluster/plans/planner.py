@@ -130,10 +130,10 @@ class Planner:
         """Wait for what passes by itself. Returns whether the cluster is to be read again."""
         if proposal.wait == "own_change":
             settle.await_own_change(self.session.cluster, snapshot, self.settle_timeout, self.session.clock)
-        elif proposal.wait == "transient":
+        elif proposal.wait != "none":
             # A lasting error is refused afterwards.
             with contextlib.suppress(ClusterError):
-                self.session.settle(_TRANSIENT_SECONDS)
+                self.session.settle(self.settle_timeout if proposal.wait == "rollout" else _TRANSIENT_SECONDS)
         return proposal.wait != "none"
 
     def _with_findings(self, proposal: Proposal, departure: Departure | None) -> Proposal:

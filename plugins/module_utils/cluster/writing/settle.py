@@ -195,9 +195,15 @@ class _HealthWatch:
             return None
         dead = _dead_handlers(self._cluster, self._namespace)
         self.dead_handlers = len(dead)
-        if health.waits_only_for_unready_nodes(state, dead, set(dead.values())):
+        if health.waits_only_for_unready_nodes(
+            state, dead, set(dead.values()), primary_new=bool(state.rolling_out) and self._primary_is_new(kubevirt)
+        ):
             return None
         return f"{'; '.join(state.problems())}."
+
+    def _primary_is_new(self, kubevirt: Object) -> bool:
+        daemonset = self._cluster.existing(kinds.DAEMON_SET, names.HANDLER, self._namespace)
+        return health.primary_is_new(kubevirt, daemonset, self.dead_handlers)
 
 
 def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock: Clock) -> None:

@@ -145,6 +145,8 @@ GENERATION_ANNOTATION = "kubevirt.io/generation"
 
 VERSION_ANNOTATION = "kubevirt.io/install-strategy-version"
 """On virt-operator's DaemonSets and their pods: the version of KubeVirt for which it wrote them."""
+DEPLOYMENT_ANNOTATION = "kubevirt.io/install-strategy-identifier"
+"""On virt-operator's DaemonSets and their pods: the ID of the deployment for which it wrote them."""
 
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of a node affinity whose terms a node must meet."""

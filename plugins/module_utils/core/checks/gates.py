@@ -53,8 +53,8 @@ def cluster_problems(snapshot: Snapshot, nodes: t.Collection[str], now: float) -
     """
     for finding in preflight.fitness(snapshot):
         if finding.severity == "error":
-            # An upgrade, or another tool that takes KubeVirt over, is not the wave's.
-            of_wave = finding.code in preflight.PASSING
+            # An upgrade, another deployment, or another tool that takes KubeVirt over, is not the wave's.
+            of_wave = finding.code in preflight.PASSING - {preflight.ROLLOUT}
             yield GateProblem(finding.code, snapshot.kubevirt_name, finding.message, of_wave=of_wave)
     facts = node_checks.Facts(snapshot, now)
     for name in nodes:

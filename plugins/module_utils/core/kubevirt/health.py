@@ -6,11 +6,13 @@
 
 ``status.phase`` is useless here: it stays Deployed while KubeVirt is degraded, half synchronised or being upgraded. What
 counts: the conditions, whether the operator has seen the object as it is now, and whether the observed and the target
-deployment are the same.
+deployment are the same. A deployment has an ID, which also changes with the same version: with other images, another product
+version (HCO's), and feature gates that change what is deployed (KubeVirt).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 from dataclasses import dataclass
@@ -114,6 +116,10 @@ def _release(version: str) -> str | None:
 
 EXISTING_DEPLOYMENT = "ExistingDeployment"
 """The reason of the condition Synchronized while virt-operator does nothing, since there is a second KubeVirt object."""
+_UPDATING = "UpdateInProgress"
+"""The reason of all conditions while one deployment replaces another: then Degraded is True, and nothing is wrong (KubeVirt)."""
+_DEPLOYMENT = ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")
+"""What KubeVirt's status says of a deployment, for the observed and the target one."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,9 @@ class Health:
     observed: bool
     """Whether the operator has seen the object as it is now."""
     upgrading: tuple[str, str] | None
-    """``(from, to)`` while another deployment replaces the present one, perhaps of the same version."""
+    """``(from, to)`` while another version replaces the present one."""
+    rolling_out: str | None
+    """What differs in a deployment of the same version that replaces the present one, as a clause; None while there is none."""
     version: str | None
 
     @classmethod
@@ -146,10 +154,13 @@ class Health:
             available=is_available,
             progressing=condition(kubevirt, "Progressing").get("status") == "True",
             ignored=_reason(synchronized) if synchronized.get("reason") == EXISTING_DEPLOYMENT else None,
-            degraded=_reason(degraded) if degraded.get("status") == "True" else None,
+            degraded=_reason(degraded)
+            if degraded.get("status") == "True" and degraded.get("reason") != _UPDATING
+            else None,
             unavailable=None if is_available else _reason(available),
             observed=field(kubevirt, "status", "observedGeneration") == field(kubevirt, "metadata", "generation"),
             upgrading=_upgrade(kubevirt),
+            rolling_out=_rollout(kubevirt),
             version=version_of(kubevirt),
         )
 
@@ -167,6 +178,10 @@ class Health:
             problems.append(f"its operator ignores it ({self.ignored})")
         if self.upgrading:
             problems.append(f"an upgrade from {self.upgrading[0]} to {self.upgrading[1]} is under way")
+        if self.rolling_out:
+            problems.append(
+                f"its operator replaces {self.version} by another deployment of the same version ({self.rolling_out})"
+            )
         if self.degraded is not None:
             problems.append(f"it is degraded ({self.degraded})")
         if not self.observed:
@@ -185,19 +200,55 @@ def _reason(stated: KubeObject) -> str:
     return stated.get("message") or stated.get("reason") or "no reason given"
 
 
-def _upgrade(kubevirt: KubeObject) -> tuple[str, str] | None:
-    """The observed and the target deployment when they differ. A first install has no observed deployment yet."""
+def _deployments(kubevirt: KubeObject) -> tuple[list[str], list[str]] | None:
+    """The observed and the target deployment while they differ. A first install has no observed deployment yet."""
     status = kubevirt.get("status") or {}
-    observed, target = (
-        [status.get(f"{which}{part}") for part in ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")]
-        for which in ("observed", "target")
-    )
-    if not observed[0] or not target[0] or observed == target:
+    observed, target = ([str(status.get(f"{which}{part}")) for part in _DEPLOYMENT] for which in ("observed", "target"))
+    known = status.get("observedKubeVirtVersion") and status.get("targetKubeVirtVersion")
+    return (observed, target) if known and observed != target else None
+
+
+def _upgrade(kubevirt: KubeObject) -> tuple[str, str] | None:
+    deployments = _deployments(kubevirt)
+    if deployments is None or same_version(deployments[0][0], deployments[1][0]):
         return None
-    if observed[0] != target[0]:
-        return observed[0], target[0]
-    # The same version from another registry or with other settings is rolled out like an upgrade.
-    return f"{observed[0]} of {observed[1]}", f"{target[0]} of {target[1]} (deployment {str(target[2])[:8]})"
+    return deployments[0][0], deployments[1][0]
+
+
+def _rollout(kubevirt: KubeObject) -> str | None:
+    deployments = _deployments(kubevirt)
+    if deployments is None or not same_version(deployments[0][0], deployments[1][0]):
+        return None
+    (_same, registry, _id), (_version, target_registry, target_id) = deployments
+    changed = _changed_settings(kubevirt)
+    if changed:
+        return f"changed: {listed(changed)}"
+    if registry != target_registry:
+        return f"from registry {target_registry} instead of {registry}"
+    return f"deployment {target_id[:8]}"
+
+
+def _changed_settings(kubevirt: KubeObject) -> list[str]:
+    """The settings in which the two deployments differ, as virt-operator names them; empty where it does not say."""
+    observed, target = (
+        _settings(field(kubevirt, "status", f"{which}DeploymentConfig")) for which in ("observed", "target")
+    )
+    if not observed or not target:
+        return []
+    return sorted(key for key in observed.keys() | target.keys() if observed.get(key) != target.get(key))
+
+
+def _settings(config: t.Any) -> dict[str, t.Any]:
+    """What is in a deployment's configuration, by name. virt-operator writes it as JSON, with two maps in it."""
+    try:
+        parsed = json.loads(config or "{}")
+    except (TypeError, ValueError):
+        return {}
+    if not isinstance(parsed, dict):
+        return {}
+    maps = [parsed.pop(key, None) or {} for key in ("additionalProperties", "passthroughEnvVars")]
+    parsed.pop("id", None)
+    return {key: value for each in (parsed, *maps) if isinstance(each, dict) for key, value in each.items()}
 
 
 # The primary's rollout ------------------------------------------------------------------------------------------------
@@ -216,6 +267,22 @@ def primary_rolled_out(daemonset: KubeObject, on_unready_nodes: int = 0) -> bool
     return bool(status.get("updatedNumberScheduled", 0) >= wanted and status.get("numberReady", 0) >= wanted)
 
 
+def primary_is_new(kubevirt: KubeObject, primary: KubeObject, on_unready_nodes: int = 0) -> bool:
+    """Whether the primary is the one of the target deployment, and rolled out: virt-operator will not change it any more."""
+    annotations = primary["metadata"].get("annotations") or {}
+    written_for = [
+        annotations.get(key)
+        for key in (names.VERSION_ANNOTATION, names.DEPLOYMENT_ANNOTATION, names.GENERATION_ANNOTATION)
+    ]
+    status = kubevirt.get("status") or {}
+    target = [
+        status.get("targetKubeVirtVersion"),
+        status.get("targetDeploymentID"),
+        str(field(kubevirt, "metadata", "generation")),
+    ]
+    return written_for == target and primary_rolled_out(primary, on_unready_nodes)
+
+
 def unsettled_by_us(kubevirt: KubeObject, primary: KubeObject | None, on_unready_nodes: int = 0) -> bool:
     """Whether the exclusion alone may explain why KubeVirt has not settled, as after an interrupted run.
 
@@ -231,15 +298,22 @@ def unsettled_by_us(kubevirt: KubeObject, primary: KubeObject | None, on_unready
 
 
 def waits_only_for_unready_nodes(
-    health: Health, handlers_not_ready: t.Mapping[str, str], unready_nodes: t.Collection[str]
+    health: Health,
+    handlers_not_ready: t.Mapping[str, str],
+    unready_nodes: t.Collection[str],
+    *,
+    primary_new: bool = False,
 ) -> bool:
-    """Whether KubeVirt is unavailable only because of primary handlers on nodes that are not Ready.
+    """Whether KubeVirt has not settled only because of primary handlers on nodes that are not Ready.
 
-    ``handlers_not_ready`` are the primary's pods that are not Ready, with their nodes. KubeVirt is available only when
-    all of them are Ready, but some of thousands of nodes are always down.
+    ``handlers_not_ready`` are the primary's pods that are not Ready, with their nodes. KubeVirt is available, and ends a rollout,
+    only when all of them are Ready, but some of thousands of nodes are always down.
+
+    :param primary_new: whether the primary is the one of the deployment that is rolled out, see ``primary_is_new``.
     """
-    settled = health.deployed and health.observed and not health.upgrading and health.degraded is None
-    return settled and bool(handlers_not_ready) and all(node in unready_nodes for node in handlers_not_ready.values())
+    done = primary_new if health.rolling_out else health.observed
+    fit = health.deployed and done and not health.upgrading and health.degraded is None
+    return fit and bool(handlers_not_ready) and all(node in unready_nodes for node in handlers_not_ready.values())
 
 
 # Preflight --------------------------------------------------------------------------------------------------------
@@ -302,10 +376,12 @@ def _unsettled_findings(
     if unsettled_by_us(kubevirt, primary, on_unready_nodes):
         message = f"{where} is still rolling out this collection's own change: {'; '.join(health.problems())}."
         return [findings.note("own_change_settling", message)]
-    if waits_only_for_unready_nodes(health, not_ready, unready_nodes):
+    new = primary_is_new(kubevirt, primary, on_unready_nodes)
+    if waits_only_for_unready_nodes(health, not_ready, unready_nodes, primary_new=new):
         nodes = set(not_ready.values())
+        what = "goes on rolling out another deployment of its version" if health.rolling_out else "is not available"
         message = (
-            f"{where} is not available because {names.HANDLER} is not Ready on "
+            f"{where} {what} because {names.HANDLER} is not Ready on "
             f"{counted(len(nodes), 'node that is', 'nodes that are')} not Ready either ({listed(nodes)}); the run goes on without them."
         )
         return [findings.warning("kubevirt_waits_for_unready_nodes", message)]
@@ -325,6 +401,12 @@ def _refusal(where: str, health: Health) -> tuple[str, str]:
     """Code and message of the worst problem; the others follow from it."""
     if health.degraded is not None:
         return "kubevirt_degraded", f"{where} is degraded: {health.degraded}; repair that first."
+    if health.rolling_out is not None:
+        message = (
+            f"{where} is not settled: virt-operator replaces {health.version} by another deployment of the same version "
+            f"({health.rolling_out}); wait until that is done, then run again."
+        )
+        return "kubevirt_rolling_out", message
     if not health.observed:
         message = f"{where} was changed, and its operator has not acted on that yet; wait until it has, then run again."
         return "kubevirt_settling", message

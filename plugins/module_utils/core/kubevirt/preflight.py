@@ -22,7 +22,10 @@ Ready, and nodes that go back to the primary start one. Callers that can wait sh
 
 
 DEGRADED: t.Final = "kubevirt_degraded"
-PASSING = TRANSIENT | {DEGRADED}
+ROLLOUT: t.Final = "kubevirt_rolling_out"
+"""The code while virt-operator rolls out another deployment of the same version. That takes as long as a rollout of the primary, and
+live migrations break when it replaces a handler."""
+PASSING = TRANSIENT | {DEGRADED, ROLLOUT}
 """Codes of errors that may pass by themselves: virt-operator is also Degraded for a second or two when the API server restarts."""
 
 

@@ -21,14 +21,14 @@ from ..checks import state, upgrade
 from ..checks.explanation import ExplainContext
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
-from ..kubevirt import exclusion, preflight
+from ..kubevirt import exclusion
 from ..observed.snapshot import Admission, Snapshot
 from ..planning import approval, goals, history, plan, plan_text, removal
 from ..planning.departure import Departure, removal_request, without_daemonsets
 from ..planning.options import Drain, Options
 from ..planning.plan import Plan
 from ..planning.progress import RolloutScope
-from ..planning.proposal import CanaryTarget, ModeName, PlanProposal, PlanWait
+from ..planning.proposal import CanaryTarget, ModeName, PlanProposal, PlanWait, wait_for
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms import node_fit
@@ -65,7 +65,7 @@ class CollectionProposal(PlanProposal[Plan]):
     def wait(self) -> PlanWait:
         if self.settling:
             return "own_change"
-        return "transient" if preflight.TRANSIENT & {finding.code for finding in self.errors} else "none"
+        return wait_for(self.errors)
 
     @property
     def rights(self) -> tuple[Permission, ...]:

@@ -16,13 +16,12 @@ from ..base.permissions import Permission
 from ..checks import upgrade
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
-from ..kubevirt import preflight
 from ..kubevirt.feature_gates import GateChange
 from ..observed.snapshot import Snapshot
 from ..planning import goals, removal
 from ..planning.departure import Departure, removal_request
 from ..planning.options import Options
-from ..planning.proposal import ModeName, PlanProposal, PlanWait
+from ..planning.proposal import ModeName, PlanProposal, PlanWait, wait_for
 from ..planning.request import PlanRequest
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
@@ -52,7 +51,7 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
 
     @property
     def wait(self) -> PlanWait:
-        return "transient" if preflight.TRANSIENT & {finding.code for finding in self.errors} else "none"
+        return wait_for(self.errors)
 
     @property
     def rights(self) -> tuple[Permission, ...]:

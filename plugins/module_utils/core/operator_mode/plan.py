@@ -392,12 +392,12 @@ def _fitness(planned: OperatorPlan, *, begun: bool) -> t.Iterator[Finding]:
     repairs = begun and (planned.removing or planned.settling)
     ours = _own_rollout(planned.build, snapshot) and (planned.removing or not steps)
     for finding in found:
-        repairable = finding.code in preflight.PASSING or (finding.code == "kubevirt_upgrading" and ours)
+        repairable = finding.code in preflight.PASSING and (finding.code != preflight.ROLLOUT or ours)
         if finding.severity == "error" and repairs and repairable:
             yield warning(
                 "operator_kubevirt_unsettled", f"{finding.message} The run goes on, since its pools may be the cause."
             )
-        elif finding.code == "kubevirt_upgrading":
+        elif finding.code in ("kubevirt_upgrading", preflight.ROLLOUT):
             yield replace(finding, message=" ".join((finding.message, *_what_ends_upgrade(planned.build, snapshot))))
         else:
             yield finding
@@ -443,7 +443,7 @@ def _what_ends_upgrade(build: Build, snapshot: Snapshot) -> t.Iterator[str]:
 
 
 def _own_rollout(build: Build, snapshot: Snapshot) -> bool:
-    """Whether what looks like an upgrade may be the rollout of a change of the pools."""
+    """Whether another deployment of the same version may be a change of the pools."""
     status = snapshot.kubevirt.get("status") or {}
     keys = ("KubeVirtVersion", "KubeVirtRegistry")
     return build.rolls_out_all and all(status.get(f"observed{key}") == status.get(f"target{key}") for key in keys)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..base.findings import Finding, in_order
 from ..base.objects import KubeObject
 from ..base.permissions import Permission
+from ..kubevirt import preflight
 from ..kubevirt.feature_gates import GateChange
 from ..observed.leftovers import Leftover
 from ..observed.nodes import Node
@@ -27,9 +28,18 @@ ModeName = t.Literal["collection", "operator"]
 AskedMode = t.Literal["auto", "operator", "collection"]
 """What a user asks for. ``auto``: the mode whose pools the cluster has."""
 
-PlanWait = t.Literal["none", "own_change", "transient"]
-"""What to wait for before a plan can be judged. ``own_change``: KubeVirt rolls out what an earlier run wrote. ``transient``:
-an error that passes within seconds, as when nodes were just handed over."""
+PlanWait = t.Literal["none", "own_change", "rollout", "transient"]
+"""What to wait for before a plan can be judged. ``own_change``: KubeVirt rolls out what an earlier run wrote. ``rollout``: it rolls
+out another deployment of its version. ``transient``: an error that passes within seconds, as when nodes were just handed over."""
+
+
+def wait_for(errors: t.Iterable[Finding]) -> PlanWait:
+    """What may end these errors by itself."""
+    codes = {finding.code for finding in errors}
+    if preflight.ROLLOUT in codes:
+        return "rollout"
+    return "transient" if preflight.TRANSIENT & codes else "none"
+
 
 NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
     **{key: [] for key in ("batches", "waves", "progress", "leftovers", "cleared", "retire")},

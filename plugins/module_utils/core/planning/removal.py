@@ -28,7 +28,9 @@ Vms = t.Literal["refuse", "leave", "migrate", "wait"]
 
 ALL: t.Final = "all"
 
-_FORBIDDING = frozenset({"kubevirt_not_found", "kubevirt_not_deployed", "kubevirt_deleted", "kubevirt_upgrading"})
+_FORBIDDING = frozenset(
+    {"kubevirt_not_found", "kubevirt_not_deployed", "kubevirt_deleted", "kubevirt_upgrading", preflight.ROLLOUT}
+)
 """With these errors no node can go back: there is no primary that takes it, or KubeVirt is replacing the primary."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
@@ -129,6 +129,26 @@ class TestFit:
             ClusterError, match=r"did not settle within 60 s: it is not available .*Nothing was changed"
         ):
             settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+
+    @pytest.mark.parametrize("deployment", ["new", "7094f6"])
+    def test_another_deployment_is_waited_for_but_not_on_dead_nodes(self, world, deployment):
+        world.put(builders.excluding_kubevirt(targetDeploymentID="new", conditions={"Progressing": "True"}))
+        primary = builders.primary(desired=3, ready=2)
+        primary["metadata"].setdefault("annotations", {}).update(
+            {
+                names.VERSION_ANNOTATION: builders.VERSION,
+                names.DEPLOYMENT_ANNOTATION: deployment,
+                names.GENERATION_ANNOTATION: "2",
+            }
+        )
+        world.put(primary)
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        if deployment == "new":
+            settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+        else:
+            with pytest.raises(ClusterError, match="another deployment of the same version"):
+                settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
 
 
 class TestMigrations:

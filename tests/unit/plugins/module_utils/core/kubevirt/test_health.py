@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
@@ -11,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.h
     Health,
     hco_findings,
     health_findings,
+    primary_is_new,
     primary_rolled_out,
     rank,
     release_of,
@@ -60,10 +63,24 @@ def ignored():
     return item
 
 
-def primary(*, excluded=False, desired=5, **status):
+def rolling_out(**status):
+    """A KubeVirt that replaces its deployment by another one of the same version, with the conditions of virt-operator."""
+    item = kubevirt(targetDeploymentID="d1", **status)
+    for each in item["status"]["conditions"]:
+        message = "Transitioning from previous version v1.9.0 with registry q to target version v1.9.0 using registry q"
+        each.update(status="True", reason="UpdateInProgress", message=message)
+    return item
+
+
+def primary(*, excluded=False, desired=5, deployment="d0", version="v1.9.0", generation=7, **status):
     spec = {"affinity": _affinity()} if excluded else {}
+    annotations = {
+        "kubevirt.io/install-strategy-version": version,
+        "kubevirt.io/install-strategy-identifier": deployment,
+        "kubevirt.io/generation": str(generation),
+    }
     return {
-        "metadata": {"name": "virt-handler", "generation": 3},
+        "metadata": {"name": "virt-handler", "generation": 3, "annotations": annotations},
         "spec": {"template": {"spec": spec}},
         "status": {
             "observedGeneration": 3,
@@ -210,13 +227,49 @@ class TestHealth:
     def test_upgrade(self):
         assert Health.from_kubevirt(kubevirt(targetKubeVirtVersion="v1.9.1")).upgrading == ("v1.9.0", "v1.9.1")
 
-    @pytest.mark.parametrize("target", [{"targetDeploymentID": "d1"}, {"targetKubeVirtRegistry": "mirror"}])
-    def test_another_deployment_of_the_same_version_is_an_upgrade(self, target):
-        assert Health.from_kubevirt(kubevirt(**target)).upgrading is not None
+    @pytest.mark.parametrize(
+        ("target", "what"),
+        [
+            ({"targetDeploymentID": "d123456789"}, "deployment d1234567"),
+            ({"targetKubeVirtRegistry": "mirror"}, "from registry mirror instead of q"),
+            ({"targetKubeVirtVersion": "1.9.0", "targetDeploymentID": "d1"}, "deployment d1"),
+            (
+                {
+                    "targetDeploymentID": "d1",
+                    "observedDeploymentConfig": json.dumps({"id": "d0", "virtHandlerImage": "h@sha256:0"}),
+                    "targetDeploymentConfig": json.dumps(
+                        {
+                            "id": "d1",
+                            "virtHandlerImage": "h@sha256:1",
+                            "additionalProperties": {"VMStatsCollectorEnabled": ""},
+                        }
+                    ),
+                },
+                "changed: VMStatsCollectorEnabled, virtHandlerImage",
+            ),
+            (
+                {"targetDeploymentID": "d1", "observedDeploymentConfig": "{", "targetDeploymentConfig": "[]"},
+                "deployment d1",
+            ),
+        ],
+    )
+    def test_another_deployment_of_the_same_version_is_no_upgrade(self, target, what):
+        health = Health.from_kubevirt(kubevirt(**target))
+        assert (health.upgrading, health.rolling_out) == (None, what)
+        assert health.problems() == (
+            f"its operator replaces v1.9.0 by another deployment of the same version ({what})",
+        )
+
+    def test_degraded_while_a_deployment_is_replaced_is_no_failure(self):
+        item = rolling_out()
+        assert Health.from_kubevirt(item).degraded is None
+        item["status"]["conditions"][2]["reason"] = "DeploymentFailed"
+        assert Health.from_kubevirt(item).degraded is not None
 
     def test_a_first_install_is_no_upgrade(self):
         nothing = {f"observed{part}": None for part in ("KubeVirtVersion", "KubeVirtRegistry", "DeploymentID")}
-        assert Health.from_kubevirt(kubevirt(**nothing)).upgrading is None
+        health = Health.from_kubevirt(kubevirt(**nothing))
+        assert (health.upgrading, health.rolling_out) == (None, None)
 
 
 class TestRollout:
@@ -235,6 +288,25 @@ class TestRollout:
     def test_dead_nodes_are_not_waited_for(self):
         assert primary_rolled_out(primary(numberReady=4, updatedNumberScheduled=4), on_unready_nodes=1)
         assert not primary_rolled_out(primary(numberReady=3), on_unready_nodes=1)
+
+
+class TestPrimaryIsNew:
+    def test_of_the_target_deployment_and_rolled_out(self):
+        assert primary_is_new(rolling_out(), primary(deployment="d1"))
+        assert primary_is_new(rolling_out(), primary(deployment="d1", numberReady=4, updatedNumberScheduled=4), 1)
+
+    @pytest.mark.parametrize(
+        "other",
+        [{}, {"version": "v1.8.2"}, {"generation": 6}, {"deployment": "d1", "numberReady": 4}],
+        ids=["deployment", "version", "generation", "handlers"],
+    )
+    def test_everything_must_be_new(self, other):
+        assert not primary_is_new(rolling_out(), primary(**other))
+
+    def test_one_without_annotations_is_not(self):
+        item = primary()
+        item["metadata"].pop("annotations")
+        assert not primary_is_new(kubevirt(), item)
 
 
 class TestUnsettledByUs:
@@ -290,6 +362,9 @@ class TestFindings:
             (kubevirt(targetKubeVirtVersion="v1.9.1", conditions={"Degraded": "upgrade"}), "kubevirt_upgrading"),
             (ignored(), "kubevirt_ignored"),
             (kubevirt(conditions={"Degraded": "no such path"}), "kubevirt_degraded"),
+            (rolling_out(), "kubevirt_rolling_out"),
+            (rolling_out(observed=6), "kubevirt_rolling_out"),
+            (kubevirt(targetDeploymentID="d1", conditions={"Degraded": "no such path"}), "kubevirt_degraded"),
             (kubevirt(observed=6), "kubevirt_settling"),
             (kubevirt(conditions=SETTLING), "kubevirt_not_available"),
             (kubevirt(conditions={"Progressing": ""}), "kubevirt_settling"),
@@ -305,6 +380,11 @@ class TestFindings:
         upgrade = health_findings(kubevirt(targetKubeVirtVersion="v1.9.1"), primary())[0].message
         degraded = health_findings(kubevirt(conditions={"Degraded": "no such path"}), primary())[0].message
         assert "KubeVirt kv/kubevirt is being upgraded from v1.9.0 to v1.9.1" in upgrade
+        rollout = health_findings(rolling_out(), primary())[0].message
+        assert rollout == (
+            "KubeVirt kv/kubevirt is not settled: virt-operator replaces v1.9.0 by another deployment of the same version "
+            "(deployment d1); wait until that is done, then run again."
+        )
         assert "no such path" in degraded
 
     @pytest.mark.parametrize("bad", [{"conditions": SETTLING}, {"observed": 6}, {"conditions": {"Degraded": "x"}}])
@@ -324,6 +404,17 @@ class TestFindings:
         ]
         assert "1 node" in found[0].message
         assert "(n1)" in found[0].message
+
+    def test_a_rollout_that_waits_only_for_dead_nodes_is_a_warning(self):
+        dead = ["n1"], {"virt-handler-x": "n1"}
+        new = primary(deployment="d1", numberReady=4, updatedNumberScheduled=4)
+        (found,) = health_findings(rolling_out(), new, *dead)
+        assert found.code == "kubevirt_waits_for_unready_nodes"
+        assert (
+            "goes on rolling out another deployment of its version because virt-handler is not Ready on 1 node"
+            in found.message
+        )
+        assert self.found(rolling_out(), primary(numberReady=4), *dead) == [("error", "kubevirt_rolling_out")]
 
 
 class TestHco:

@@ -71,10 +71,6 @@ options:
         confirmation.
     type: raw
     default: 50%
-  allow_skew:
-    description: Accept a pool with an image that is tagged with another version than KubeVirt's. By default that is an error.
-    type: bool
-    default: false
   prepull:
     description: Pull the images that a node needs with a short-lived pod, before the node's handler is removed, and look whether a
       pool's images have all that KubeVirt needs.

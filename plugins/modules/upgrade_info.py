@@ -14,7 +14,7 @@ description:
   - Finds what would keep KubeVirt's rollout from ending, what is wrong with the pools already, and what the upgrade would cause, such as a policy of
     O(outdated=correct) that no longer fits.
   - Lists the images that the pools name, and the images of the new version that the run of C(site) after the upgrade needs. That run updates the
-    pools' DaemonSets, and refuses images of another version unless O(allow_skew=true).
+    pools' DaemonSets, and refuses images of another version unless a pool has C(allowSkew).
   - With a pool list, checks the images of that list, as it will be given to that run. Without one, checks the pools that the cluster records.
   - Needs only the rights of the ClusterRole C(virtpools-reader).
 extends_documentation_fragment:

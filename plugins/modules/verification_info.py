@@ -282,7 +282,6 @@ def _verify(task: module_base.Task) -> tuple[verification.Report, Mode]:
     verifier = verification.Verifier(
         view.plan,
         _probed(task, view.plan) if task.params["probe"] else view.policy,
-        allow_skew=task.params["allow_skew"],
         limit=task.params["max_listed_vms"],
         seen=view.launcher_pod,
     )

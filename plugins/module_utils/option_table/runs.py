@@ -88,20 +88,6 @@ OPTIONS: tuple[Option, ...] = (
         question=Question("Nodes that a pool may lose", ANY_LIST, limits=(0, 16)),
     ),
     Option(
-        "allow_skew",
-        "bool",
-        """
-        Accept a pool with an image that is tagged with another version than KubeVirt's. By default that is an error.
-        """,
-        roles=("pools", "verify", "explain", "upgrade_check"),
-        role_variants={
-            "upgrade_check": {"text": "Accept images that are tagged with another version than O(upgrade_to)."}
-        },
-        modules=("pools",),
-        default=False,
-        question=Question("Accept images of another version?", (*NEW_LIST, "upgrade_check")),
-    ),
-    Option(
         "prepull",
         "bool",
         """

@@ -57,12 +57,13 @@ def test_it_stops_the_run_and_the_next_one_follows_it(start_cluster: Any) -> Non
 
     image = f"virtHandlerImage registry.example/virt-handler:{FROM}-gpu"
     assert f"{image} is of another version than KubeVirt {TO}" in scenario.refused(old)
-    run = scenario.site(old, virtpools_allow_skew=True, virtpools_max_unavailable=1).succeeded()
+    accepted = [{**each, "allowSkew": True} for each in old]
+    run = scenario.site(accepted, virtpools_max_unavailable=1).succeeded()
     assert "Node l40s-00: replace the handler of stock" in run.changes
     assert all(len({move["to"] for move in batch}) == len(batch) for batch in run.plan["batches"]), "one by one"
     assert scenario.handlers()["l40s-00"] == [f"{IMAGES}/virt-handler:{TO}"]
     assert scenario.handlers()["a100-00"] == [gpu["virtHandlerImage"]]
-    scenario.settled(old, virtpools_allow_skew=True)
+    scenario.settled(accepted)
     scenario.site(pools(TO)).succeeded()
     assert scenario.handlers()["a100-01"] == [f"registry.example/virt-handler:{TO}-gpu"]
     assert scenario.owners() == OWNERS

@@ -27,16 +27,14 @@ FROM, TO = programs.EARLIER, programs.KUBEVIRT
 FLEET = Fleet.from_groups(Nodes(name="gpu-00", labels={"accelerator": "gpu"}), Nodes(name="plain-00"))
 OPERATED = "app.kubernetes.io/managed-by"
 ALONE = {"gpu-00": ["virt-handler-gpu"], "plain-00": ["virt-handler"]}
-# The images stay those of before: nothing but the touch is to repair the cluster.
-OLD = {"virtpools_allow_skew": True}
 
 
 class UpgradeScenario(OperatorModeScenario):
     """A cluster whose KubeVirt is upgraded."""
 
     def pools(self) -> list[Object]:
-        """Return the list with images of the earlier version."""
-        return [self.pool("gpu", version=FROM)]
+        """Return the list with images of the earlier version, which stay: nothing but the touch is to repair the cluster."""
+        return [{**self.pool("gpu", version=FROM), "allowSkew": True}]
 
     def versions(self) -> tuple[str, str]:
         """Return the version that is deployed and the one that is to be."""
@@ -110,7 +108,7 @@ def test_it_does_not_end_and_runs_are_refused_with_the_remedy(scenario: UpgradeS
         scenario.upgrade()
         with scenario.no_writes():
             for playbook in ("plan", "site"):
-                said = scenario.play(playbook, scenario.pools(), **OLD).refused()
+                said = scenario.play(playbook, scenario.pools()).refused()
                 assert f"is being upgraded from {FROM} to {TO}; wait until that is done, then run again." in said
                 assert (
                     f"virt-operator waits for the handlers of pool gpu to be of {TO}, and renews them only after it"
@@ -142,12 +140,12 @@ def test_after_it_nodes_of_the_new_pool_have_a_second_handler(scenario: UpgradeS
 
 def test_verify_and_plan_name_the_nodes(scenario: UpgradeScenario) -> None:
     with scenario.no_writes():
-        verified = scenario.play("verify", **OLD)
+        verified = scenario.play("verify")
         assert "operator_nodes_wrong" in verified.refused()
         (task,) = verified.results_of("virtpools.kubevirt.verification_info")
         report = "\n".join(task.result["text"])
         assert "virt-operator's DaemonSets select other nodes than the pools ask for: gpu-00; run site" in report
-        run = scenario.play("plan", scenario.pools(), **OLD).succeeded()
+        run = scenario.play("plan", scenario.pools()).succeeded()
     text = "\n".join(run.plan["text"])
     assert "Node gpu-00: gpu and primary -> gpu" in text
     assert "VirtpoolsTouch, which means nothing, on and off again" in text
@@ -158,14 +156,14 @@ def test_verify_and_plan_name_the_nodes(scenario: UpgradeScenario) -> None:
 def test_site_repairs_it_by_the_touch(scenario: UpgradeScenario) -> None:
     spec = scenario.kubevirt()["spec"]
     with Watcher(scenario.cluster) as watcher:
-        scenario.play("site", scenario.pools(), **OLD).succeeded()
+        scenario.play("site", scenario.pools()).succeeded()
         watcher.stop()
     assert (watcher.handlers, watcher.without_ready_handler) == (ALONE, [])
     # The pool's own handler was there all the time, and the primary's restart is not the pool node's.
     assert {start.node for start in watcher.starts} == {"plain-00"}
     assert scenario.kubevirt()["spec"] == spec
-    scenario.play("verify", **OLD).succeeded()
-    scenario.again(scenario.pools(), **OLD)
+    scenario.play("verify").succeeded()
+    scenario.again(scenario.pools())
 
 
 def test_after_remove_kubevirt_is_as_it_was(scenario: UpgradeScenario, before: Object) -> None:

@@ -197,7 +197,8 @@ def test_the_guard_is_not_in_the_way_of_an_upgrade(scenario: Scenario) -> None:
 
 def put(scenario: Scenario, *, on: bool) -> list[str]:
     """Return what the module changes; the upgrade has left the pools' images behind."""
-    done = scenario.module("run_part", part="guard", pools=POOLS, allow_skew=True, assign_new_nodes=True, guard=on)
+    accepted = [{**each, "allowSkew": True} for each in POOLS]
+    done = scenario.module("run_part", part="guard", pools=accepted, assign_new_nodes=True, guard=on)
     return list(done["changes"])
 
 

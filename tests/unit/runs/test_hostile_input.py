@@ -209,7 +209,7 @@ def test_options(run, rng):
     for _input in range(INPUTS):
         run.world = World(*objects())
         options = {key: value for key, value in spoiled(rng, OPTIONS).items() if key in OPTIONS}
-        judged(run, "plan_info", options, pools=POOLS, allow_skew=True, **options)
+        judged(run, "plan_info", options, pools=POOLS, **options)
 
 
 def test_dumps(run, rng, tmp_path):
@@ -273,7 +273,7 @@ def test_labels_and_annotations_in_the_cluster(run, rng):
         name, more = rng.choice(
             (
                 ("pool_info", {}),
-                ("plan_info", {"pools": POOLS, "allow_skew": True}),
+                ("plan_info", {"pools": POOLS}),
                 ("verification_info", {}),
                 ("explanation_info", {"vm": "plain/vm"}),
                 ("pool_history", {}),

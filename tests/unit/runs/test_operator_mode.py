@@ -278,7 +278,7 @@ class TestUpgrade:
         world.sleep(20)
 
     def refusal(self, run, build):
-        (text,) = run("plan_info", pools=[pool(build)], allow_skew=True)["errors"]
+        (text,) = run("plan_info", pools=[pool(build)])["errors"]
         assert "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again." in text
         return text
 
@@ -304,7 +304,7 @@ class TestUpgrade:
     )
     def test_that_ends_by_itself_says_nothing_more(self, run, upgrading, build, ends):
         ends(upgrading)
-        errors = run("plan_info", pools=[pool(build)], allow_skew=True)["errors"]
+        errors = run("plan_info", pools=[pool(build)])["errors"]
         (text,) = [each for each in errors if "upgraded" in each or "another deployment of the same version" in each]
         assert text.endswith("wait until that is done, then run again.")
 

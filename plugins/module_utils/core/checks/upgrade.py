@@ -112,7 +112,7 @@ def check(
         *_now(snapshot, options, present),
         *_rollout(snapshot),
         *outdated_policy.after_upgrade(snapshot),
-        *_image_findings(images, target, given=pools is not None, allow_skew=options.allow_skew),
+        *_image_findings(images, current, target, pools),
         *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
@@ -148,7 +148,7 @@ def _now(snapshot: Snapshot, options: Options, present: plan.Plan | None) -> t.S
     if present is None:
         present = plan.make_plan(snapshot, goals.recorded(snapshot), goals.recorded_options(snapshot, options))
     # Images are compared with the new version, not with the present one.
-    return [f for f in Verifier(present).report().findings if f.code not in ("version_skew", "version_skew_unknown")]
+    return [f for f in Verifier(present).report().findings if f.code not in preflight.SKEW]
 
 
 def _rollout(snapshot: Snapshot) -> t.Iterator[Finding]:
@@ -183,7 +183,15 @@ def _images(pools: t.Iterable[Pool], target: str) -> t.Iterator[Image]:
                 )
 
 
-def _image_findings(images: t.Iterable[Image], target: str, *, given: bool, allow_skew: bool) -> t.Iterator[Finding]:
+def _image_findings(
+    images: t.Iterable[Image], current: str | None, target: str, pools: t.Sequence[Pool] | None
+) -> t.Iterator[Finding]:
+    """Findings on images that are of another version than ``target``.
+
+    :param pools: the list for the run after the upgrade, None where it was not given.
+    """
+    accepting = {pool.name for pool in pools or () if pool.allow_skew}
+    release = health.release_of(target)
     for image in images:
         what = f"Pool {image.pool}: {image.field} {image.image}"
         if image.skew == "unknown":
@@ -192,18 +200,29 @@ def _image_findings(images: t.Iterable[Image], target: str, *, given: bool, allo
                 f"{what}: the tag does not show its version; make sure that a build for KubeVirt {target} exists and "
                 f"that the list for the next run of site names it.",
             )
-        elif image.skew == "different" and given and not allow_skew:
-            yield error(
+        if image.skew != "different":
+            continue
+        stays = release is not None and release == health.release_of(current) == health.release_of_image(image.image)
+        same = f"both are of release {health.dotted(release)}, so it may stay" if stays and release is not None else ""
+        if image.pool in accepting:
+            more = f"; {same}" if same else ""
+            yield warning(
                 "upgrade_image_skew",
-                f"{what} is of another version than {target}: site would refuse it after the upgrade; build "
-                f"{image.needed} and put it into the list, or set virtpools_allow_skew: true if you know that the two work "
-                "together.",
+                f"{what} is of another version than {target}, accepted by allowSkew of the pool{more}.",
             )
-        elif image.skew == "different":
+        elif pools is None:
+            keep = f" Or keep it: {same} with allowSkew: true in the pool." if same else ""
             yield warning(
                 "upgrade_image_skew",
                 f"{what} is of another version than {target}; build {image.needed} before the upgrade, and put it into the "
-                "list for the run of site after it.",
+                f"list for the run of site after it.{keep}",
+            )
+        else:
+            keep = same or "if you know that the two work together"
+            yield error(
+                "upgrade_image_skew",
+                f"{what} is of another version than {target}: site would refuse it after the upgrade; build "
+                f"{image.needed} and put it into the list, or set allowSkew: true in the pool ({keep}).",
             )
 
 

@@ -174,7 +174,6 @@ class Verifier:
         plan: Plan,
         policy: Policy | None = None,
         *,
-        allow_skew: bool = False,
         limit: int = 1000,
         seen: t.Callable[[LauncherPod], LauncherPod] | None = None,
     ) -> None:
@@ -182,7 +181,6 @@ class Verifier:
         VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools."""
         self._plan = plan
         self._policy = policy or Policy.from_rollout(plan.launcher_rollout)
-        self._allow_skew = allow_skew
         self._seen = seen or (lambda pod: pod)
         self._limit = limit
         self._judge = Judge.for_plan(plan, self._policy)
@@ -351,7 +349,7 @@ class Verifier:
         if daemonset is not None and is_pool_daemonset(daemonset):
             with contextlib.suppress(InputErrors):
                 pool = daemonsets.pool_of(daemonset)
-                yield from preflight.skew(self._plan.snapshot, [pool], self._allow_skew)
+                yield from preflight.skew(self._plan.snapshot, [pool])
 
 
 def _about_nodes(problems: t.Collection[NodeProblem]) -> t.Iterator[Finding]:

@@ -28,14 +28,17 @@ live migrations break when it replaces a handler."""
 PASSING = TRANSIENT | {DEGRADED, ROLLOUT}
 """Codes of errors that may pass by themselves: virt-operator is also Degraded for a second or two when the API server restarts."""
 
+SKEW = frozenset({"version_skew", "version_skew_unknown"})
+"""Codes of findings on images of another version, which are about a pool list more than about the cluster."""
 
-def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, *, allow_skew: bool) -> t.Iterator[Finding]:
+
+def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user should know (warnings)."""
     yield from for_exclusion(snapshot, edit)
     yield from _operator(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
-    yield from skew(snapshot, pools, allow_skew)
+    yield from skew(snapshot, pools)
     listed = {pool.name for pool in pools}
     yield from image_contents.examine({name: live for name, live in snapshot.pools.items() if name in listed})
 
@@ -129,7 +132,7 @@ def _labels(snapshot: Snapshot) -> t.Iterator[Finding]:
             )
 
 
-def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Iterator[Finding]:
+def skew(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
     """Findings on images of pools that were built for another version of KubeVirt, judged by their tags."""
     version = health.version_of(snapshot.kubevirt)
     if version is None or snapshot.primary is None:
@@ -144,7 +147,9 @@ def skew(snapshot: Snapshot, pools: t.Sequence[Pool], allow_skew: bool) -> t.Ite
             if image is not None and image != stock:
                 # A pool that has it already, after an upgrade that was taken back, can still be changed and removed.
                 fails = field == "virtHandlerImage" and image != present.get(pool.name)
-                yield from _skew_of(f"Pool {pool.name}: {field} {image}", image, version, allow_skew, fails=fails)
+                yield from _skew_of(
+                    f"Pool {pool.name}: {field} {image}", image, version, accepted=pool.allow_skew, fails=fails
+                )
 
 
 def _is_of_later_release(image: str, version: str) -> bool:
@@ -153,7 +158,7 @@ def _is_of_later_release(image: str, version: str) -> bool:
     return ours is not None and theirs is not None and ours > theirs
 
 
-def _skew_of(what: str, image: str, version: str, allow_skew: bool, *, fails: bool) -> t.Iterator[Finding]:
+def _skew_of(what: str, image: str, version: str, *, accepted: bool, fails: bool) -> t.Iterator[Finding]:
     """``fails``: whether it is a handler for which nothing shows that it works."""
     skew_of_image = health.skew(image, version)
     if skew_of_image == "different" and fails and _is_of_later_release(image, version):
@@ -164,12 +169,12 @@ def _skew_of(what: str, image: str, version: str, allow_skew: bool, *, fails: bo
         )
     elif skew_of_image == "different":
         message = f"{what} is of another version than KubeVirt {version}"
-        if allow_skew:
-            yield warning("version_skew", f"{message}, accepted by virtpools_allow_skew.")
+        if accepted:
+            yield warning("version_skew", f"{message}, accepted by allowSkew of the pool.")
         else:
             yield error(
                 "version_skew",
-                f"{message}; use an image built for {version}, or set virtpools_allow_skew: true if you know that the two "
+                f"{message}; use an image built for {version}, or set allowSkew: true in the pool if you know that the two "
                 "work together.",
             )
     elif skew_of_image == "unknown":

@@ -31,6 +31,10 @@ _INSTEAD: t.Mapping[str, str] = {
 }
 
 
+_OURS = frozenset({"allow_skew"})
+"""Fields that ask nothing of a build: only our own record has them."""
+
+
 def without_unmatched(pools: t.Iterable[Pool], dialect: str) -> tuple[Pool, ...]:
     """The pools of a dialect that cannot say what VMs without a pool may do. No build keeps them off, so they may do all."""
     given = tuple(pools)
@@ -48,7 +52,7 @@ def _problems(build: Build, pool: Pool) -> t.Iterator[Finding]:
     for attribute in forms.FORM.attributes:
         value = pool.value(attribute)
         implied = attribute == "match_node_selector" and not build.dialect.form.selector
-        if not value or implied or build.supports(attribute) or value == _NEUTRAL.get(attribute):
+        if not value or implied or attribute in _OURS or build.supports(attribute) or value == _NEUTRAL.get(attribute):
             continue
         instead = _INSTEAD.get(attribute, "remove it")
         yield _cannot_say(
@@ -82,6 +86,20 @@ def from_build(build: Build, raw: t.Sequence[KubeObject]) -> tuple[Pool, ...]:
     if not raw:
         return ()
     return without_unmatched(dialects.read_dialect(build.name, list(raw)), build.name)
+
+
+def with_record(build: Build, pools: t.Iterable[Pool], recorded: t.Iterable[Pool]) -> tuple[Pool, ...]:
+    """The pools of a build with what only our record of the same pools knows.
+
+    :param recorded: the pools of the newest list in the history.
+    """
+    known = {pool.name: pool for pool in recorded}
+    return tuple(
+        replace(pool, allow_skew=known[pool.name].allow_skew)
+        if pool.name in known and same(build, known[pool.name], pool)
+        else pool
+        for pool in pools
+    )
 
 
 def same(build: Build, one: Pool, other: Pool) -> bool:

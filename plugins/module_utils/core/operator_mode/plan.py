@@ -197,7 +197,9 @@ def live_pools(build: Build, snapshot: Snapshot) -> tuple[Pool, ...]:
 
     :raises InputErrors: when one of them is nothing that we can read.
     """
-    return forms.from_build(build, live_entries(build, snapshot))
+    entries = history.recorded_in(snapshot).entries
+    recorded = entries[-1].pools if entries else ()
+    return forms.with_record(build, forms.from_build(build, live_entries(build, snapshot)), recorded)
 
 
 # The plan -----------------------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
     findings += placement.findings(snapshot, layout, after, placed)
     findings += _foreign_daemonsets(build, snapshot, after)
     if not removing:
-        findings += preflight.skew(snapshot, after, options.allow_skew)
+        findings += preflight.skew(snapshot, after)
     findings += _what_happens(planned)
     return replace(planned, findings=in_order(findings))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..base.findings import Finding, InputErrors, counted, error, in_order, note, warning
 from ..checks import state
 from ..checks.state import State
+from ..kubevirt import preflight
 from ..observed.snapshot import Snapshot
 from ..planning.options import Options
 from ..pools.model import Pool
@@ -22,14 +23,15 @@ from .builds import Build
 def examine(build: Build, snapshot: Snapshot) -> State:
     """The state of all pools, without a pool list."""
     try:
-        seen = view.make_view(build, snapshot, None, Options(allow_skew=True))
+        seen = view.make_view(build, snapshot, None, Options())
     except InputErrors as problem:
         found = state.examine(snapshot)
         unreadable = error("operator_pools_unreadable", f"In {build.place}: {' '.join(problem.messages)}")
         return replace(found, findings=in_order((*found.findings, unreadable)))
     found = state.examine(seen.snapshot)
     excluded = bool(seen.pools) and not any(f.code == "operator_nodes_wrong" for f in seen.plan.findings)
-    return replace(found, excluded=excluded, findings=in_order((*found.findings, *seen.plan.findings)))
+    more = (finding for finding in seen.plan.findings if finding.code not in preflight.SKEW)
+    return replace(found, excluded=excluded, findings=in_order((*found.findings, *more)))
 
 
 def after_upgrade(build: Build, pools: t.Collection[Pool]) -> t.Iterator[Finding]:

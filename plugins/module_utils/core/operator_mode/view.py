@@ -102,9 +102,7 @@ def make_view(build: Build, snapshot: Snapshot, given: t.Sequence[Pool] | None, 
     wanted = live if given is None else (*given, *kept)
     if build.by_name:
         wanted = tuple(sorted(wanted, key=lambda pool: pool.name))
-    return OperatorView(
-        build, live, _plan(build, snapshot, live, tuple(wanted), options), _applied(build, snapshot, live)
-    )
+    return OperatorView(build, live, _plan(build, snapshot, live, tuple(wanted)), _applied(build, snapshot, live))
 
 
 def _applied(build: Build, snapshot: Snapshot, live: t.Sequence[Pool]) -> str:
@@ -118,7 +116,7 @@ def _written(build: Build, pools: t.Iterable[Pool]) -> list[str]:
     return [canonical_json(forms.to_build(build, pool)) for pool in pools]
 
 
-def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tuple[Pool, ...], options: Options) -> Plan:
+def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tuple[Pool, ...]) -> Plan:
     primary = snapshot.primary
     view = replace(snapshot, by_operator=True, admission=None, monitoring=None)
     edit = Edit("KubeVirt", snapshot.kubevirt, snapshot.kubevirt, "", "")
@@ -168,7 +166,7 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
         wanted=owners,
         desired=desired,
         pools=tuple(pool.name for pool in wanted),
-        findings=in_order(_findings(build, snapshot, primary, live, wanted, options)),
+        findings=in_order(_findings(build, snapshot, primary, live, wanted)),
         parts=(replace(launchers, snapshot=view),),
         launcher_pools=wanted,
     )
@@ -265,10 +263,9 @@ def _findings(
     primary: KubeObject,
     live: t.Sequence[Pool],
     wanted: t.Sequence[Pool],
-    options: Options,
 ) -> t.Iterator[Finding]:
     yield from forms.problems(build, wanted)
-    yield from preflight.skew(snapshot, wanted, options.allow_skew)
+    yield from preflight.skew(snapshot, wanted)
     for sentence in rollout.observe(build, snapshot, primary, live).nodes_stale if live else ():
         yield error("operator_nodes_wrong", f"{sentence}; run site, which makes virt-operator notice the pools again.")
     for finding in operator_plan.images_left(build, wanted):

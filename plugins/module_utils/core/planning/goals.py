@@ -101,7 +101,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         movable=snapshot,
         waves=waves.group(options.waves, members),
         findings=(
-            *preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew),
+            *preflight.check(snapshot, pools, edit),
             *of_kept,
             *(waves.check(options.waves, members) if snapshot.complete else ()),
             *(_node_loss(snapshot, pools, assigned, options) if snapshot.complete else ()),
@@ -244,7 +244,7 @@ def recorded(snapshot: Snapshot) -> tuple[Pool, ...]:
 
 
 def recorded_options(snapshot: Snapshot, options: Options) -> Options:
-    """The options for pools that the cluster records: overlaps and version skew were accepted when they were applied."""
+    """The options for pools that the cluster records: overlaps were accepted when they were applied."""
     admission = snapshot.admission or Admission()
     backend, outdated = options.launcher_backend, options.outdated
     if backend == "auto":
@@ -254,7 +254,6 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
     return replace(
         options,
         overlap="first_wins",
-        allow_skew=True,
         launcher_backend=backend,
         outdated=outdated,
         assign_new_nodes=options.assign_new_nodes or node_policy.is_live(admission),

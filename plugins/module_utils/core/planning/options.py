@@ -51,7 +51,6 @@ class Options:
     percentage of the pool's nodes (``10%``, rounded down, at least 1). See ``read_share``."""
     max_nodes_lost: int | str = "50%"
     """How many of its nodes a pool of the list may lose by a run: a number, or a percentage."""
-    allow_skew: bool = False
     prepull: bool = True
     launcher_backend: launcher_backends.BackendOption = "auto"
     outdated: launcher_rollout.Outdated = "refuse"

@@ -304,7 +304,7 @@ def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> P
         retired=(),
         wanted={},
         desired={},
-        findings=in_order(preflight.check(snapshot, pools, edit, allow_skew=options.allow_skew)),
+        findings=in_order(preflight.check(snapshot, pools, edit)),
         digest=NO_DIGEST,
     )
 

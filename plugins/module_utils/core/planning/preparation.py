@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..admission import launcher_backends, launcher_rollout, policy_objects
 from ..admission.launcher_rollout import LauncherPolicyRollout
@@ -51,6 +51,6 @@ def prepare(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, versi
     under_way = health.Health.from_kubevirt(snapshot.kubevirt).upgrading is not None
     return Preparation(
         rollout=rollout,
-        plan=plan.make_plan(snapshot, pools, replace(options, allow_skew=True)),
+        plan=plan.make_plan(snapshot, pools, options),
         under_way=under_way and before is not None and health.same_version(before.version, version),
     )

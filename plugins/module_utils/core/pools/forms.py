@@ -81,6 +81,7 @@ FORM = Form(
         "imagePullSecrets": "image_pull_secrets",
         "virtLauncherPullSecrets": "virt_launcher_pull_secrets",
         "resources": "resources",
+        "allowSkew": "allow_skew",
     },
 )
 """Our own form. ``selector.namespaces`` is ``{names, matchLabels}`` (see ``Namespaces``) or a plain list of names."""
@@ -315,6 +316,7 @@ _READERS: Readers = {
     "image_pull_secrets": inputs.pull_secrets,
     "virt_launcher_pull_secrets": inputs.pull_secrets,
     "resources": inputs.resources,
+    "allow_skew": inputs.boolean,
 }
 """How each of the model's fields is read."""
 

@@ -41,6 +41,9 @@ class Pool:
     image_pull_secrets: tuple[t.Mapping[str, str], ...] = ()
     virt_launcher_pull_secrets: tuple[t.Mapping[str, str], ...] = ()
     resources: t.Mapping[str, t.Mapping[str, str]] = field(default_factory=FrozenMap)
+    allow_skew: bool = False
+    """Whether its images may be of another version than KubeVirt. It changes nothing in the cluster but what is recorded of the
+    pool, so every run, rollback and verification of the same list judges the images alike."""
 
     def __post_init__(self) -> None:
         freeze_fields(self, sets=("node_expressions", "tolerations"))

@@ -116,7 +116,7 @@ def test_bad_input_is_refused(run, dump, arguments, words):
 def test_a_cluster_without_pools_needs_a_list(run, world):
     world.put(vm())
     assert "give virtpools_pools" in run.failure("explanation_info", vm="plain/vm")
-    assert run("explanation_info", vm="plain/vm", pools=[RAW_POOL], allow_skew=True)["vm"] == "VirtualMachine plain/vm"
+    assert run("explanation_info", vm="plain/vm", pools=[RAW_POOL])["vm"] == "VirtualMachine plain/vm"
 
 
 def test_missing_rights_are_named_together(run):

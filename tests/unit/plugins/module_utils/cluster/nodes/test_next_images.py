@@ -46,7 +46,7 @@ def calls(monkeypatch):
 
 def pull(nodes=None):
     found = builders.snapshot_of(nodes or vms.nodes(), [vms.gpu()], admission=vms.admission(*vms.policy()))
-    made = plan.make_plan(found, [vms.gpu(**NEW)], Options(allow_skew=True))
+    made = plan.make_plan(found, [vms.gpu(**NEW)], Options())
     next_images.pull(None, made, 60, None)
 
 

@@ -32,7 +32,6 @@ GIVEN = {
     "max_unavailable": 1,
     "max_nodes_lost": "50%",
     "remove_vms": "refuse",
-    "allow_skew": False,
     "prepull": True,
     "launcher_backend": "auto",
     "outdated": "refuse",

@@ -103,7 +103,7 @@ def test_another_launcher_image_takes_effect_with_the_last_node():
 def test_an_image_that_starts_no_vm_is_replaced_at_once():
     old = dataclasses.replace(GPU, virt_launcher_image="registry.example/virt-launcher:v1.7.0-gpu")
     nodes = [node("n1", "gpu"), node("n2", "gpu")]
-    before = planned(nodes, pools=(old,), existing=(old,), allow_skew=True)
+    before = planned(nodes, pools=(old,), existing=(old,))
     made = planned(nodes, existing=(old,), admission=live(before))
     assert made.part("launcher_policy").steps == (0,)
     assert made.part("launcher_policy").changes(0)[1:] == (

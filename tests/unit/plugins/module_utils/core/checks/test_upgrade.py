@@ -117,8 +117,16 @@ class TestImages:
 
     def test_in_a_list_would_be_refused_after_it_unless_allowed(self):
         assert codes(check(pools=[vms.gpu()]), "error") == ["upgrade_image_skew"] * 2
-        assert codes(check(pools=[vms.gpu()], allow_skew=True)) == ["upgrade_image_skew"] * 2
-        assert check(pools=[vms.gpu()], allow_skew=True).verdict == "prepare"
+        found = check(pools=[vms.gpu(allowSkew=True), vms.gpu("other")])
+        about = [(f.severity, f.message.partition(":")[0]) for f in found.findings if f.code == "upgrade_image_skew"]
+        assert about == [*[("error", "Pool other")] * 2, *[("warning", "Pool gpu")] * 2]
+        assert check(pools=[vms.gpu(allowSkew=True)]).verdict == "prepare"
+
+    @pytest.mark.parametrize(("target", "may"), [(TARGET, True), ("v1.10.0", False)])
+    def test_may_stay_in_an_upgrade_to_a_patch_release(self, target, may):
+        for pools in (None, [vms.gpu()], [vms.gpu(allowSkew=True)]):
+            messages = [f.message for f in check(cluster(), target, pools).findings if f.code == "upgrade_image_skew"]
+            assert ["both are of release 1.9, so it may stay" in message for message in messages] == [may] * 2
 
     def test_that_do_not_say_their_version(self):
         found = check(
@@ -178,9 +186,7 @@ class TestCluster:
 
 
 def test_as_text():
-    lines = terminal.upgrade_lines(
-        check(pools=[NEXT, vms.gpu("other", virtHandlerImage="r/h:latest")], allow_skew=True)
-    )
+    lines = terminal.upgrade_lines(check(pools=[NEXT, vms.gpu("other", virtHandlerImage="r/h:latest", allowSkew=True)]))
     assert lines[0].startswith(
         "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead once you have dealt with 2 warnings"
     )

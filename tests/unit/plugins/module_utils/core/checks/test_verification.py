@@ -362,13 +362,13 @@ def test_a_daemonset_whose_pool_is_gone_from_the_list():
     assert problems(made=vms.plan.make_plan(snapshot, pools[:1], Options())).get("daemonset_left") is None
 
 
-@pytest.mark.parametrize("allow_skew", [False, True])
-def test_skew(allow_skew):
-    pool = vms.gpu(virtHandlerImage="registry.example/virt-handler:v1.8.0-gpu")
-    found = verified(made=vms.plan_of(pool), allow_skew=allow_skew)
-    assert (found.problems, found.listed) == (({}, {"version_skew": 1}) if allow_skew else ({"version_skew": 1}, {}))
+@pytest.mark.parametrize("accepted", [False, True])
+def test_skew(accepted):
+    pool = vms.gpu(virtHandlerImage="registry.example/virt-handler:v1.8.0-gpu", allowSkew=accepted)
+    found = verified(made=vms.plan_of(pool))
+    assert (found.problems, found.listed) == (({}, {"version_skew": 1}) if accepted else ({"version_skew": 1}, {}))
     assert "virt-handler:v1.8.0-gpu" in message(found, "version_skew")
-    assert bool(found.daemonsets[1]["problems"]) is not allow_skew
+    assert bool(found.daemonsets[1]["problems"]) is not accepted
 
 
 def test_the_policy():

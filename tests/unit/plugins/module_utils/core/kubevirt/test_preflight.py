@@ -13,9 +13,9 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 GPU = builders.pool("gpu")
 
 
-def checked(snapshot, pools=(GPU,), *, allow_skew=False):
+def checked(snapshot, pools=(GPU,)):
     edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
-    return list(preflight.check(snapshot, pools, edit, allow_skew=allow_skew))
+    return list(preflight.check(snapshot, pools, edit))
 
 
 def codes(*args, severity=None, **options):
@@ -114,8 +114,10 @@ def test_a_daemonset_that_is_being_deleted_is_waited_for():
 
 
 class TestSkew:
-    def found(self, image, **options):
-        return codes(builders.snapshot_of(), [builders.pool("gpu", virtHandlerImage=image)], **options)
+    def found(self, image, severity=None, **fields):
+        return codes(
+            builders.snapshot_of(), [builders.pool("gpu", virtHandlerImage=image, **fields)], severity=severity
+        )
 
     @pytest.mark.parametrize("tag", [":v1.9.0", ":v1.9.0-gpu", ":1.9.0_cuda12"])
     def test_there_is_none_in_a_build_of_the_same_version(self, tag):
@@ -125,20 +127,25 @@ class TestSkew:
         assert self.found("registry.example/virt-handler:v1.8.2") == ["version_skew"]
         assert self.found("registry.example/virt-handler:v1.8.2", severity="error") == ["version_skew"]
 
-    def test_is_a_warning_where_the_user_allows_it(self):
-        assert self.found("registry.example/virt-handler:v1.8.2", severity="warning", allow_skew=True) == [
+    def test_is_a_warning_where_the_pool_allows_it(self):
+        assert self.found("registry.example/virt-handler:v1.8.2", severity="warning", allowSkew=True) == [
             "version_skew"
         ]
+
+    def test_allowed_in_one_pool_is_an_error_in_the_others(self):
+        old = {"virtHandlerImage": "registry.example/virt-handler:v1.8.2"}
+        pools = [builders.pool("canary", allowSkew=True, **old), builders.pool("gpu", **old)]
+        assert [
+            f.message.partition(":")[0] for f in checked(builders.snapshot_of(), pools) if f.severity == "error"
+        ] == ["Pool gpu"]
 
     @pytest.mark.parametrize(("tag", "severity"), [("v1.10.0", "error"), ("v1.9.1", "warning")])
     def test_of_a_handler_of_a_later_release_is_never_allowed(self, tag, severity):
         """Unless the pool has it, after an upgrade that was taken back."""
         image = f"registry.example/virt-handler:{tag}"
-        assert self.found(image, severity=severity, allow_skew=True) == ["version_skew"]
-        pool = builders.pool("gpu", virtHandlerImage=image)
-        assert codes(builders.snapshot_of(pools=[pool]), [pool], severity="warning", allow_skew=True) == [
-            "version_skew"
-        ]
+        assert self.found(image, severity=severity, allowSkew=True) == ["version_skew"]
+        pool = builders.pool("gpu", virtHandlerImage=image, allowSkew=True)
+        assert codes(builders.snapshot_of(pools=[pool]), [pool], severity="warning") == ["version_skew"]
 
     @pytest.mark.parametrize("tag", ["", ":latest", "@sha256:" + 64 * "a"])
     def test_that_cannot_be_told_is_a_warning(self, tag):

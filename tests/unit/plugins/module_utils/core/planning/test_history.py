@@ -35,9 +35,7 @@ class TestEntries:
         assert entry("a", applied="2027-01-01T00:00:00Z").digest == A.digest
         assert len({found.digest for found in (A, B, C, entry("b", "a"), entry("a", overlap="first_wins"))}) == 5
 
-    @pytest.mark.parametrize(
-        "option", [{"prune": True}, {"max_unavailable": 3}, {"allow_skew": True}, {"prepull": False}]
-    )
+    @pytest.mark.parametrize("option", [{"prune": True}, {"max_unavailable": 3}, {"prepull": False}])
     def test_options_that_say_how_to_get_there_do_not_count(self, option):
         assert entry("a", **option).digest == A.digest
 

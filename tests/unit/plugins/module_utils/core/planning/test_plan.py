@@ -479,7 +479,6 @@ class TestDigest:
         assert self.changed(**option) == [OPTIONS]
 
     def test_of_an_option_that_changes_none(self):
-        assert self.changed(allow_skew=True) == []
         assert self.changed(max_unavailable=read_share("1", "max_unavailable")) == []
 
     def test_of_several_changes_names_them_all(self):

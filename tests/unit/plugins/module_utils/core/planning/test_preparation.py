@@ -89,7 +89,7 @@ class TestAfterwards:
         found = snapshot(admission)
         if stock != vms.STOCK:
             found.primary["spec"]["template"]["spec"]["initContainers"][0]["image"] = stock
-        return plan.make_plan(found, pools, Options(allow_skew=True))
+        return plan.make_plan(found, pools, Options())
 
     def test_one_with_the_present_list_leaves_it(self):
         live = written(prepared())

@@ -22,6 +22,7 @@ description:
     images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
     place.
+  - Refuses that as long as virt-operator is replacing components of KubeVirt, because either version may start VMs then.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -163,6 +164,8 @@ def _examine(task: module_base.Task) -> _Examined:
     part = made.rollout
     findings = () if made.under_way else (*checked.findings, *part.findings())
     errors = [finding.message for finding in findings if finding.severity == "error"]
+    if made.unfinished is not None and not errors:
+        errors = [made.unfinished]
     if errors:
         raise InputErrors(errors)
     return _Examined(snapshot, checked, made.plan, part, findings, () if made.under_way else part.changes(0))

@@ -58,6 +58,9 @@ class OperatedWorld(World):
         live = self._primary()
         kubevirt["status"]["observedGeneration"] = kubevirt["metadata"]["generation"]
         spec = builders.primary(excluded=exclusion.exclusion_requested(kubevirt))["spec"]
+        version = kubevirt["status"]["targetKubeVirtVersion"]
+        if version != builders.VERSION:
+            spec = json.loads(json.dumps(spec).replace(builders.VERSION, version))
         if live["spec"] == spec:
             self._since.pop("operate", None)
         elif self._lasts("operate", self.lag):

@@ -11,7 +11,7 @@ import copy
 import functools
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
@@ -25,7 +25,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, 
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission, GuardAdmission, NodeAdmission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import Disturbance, is_write
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, Kubevirt
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import OperatedWorld
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator import GENERATION, OperatedWorld
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
 
 NEW = f"{builders.VERSION}-new"
@@ -53,12 +53,26 @@ class Run:
     variables: dict
     after: Run | None = None
     cluster: str = "stock"
+    kubevirt: str = builders.VERSION
+    """The version that KubeVirt has by then."""
 
     def then(self, role, **variables):
-        return Run(role, variables, self, self.cluster)
+        return Run(role, variables, self, self.cluster, self.kubevirt)
+
+    def with_kubevirt(self, version):
+        return replace(self, kubevirt=version)
 
 
 FIRST = Run("pools", {"virtpools_pools": [GPU, RT]})
+NEXT_VERSION = "v1.10.0"
+FOR_NEXT_VERSION = [
+    {field: value.replace(builders.VERSION, NEXT_VERSION) if "Image" in field else value for field, value in of.items()}
+    for of in (GPU, RT)
+]
+PREPARED = FIRST.then("upgrade", virtpools_pools=FOR_NEXT_VERSION, virtpools_upgrade_to=NEXT_VERSION)
+FOLLOWED = PREPARED.then("upgrade", **PREPARED.variables).with_kubevirt(NEXT_VERSION)
+TAKEN_BACK = PREPARED.then("upgrade", virtpools_pools=[GPU, RT], virtpools_upgrade_to=builders.VERSION)
+"""An upgrade of KubeVirt: before it, after it, and when it does not take place."""
 LIVELY = (names.HEARTBEAT_ANNOTATION, names.SCHEDULABLE_LABEL, names.CONTENTS_ANNOTATION)
 """What handlers report, and which images runs have looked into."""
 
@@ -120,6 +134,32 @@ def stock(cluster=""):
         kubevirt["metadata"]["labels"] = {names.MANAGED_BY_LABEL: "hco-operator"}
         others.append(kinds.HYPER_CONVERGED.object(names.HCO_NAME, builders.NAMESPACE, spec={}))
     return [kubevirt, *others, *sets, *nodes, *builders.handlers_of(nodes, sets)]
+
+
+def at_version(objects, version):
+    """The same cluster once virt-operator has brought it to this version of KubeVirt."""
+    objects = copy.deepcopy(objects)
+    (kubevirt,) = (obj for obj in objects if obj["kind"] == kinds.KUBEVIRT.name)
+    former = kubevirt["status"]["observedKubeVirtVersion"]
+    if former == version:
+        return objects
+    for which in ("observed", "target"):
+        kubevirt["status"][f"{which}KubeVirtVersion"] = version
+    (primary,) = (obj for obj in objects if _is_primary(obj))
+    primary.update(json.loads(json.dumps(primary).replace(former, version)))
+    primary["metadata"]["generation"] += 1
+    primary["status"]["observedGeneration"] = primary["metadata"]["generation"]
+    for pod in (obj for obj in objects if _owner_of(obj) == names.HANDLER):
+        pod["metadata"]["labels"][GENERATION] = str(primary["metadata"]["generation"])
+    return objects
+
+
+def _is_primary(obj):
+    return (obj["kind"], obj["metadata"]["name"]) == (kinds.DAEMON_SET.name, names.HANDLER)
+
+
+def _owner_of(obj):
+    return (obj["metadata"].get("ownerReferences") or [{}])[0].get("name")
 
 
 def state(world):

@@ -69,10 +69,13 @@ class Upgrade:
     @property
     def summary(self) -> str:
         """The verdict as a sentence."""
+        counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
+        if self.done and counts["error"]:
+            errors = counted(counts["error"], "error is", "errors are")
+            return f"KubeVirt {self.current} is deployed already, but the pools can follow only when {errors} fixed."
         if self.done:
             return f"KubeVirt {self.current} is deployed already."
         step = f"The upgrade of KubeVirt from {self.current or 'an unknown version'} to {self.target}"
-        counts = {kind: sum(f.severity == kind for f in self.findings) for kind in ("error", "warning")}
         if self.verdict == "blocked":
             return f"{step} must wait until {counted(counts['error'], 'error is', 'errors are')} fixed."
         if self.verdict == "prepare":
@@ -103,7 +106,9 @@ def check(
     images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target))
     if health.same_version(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
-        return Upgrade(current=current, target=target, images=images, findings=(done,))
+        # It may be about to leave this version, or on its way back to it.
+        unfit = (finding for finding in preflight.fitness(snapshot) if finding.severity == "error")
+        return Upgrade(current=current, target=target, images=images, findings=(*unfit, done))
     launchers = launcher_backends.images_after_upgrade(snapshot.admission)
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ..admission import launcher_backends, launcher_rollout, policy_objects
 from ..admission.launcher_rollout import LauncherPolicyRollout
 from ..base import names
-from ..kubevirt import health
+from ..base.objects import field
+from ..kubevirt import hco, health, preflight
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import plan
@@ -34,6 +35,8 @@ class Preparation:
     """The plan of the run of ``site`` after the upgrade, with the images to pull."""
     under_way: bool
     """Whether the upgrade has begun, and was prepared before: then nothing is to be done but wait."""
+    unfinished: str | None
+    """Why what is prepared must stay although KubeVirt's status names the version of the list; None when it need not."""
 
 
 def prepare(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, version: str) -> Preparation:
@@ -53,4 +56,23 @@ def prepare(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, versi
         rollout=rollout,
         plan=plan.make_plan(snapshot, pools, options),
         under_way=under_way and before is not None and health.same_version(before.version, version),
+        unfinished=_unfinished(snapshot) if done and before is not None else None,
+    )
+
+
+def _unfinished(snapshot: Snapshot) -> str | None:
+    """Why either version of KubeVirt may still start VMs. When an upgrade is taken back, virt-operator first changes the status, and
+    replaces its components then."""
+    title, wanted = hco.title(snapshot.kubevirt), field(snapshot.kubevirt, "status", "targetKubeVirtVersion")
+    annotations = snapshot.primary["metadata"].get("annotations") or {} if snapshot.primary is not None else {}
+    found = annotations.get(names.VERSION_ANNOTATION, wanted)
+    if found != wanted:
+        why = f"{names.HANDLER} is still of {found}"
+    elif preflight.own_change_settling(snapshot) and not health.Health.from_kubevirt(snapshot.kubevirt).settled:
+        why = f"{names.HANDLER} is being replaced"
+    else:
+        return None
+    return (
+        f"{title} is at {wanted} by its status, but {why}, so either version may start VMs now; wait until virt-operator has "
+        "finished, then run again."
     )

@@ -73,6 +73,14 @@ class TestVersion:
         assert (found.verdict, codes(found, "error", "warning", "note")) == ("ready", ["upgrade_done"])
         assert found.summary == "KubeVirt v1.9.0 is deployed already."
 
+    def test_that_is_deployed_while_another_is_on_its_way(self):
+        leaving = builders.excluding_kubevirt(targetKubeVirtVersion=TARGET)
+        found = check(cluster(of_kubevirt=leaving), target="v1.9.0", pools=None)
+        assert (found.verdict, codes(found, "error")) == ("blocked", ["kubevirt_upgrading"])
+        assert (
+            found.summary == "KubeVirt v1.9.0 is deployed already, but the pools can follow only when 1 error is fixed."
+        )
+
     @pytest.mark.parametrize("target", ["20261101_0123abc", "v1.10.0-beta.0-1264-g0123abc"])
     def test_of_a_build_between_releases_is_warned_of(self, target):
         found = check(target=target)

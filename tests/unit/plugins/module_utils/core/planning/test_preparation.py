@@ -114,3 +114,33 @@ class TestUnderWay:
         upgrading = snapshot()
         upgrading.kubevirt["status"]["targetKubeVirtVersion"] = NEXT
         assert not preparation.prepare(upgrading, POOLS, Options(), NEXT).under_way
+
+
+class TestUnfinished:
+    """An upgrade that is taken back: KubeVirt's status names the old version before its components are replaced."""
+
+    OLD = builders.VERSION
+
+    def found(self, admission=None, **of_primary):
+        state = snapshot(admission or written(prepared()))
+        state.primary["metadata"]["annotations"].update(of_primary.pop("annotations", {}))
+        state.primary["status"].update(of_primary)
+        return preparation.prepare(state, [vms.gpu()], Options(), self.OLD).unfinished
+
+    def test_while_virt_handler_is_of_the_other_version(self):
+        assert self.found(annotations={names.VERSION_ANNOTATION: NEXT}) == (
+            f"KubeVirt kubevirt/kubevirt is at {self.OLD} by its status, but virt-handler is still of {NEXT}, so either version may "
+            "start VMs now; wait until virt-operator has finished, then run again."
+        )
+
+    def test_while_virt_handler_is_being_replaced(self):
+        state = snapshot(written(prepared()))
+        state.primary["status"]["updatedNumberScheduled"] = 0
+        kubevirt = builders.excluding_kubevirt(conditions={"Available": "False", "Progressing": "True"})
+        state = dataclasses.replace(state, kubevirt=kubevirt)
+        made = preparation.prepare(state, [vms.gpu()], Options(), self.OLD)
+        assert "but virt-handler is being replaced, so" in made.unfinished
+
+    def test_not_when_it_has_settled_or_nothing_was_prepared(self):
+        assert self.found() is None
+        assert self.found(vms.admission(*vms.policy()), annotations={names.VERSION_ANNOTATION: NEXT}) is None

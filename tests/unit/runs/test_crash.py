@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -24,12 +24,16 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Task
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     ALL,
     FIRST,
+    FOLLOWED,
     GPU,
     NEXT_GPU,
+    PREPARED,
     RT,
     STOCK,
+    TAKEN_BACK,
     Run,
     Stage,
+    at_version,
     outcome,
     stock,
     told,
@@ -51,16 +55,10 @@ FIRST_DIGEST = history.entry_of(read_dialect(OWN, [GPU, RT]), (), Options(guard=
 NEWER = FIRST.then("pools", virtpools_pools=[NEXT_GPU, RT])
 ASSIGNING = FIRST.then("pools", virtpools_pools=[GPU, RT], virtpools_assign_new_nodes=True)
 STOPPED = FIRST.then("rollout", virtpools_pools=[NEXT_GPU, RT], virtpools_waves=WAVES, virtpools_stop_after_wave=1)
-IMAGES = {"virtHandlerImage": "virt-handler", "virtLauncherImage": "virt-launcher"}
 # With as few writes as show it: runs with all of them are above.
 GUARDED = Run("pools", {"virtpools_pools": [RT], "virtpools_guard": True, "virtpools_alerts": True})
 WATCHED = Run("pools", {"virtpools_pools": [SMALL_GPU, RT], "virtpools_alerts": True})
 CORRECTED = Run("pools", {"virtpools_pools": [GPU], "virtpools_outdated": "correct"}, cluster="updating")
-OF_110 = [
-    {**GPU, **{field: f"registry.example/{what}:v1.10.0" for field, what in IMAGES.items()}},
-    {**RT, "virtHandlerImage": "registry.example/virt-handler:v1.10.0"},
-]
-PREPARED = FIRST.then("upgrade", virtpools_pools=OF_110, virtpools_upgrade_to="v1.10.0")
 UNDER_HCO = Run("pools", {"virtpools_pools": [RT]}, cluster="HCO")
 RUNS = {
     "first site": FIRST,
@@ -83,9 +81,9 @@ RUNS = {
     "outdated policy, new images": CORRECTED.then("pools", virtpools_pools=[NEXT_GPU], virtpools_outdated="correct"),
     "outdated policy removed": CORRECTED.then("remove", virtpools_remove="all"),
     "upgrade prepared": PREPARED,
-    "upgrade prepared and taken back": PREPARED.then(
-        "upgrade", virtpools_pools=[GPU, RT], virtpools_upgrade_to=builders.VERSION
-    ),
+    "upgrade prepared and taken back": TAKEN_BACK,
+    "upgrade followed": FOLLOWED,
+    "upgrade followed without preparation": replace(FOLLOWED, after=FIRST),
     "HCO": UNDER_HCO,
     "HCO, removed": UNDER_HCO.then("remove", virtpools_remove="all"),
     "rollback": NEWER.then("rollback", virtpools_rollback_to=FIRST_DIGEST),
@@ -130,7 +128,7 @@ def left_by(stage, run):
 
 def begin(stage, run):
     """The objects of a cluster before this run."""
-    return left_by(stage, run.after) if run.after else stock(run.cluster)
+    return at_version(left_by(stage, run.after) if run.after else stock(run.cluster), run.kubevirt)
 
 
 def scenario(stage, kind, number=0, fault="", cuts=None):

@@ -18,7 +18,18 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_oracle, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
-from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import FIRST, GPU, RT, Run, Stage, stock
+from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
+    FIRST,
+    FOLLOWED,
+    GPU,
+    PREPARED,
+    RT,
+    TAKEN_BACK,
+    Run,
+    Stage,
+    at_version,
+    stock,
+)
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -45,6 +56,8 @@ RUNS = {
         Run("pools", {"virtpools_pools": [OPEN, RT]}),
         Run("pools", {"virtpools_pools": [RT], "virtpools_prune": True, **LEAVE}),
     ],
+    "an upgrade of KubeVirt": [PREPARED, FOLLOWED],
+    "an upgrade of KubeVirt, and it goes back": [PREPARED, FOLLOWED, TAKEN_BACK],
 }
 CLASSES = {"gpu": {"class": "gpu"}, "b": {"class": "b"}, "none": {}}
 
@@ -62,8 +75,10 @@ class Moment:
         admission = Admission(self.world)
         self.nodes = {node["metadata"]["name"]: node for node in self.world.all(kinds.NODE)}
         self.pods = {}
+        primary = self.world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
+        (launcher,) = primary["spec"]["template"]["spec"]["initContainers"]
         for of, labels in CLASSES.items():
-            plain = {"pool": None, "device": False, "image": builders.LAUNCHER_IMAGE}
+            plain = {"pool": None, "device": False, "image": launcher["image"]}
             pod = vms.launcher(f"vm-{of}", "", labels=labels, namespace="default", **plain)
             pod["spec"].pop("nodeSelector", None)  # its architecture and whether a handler is there count elsewhere
             self.pods[of] = admission.admitted(pod)
@@ -123,7 +138,7 @@ def test_kubelets_may_restart_after_any_write(stage, runs):
     stage.run(FIRST.role, FIRST.variables)
     objects, written = list(world.objects.values()), 0
     for number, each in enumerate(runs):
-        cuts = []
+        cuts, objects = [], at_version(objects, each.kubevirt)
         started = list(Moment(objects).new_vms(number))
         assert len(started) >= len(CLASSES)
         world, _none = stage.on([*objects, *started], cuts=cuts)

@@ -131,7 +131,14 @@ def known_cases(server: PolicyServer) -> dict[str, PolicyCase]:
 
 # The API server calls the admission policy again in the same request, and Kyverno only when the pod is sent again.
 SHOWN_LATER = {"tolerations come twice": "again, matched"}
-RIGHT = {"mixed": trial("mixed", MIXED, CANARIES), "kept off": trial("kept-off", KEPT_OFF)}
+RIGHT = {
+    "mixed": trial("mixed", MIXED, CANARIES),
+    "kept off": trial("kept-off", KEPT_OFF),
+    "prepared for an upgrade": replace(
+        trial("prepared", MIXED, CANARIES),
+        upcoming=(cases.STOCK, {pool["name"]: f"registry.example/next-{pool['name']}:v1.10.0" for pool in MIXED}),
+    ),
+}
 
 
 class TestPolicy:
@@ -144,12 +151,14 @@ class TestPolicy:
         assert not failing_cases(server, right, known_cases.values())
 
     def test_random_pods_are_as_the_design_has_them(self, server: PolicyServer, install: Install) -> None:
-        rng = random.Random(SEED)
-        faulty, won = {}, 0
+        rng, rng_of_upcoming = random.Random(SEED), random.Random(SEED)
+        faulty, won, of_next_version = {}, 0, 0
         for number in range(LISTS):
             pools = cases.random_pools(rng)
             images = cases.random_images(rng, pools)
-            random_trial = Trial(f"list-{number}", pools, images, cases.random_canaries(rng, images), objects)
+            upcoming = (cases.STOCK, cases.random_canaries(rng_of_upcoming, images)) if number % 2 else None
+            canaries = cases.random_canaries(rng, images)
+            random_trial = Trial(f"list-{number}", pools, images, canaries, objects, upcoming)
             install({random_trial.arena: random_trial.objects})
             sent = [cases.random_pod(rng, f"pod-{number}-{each}") for each in range(PODS_PER_LIST)]
             before = server.create_all(sent, server.cluster)
@@ -157,10 +166,13 @@ class TestPolicy:
             for one, other in zip(before, after, strict=True):
                 faults = random_trial.faults(server, one, other)
                 won += other["metadata"]["annotations"][names.OWNER_LABEL] != names.PRIMARY
+                plain = replace(random_trial, upcoming=None)
+                of_next_version += random_trial.image(server, one) != plain.image(server, one)
                 if faults:
                     faulty[one["metadata"]["name"]] = faults
         assert not faulty, (len(faulty), list(faulty.items())[:3])
         assert won > LISTS * PODS_PER_LIST // 10
+        assert of_next_version > 0, "pods of two versions are among them"
 
     def test_cases_notice_every_mutant(
         self, server: PolicyServer, install: Install, known_cases: dict[str, PolicyCase]

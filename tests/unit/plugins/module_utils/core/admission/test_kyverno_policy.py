@@ -5,24 +5,30 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy, launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 TABLE = Table.for_pools(
     [builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector={"deviceNames": ["nvidia.com/A100"]})]
 )
+NEXT_IMAGE = "registry.example/virt-launcher:v1.10.0-gpu"
+PREPARED = TABLE.prepared(Upcoming(builders.LAUNCHER_IMAGE, "v1.10.0", {"gpu": NEXT_IMAGE}))
 
 
+@pytest.mark.parametrize("table", [TABLE, PREPARED], ids=["plain", "prepared for an upgrade"])
 @pytest.mark.parametrize("name", [names.POLICY, names.CANDIDATE_POLICY])
-def test_it_does_what_the_admission_policy_does(name):
-    kind, made = kyverno_policy.derive(TABLE, builders.NAMESPACE, name)
+def test_it_does_what_the_admission_policy_does(name, table):
+    kind, made = kyverno_policy.derive(table, builders.NAMESPACE, name)
     (_kind, policy), _binding = launcher_policy.derive(
-        TABLE, builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0], name
+        table, builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0], name
     )
+    assert (NEXT_IMAGE in json.dumps(made["spec"])) is (table is PREPARED)
     assert (kind, made["apiVersion"], made["kind"]) == (
         kinds.KYVERNO_MUTATING_POLICY,
         "policies.kyverno.io/v1",

@@ -15,7 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import health
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_oracle, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import Admission
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     FIRST,
@@ -106,6 +106,11 @@ def of(version):
     return health.release_of(version)
 
 
+def _template(pod):
+    """The digest of the template of a pool's handler; None for the primary's."""
+    return pod["metadata"].get("annotations", {}).get(names.TEMPLATE_ANNOTATION)
+
+
 def under_way(objects, primary=NOW):
     """KubeVirt's upgrade has begun: its virt-handler has this version by now."""
     begun = at_version(objects, primary)
@@ -144,6 +149,21 @@ class TestTakenBack:
             with told(f"KubeVirt goes back after write {number}"):
                 assert different(outcome_of(stage, TAKEN_BACK, back, cuts), wanted) <= LEFT
                 assert {launcher(each, NOW) for each in cuts} <= {of(NOW), of(NEXT_VERSION)}
+
+    def test_when_the_new_handlers_do_not_work_with_it(self, stage, prepared, following):
+        """A newer handler lacks rights under the old version, and never becomes Ready (KubeVirt)."""
+        wanted = outcome_of(stage, TAKEN_BACK, prepared)
+        world, _none = stage.on(at_version(following[-1], NOW))
+        newer = {_template(pod) for pod in world.handler_pods()} - {None}
+        for pod in world.handler_pods():
+            if _template(pod) in newer:
+                pod["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "False"}])
+                node = world.find(kinds.NODE, pod["spec"]["nodeName"])
+                node["metadata"]["labels"][names.SCHEDULABLE_LABEL] = "false"
+        works = world.behaviour
+        world.behaviour = lambda pod: Behaviour(broken="CrashLoopBackOff") if _template(pod) in newer else works(pod)
+        stage.run(TAKEN_BACK.role, TAKEN_BACK.variables)
+        assert different(outcome(world), wanted) <= LEFT
 
     def test_old_images_are_there_until_a_run_follows(self, prepared):
         for primary in (NOW, NEXT_VERSION):

@@ -134,6 +134,9 @@ pods:
     policy:
       description: Digest of that policy.
       type: str
+    webhook_image:
+      description: The image that kubevirt-aie-webhook gave its container C(compute), as its annotation says.
+      type: str
     migration_target:
       description: Whether it is the target of a live migration that has not ended.
       type: bool

@@ -142,7 +142,11 @@ def body(task: module_base.Task) -> dict:
     if task.params["state"] == "absent":
         snapshot = task.snapshot()
         due: Step = 0
-        part: Part | None = run_parts.removal_of(name, snapshot)
+        removal = run_parts.removal_of(name, snapshot)
+        part: Part | None = removal
+        problems = [finding.message for finding in removal.findings() if finding.severity == "error"]
+        if problems:
+            raise InputErrors(problems)
     else:
         plan = task.plan()
         task.refuse_in_run(plan)

@@ -18,7 +18,11 @@ import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import (
+    node_policy,
+    policy_objects,
+    probes,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
@@ -116,7 +120,7 @@ def test_the_policy_decides_as_the_core_does(scenario: Scenario) -> None:
             owners.add(expected)
     assert {None, "p0", "p5"} <= owners, "nobody, the first and the last pool"
     live = [cluster.existing(kind, name) for kind in (kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0], KIND)]
-    policies.remove(cluster, policies.removal_changes(live), node_policy.plain(name), 30, Clock())
+    policies.remove(cluster, policy_objects.removals(live), node_policy.plain(name), 30, Clock())
 
 
 # A run --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,11 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import (
+    launcher_policy,
+    policy_objects,
+    probes,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
@@ -72,7 +76,7 @@ class Site:
 
     def remove(self):
         live = [self.cluster.get(kind, names.POLICY) for kind in (BINDING, POLICY)]
-        changes = policies.removal_changes(obj for obj in live if obj is not None)
+        changes = policy_objects.removals(obj for obj in live if obj is not None)
         return policies.remove(self.cluster, changes, probes.plain_pod(self.where), TIMEOUT, Clock())
 
     def live(self, name=names.POLICY):

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import aie_config
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import BINDING, POLICY, Admission
+from ansible_collections.virtpools.kubevirt.tests.unit.support.aie_webhook import AieWebhook
 
 RAW = {
     **builders.RAW_POOL,
@@ -37,78 +39,237 @@ def admission(excluded):
 
 
 @pytest.fixture
-def webhook(world):
-    """The ConfigMap as the webhook's chart makes it."""
-    obj = kinds.CONFIG_MAP.object(names.AIE_CONFIG, builders.NAMESPACE, data={aie_config.KEY: "rules:\n", "more": "1"})
-    obj["metadata"]["labels"] = {names.MANAGED_BY_LABEL: "Helm"}
-    return world.put(obj)
+def webhook(excluded):
+    return AieWebhook(excluded, builders.NAMESPACE)
 
 
-def config_map(world):
-    return world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
+def put(run, **options):
+    return run("run_part", part="launcher_policy", **{**TO_AIE, **options})
 
 
-def rules(world):
-    return json.loads(config_map(world)["data"][aie_config.KEY])["rules"]
+def take_away(run):
+    return run("run_part", part="launcher_policy", state="absent")
 
 
-@pytest.mark.usefixtures("webhook")
+def started(world, webhook, *devices, **labels):
+    """The image with which a VM starts."""
+    vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "default")
+    vmi["metadata"]["labels"] = labels
+    gpus = [{"name": f"g{number}", "deviceName": device} for number, device in enumerate(devices)]
+    world.put({**vmi, "spec": {"domain": {"devices": {"gpus": gpus}}}})
+    pod = kinds.POD.object("virt-launcher-vm", "default")
+    pod["metadata"]["ownerReferences"] = [{"kind": "VirtualMachineInstance", "name": "vm"}]
+    pod["spec"] = {"containers": [{"name": "compute", "image": builders.LAUNCHER_IMAGE}]}
+    return webhook.mutated(pod)["spec"]["containers"][0]["image"]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Requests are not repeated."""
+    monkeypatch.setattr(client, "_FIRST_PAUSE_SECONDS", 200)
+
+
+def before_writing(world, act):
+    """Do something between the plan and the first write of a run."""
+
+    def before(request):
+        if request.path.endswith("/leases"):
+            world.before = lambda request: None
+            act()
+
+    world.before = before
+
+
+THEIRS = """\
+- name: theirs
+  # for the A30 alone
+  image: "registry.example/theirs:1"
+  selector:
+    deviceNames: [nvidia.com/A30]
+"""
+
+
 class TestWebhook:
-    def test_gets_its_rules_once(self, run, world):
-        found = run("run_part", part="launcher_policy", **TO_AIE)
+    def test_gets_its_rules_once(self, run, world, webhook):
+        found = put(run)
         assert found["changes"][0] == f"{AIE}: update"
         assert found["backend"] == "aie_webhook"
-        assert found["digest"] == config_map(world)["metadata"]["annotations"][names.POLICY_ANNOTATION]
-        assert rules(world) == [RULE]
+        assert found["digest"] == webhook.config_map["metadata"]["annotations"][names.POLICY_ANNOTATION]
+        assert webhook.rules == [RULE]
+        assert started(world, webhook, "nvidia.com/A100") == builders.GPU_LAUNCHER_IMAGE
+        assert started(world, webhook, "nvidia.com/A30") == builders.LAUNCHER_IMAGE
         assert world.all(POLICY) == []
         world.writes.clear()
-        assert run("run_part", part="launcher_policy", **TO_AIE) == {
-            **found,
-            "changed": False,
-            "changes": [],
-            "diff": [],
-        }
+        assert put(run) == {**found, "changed": False, "changes": [], "diff": []}
         assert world.writes == []
 
-    def test_check_mode_predicts_and_writes_nothing(self, run, world):
-        predicted = run("run_part", part="launcher_policy", check=True, **TO_AIE)
+    def test_check_mode_predicts_and_writes_nothing(self, run, world, webhook):
+        predicted = put(run, check=True)
         assert world.writes == []
-        done = run("run_part", part="launcher_policy", **TO_AIE)
+        done = put(run)
         assert [predicted[key] for key in ("changes", "digest", "diff")] == [
             done[key] for key in ("changes", "digest", "diff")
         ]
 
-    def test_keeps_its_config_map_when_our_rules_go(self, run, world, webhook):
-        run("run_part", part="launcher_policy", **TO_AIE)
-        found = run("run_part", part="launcher_policy", state="absent")
+    @pytest.mark.parametrize(
+        "text",
+        ["rules:\n", "rules: []\n", '{"rules":[]}', "", "rules: null", "# none\n", "rules:", "version: 1\n", None],
+    )
+    def test_has_its_text_back_when_our_rules_go(self, run, excluded, text):
+        webhook = AieWebhook(excluded, builders.NAMESPACE, text=text)
+        before = webhook.config_map
+        put(run)
+        assert webhook.rules == [RULE]
+        put(run, pools=[{**RAW, "selector": {"deviceNames": ["a.example/b"]}}])
+        assert [rule["selector"] for rule in webhook.rules] == [{"deviceNames": ["a.example/b"]}]
+        found = take_away(run)
         assert found["changes"] == [f"{AIE}: update"]
-        after = config_map(world)
-        assert rules(world) == []
-        assert (after["metadata"]["labels"], after["data"]["more"]) == (webhook["metadata"]["labels"], "1")
+        after = webhook.config_map
+        # Without the key, the webhook would keep our rules.
+        assert after["data"] == {"config.yaml": text or ""}
+        assert after["metadata"]["labels"] == before["metadata"]["labels"]
         assert not after["metadata"].get("annotations")
-        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
+        assert take_away(run)["changed"] is False
 
-    def test_rules_of_others_are_refused(self, run, world, webhook):
-        world.put({**webhook, "data": {aie_config.KEY: "rules: [{name: theirs, image: i, selector: {}}]"}})
-        assert "holds rules of others" in run.failure("run_part", part="launcher_policy", **TO_AIE)
+    @pytest.mark.parametrize(
+        ("text", "added"),
+        [
+            (f"rules:\n{THEIRS}", False),
+            (f"# ours\nrules:   # in order\n# the first\n{THEIRS}# the last\nversion: 1\n", False),
+            ("rules:\n" + "".join(f"    {line}\n" for line in THEIRS.splitlines()), False),
+            ("rules: [{name: theirs, image: i, selector: {deviceNames: [nvidia.com/A30]}}]\nversion: 1\n", False),
+            (f"rules:\n{THEIRS}", True),
+        ],
+    )
+    def test_keeps_rules_of_others_and_their_text(self, run, world, excluded, text, added):
+        webhook = AieWebhook(excluded, builders.NAMESPACE, text="rules:\n" if added else text)
+        put(run)
+        if added:
+            webhook.edit(webhook.text + THEIRS)
+        else:
+            assert webhook.rules[0] == RULE
+        theirs = webhook.rules[1]
+        found = put(run, pools=[{**RAW, "virtLauncherImage": f"{builders.GPU_LAUNCHER_IMAGE}-2"}])
+        assert found["changed"]
+        assert webhook.rules == [{**RULE, "image": f"{builders.GPU_LAUNCHER_IMAGE}-2"}, theirs]
+        assert started(world, webhook, "nvidia.com/A30") == theirs["image"]
+        assert put(run, pools=[{**RAW, "virtLauncherImage": f"{builders.GPU_LAUNCHER_IMAGE}-2"}])["changed"] is False
+        assert take_away(run)["changes"] == [f"{AIE}: update"]
+        assert webhook.text == text
+        assert not webhook.config_map["metadata"].get("annotations")
+
+    def test_keeps_what_its_owner_adds_in_front_of_ours(self, run, webhook):
+        put(run)
+        webhook.edit(webhook.text.replace("rules:\n", f"rules:\n{THEIRS}"))
+        assert put(run)["changed"], "the rules of pools are the first ones again"
+        assert [rule["name"] for rule in webhook.rules] == ["gpu", "theirs"]
+        take_away(run)
+        assert webhook.text == f"rules:\n{THEIRS}"
+
+    def test_keeps_what_its_owner_adds_during_the_run(self, run, world, webhook):
+        before_writing(world, lambda: webhook.edit(f"rules:\n{THEIRS}"))
+        assert "it was changed by someone else in the meantime" in run.failure(
+            "run_part", part="launcher_policy", **TO_AIE
+        )
+        assert webhook.text == f"rules:\n{THEIRS}"
+
+    def test_gets_a_rule_of_ours_back_that_was_edited(self, run, webhook):
+        put(run)
+        webhook.edit(webhook.text.replace(builders.GPU_LAUNCHER_IMAGE, "registry.example/edited:1"))
+        assert put(run)["changed"]
+        assert webhook.rules == [RULE]
+        webhook.edit(webhook.text.replace(builders.GPU_LAUNCHER_IMAGE, "registry.example/edited:1"))
+        take_away(run)
+        assert webhook.text == "rules:\n"
+
+    def test_loses_our_rules_alone_after_another_tool_wrote_it(self, run, webhook):
+        put(run)
+        webhook.edit(json.dumps({"rules": [*webhook.rules, yaml.safe_load(THEIRS)[0]]}))
+        take_away(run)
+        assert webhook.rules == yaml.safe_load(THEIRS)
+
+    def test_knows_our_rules_without_the_mapping(self, run, world, webhook):
+        put(run)
+        webhook.edit(webhook.text + THEIRS)
+        live = webhook.config_map
+        live["metadata"]["annotations"][names.MAPPING_ANNOTATION] = "edited"
+        assert put(run)["changed"]
+        assert [rule["name"] for rule in webhook.rules] == ["gpu", "theirs"]
+        live = webhook.config_map
+        live["metadata"]["annotations"].update({names.MAPPING_ANNOTATION: "", names.POLICY_ANNOTATION: "0"})
+        world.writes.clear()
+        message = run.failure("run_part", part="launcher_policy", state="absent")
+        assert "cannot tell its own rules from others" in message
         assert world.writes == []
 
-    def test_pools_it_cannot_serve_are_refused(self, run, world):
+    @pytest.mark.parametrize(
+        ("rule", "common"),
+        [
+            ("{name: theirs, image: i, selector: {deviceNames: [b, nvidia.com/A100]}}", "nvidia.com/A100 in common"),
+            ("{name: gpu, image: i, selector: {deviceNames: [b]}}", "the name in common"),
+        ],
+    )
+    def test_rules_of_others_for_vms_of_a_pool_are_refused(self, run, world, webhook, rule, common):
+        webhook.edit(f"rules: [{rule}]")
+        message = run.failure("run_part", part="launcher_policy", **TO_AIE)
+        assert "that no run has written" in message
+        assert common in message
+        assert world.writes == []
+
+    def test_text_that_nobody_can_read_is_refused(self, run, world, webhook):
+        put(run)
+        webhook.edit("rules: {")
+        world.writes.clear()
+        for options in (TO_AIE, {"state": "absent"}):
+            assert "config.yaml of ConfigMap" in run.failure("run_part", part="launcher_policy", **options)
+        assert world.writes == []
+
+    def test_pools_it_cannot_serve_are_refused(self, run, world, webhook):
         pools = [{**RAW, "unmatched": "keep_off"}]
         assert "cannot keep VMs that match no pool off" in run.failure(
             "run_part", part="launcher_policy", **{**TO_AIE, "pools": pools}
         )
         assert world.writes == []
 
-    def test_gives_way_to_another_back_end_and_comes_back(self, run, world):
-        run("run_part", part="launcher_policy", **TO_AIE)
+    def test_gives_way_to_another_back_end_and_comes_back(self, run, world, webhook):
+        put(run)
         to_policies = run("run_part", part="launcher_policy", pools=[RAW])
         assert to_policies["backend"] == "admission_policy"
         assert f"{AIE}: update" in to_policies["changes"]
-        assert (rules(world), len(world.all(POLICY))) == ([], 1)
-        back = run("run_part", part="launcher_policy", **TO_AIE)
+        assert (webhook.text, len(world.all(POLICY))) == ("rules:\n", 1)
+        back = put(run)
         assert f"{POLICY} {names.POLICY}: delete" in back["changes"]
-        assert (rules(world), world.all(POLICY), world.all(BINDING)) == ([RULE], [], [])
+        assert (webhook.rules, world.all(POLICY), world.all(BINDING)) == ([RULE], [], [])
+
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [
+            ("unregister", "no MutatingWebhookConfiguration calls kubevirt-aie-webhook"),
+            ("take_ca_bundle", "has no caBundle"),
+            ("stop", "Deployment kubevirt/kubevirt-aie-webhook has no ready pod"),
+        ],
+    )
+    def test_that_does_not_work_gets_no_rules(self, run, world, webhook, fault, words):
+        getattr(webhook, fault)()
+        assert words in run.failure("run_part", part="launcher_policy", **TO_AIE)
+        assert (world.writes, webhook.text) == ([], "rules:\n")
+
+    @pytest.mark.usefixtures("impatient")
+    def test_that_dies_unseen_gets_no_rules(self, run, world, webhook):
+        before_writing(world, webhook.stop)
+        message = run.failure("run_part", part="launcher_policy", **TO_AIE)
+        assert "was not activated, nothing has changed for VMs" in message
+        assert "failed calling webhook" in message
+        assert webhook.text == "rules:\n"
+
+    @pytest.mark.usefixtures("impatient")
+    @pytest.mark.parametrize("options", [TO_AIE, {"pools": [RAW]}])
+    def test_that_is_dead_keeps_no_pools_from_going(self, run, world, webhook, options):
+        run("run_part", part="launcher_policy", **options)
+        webhook.stop()
+        found = take_away(run)
+        assert found["changed"]
+        assert (webhook.text, world.all(POLICY)) == ("rules:\n", [])
 
 
 def test_a_kyverno_that_does_not_act_gets_no_policy(run, world, admission):

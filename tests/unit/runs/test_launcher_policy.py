@@ -151,24 +151,6 @@ class TestBackends:
         assert None not in live(world)
         assert world.all(KYVERNO) == []
 
-    @pytest.mark.usefixtures("owned")
-    def test_aie_webhook_keeps_its_config_map(self, run, world):
-        config_map = kinds.CONFIG_MAP.object(names.AIE_CONFIG, builders.NAMESPACE, data={"other": "kept"})
-        world.put(config_map)
-        devices = {**RAW, "selector": {"deviceNames": ["vendor.example/gpu"]}, "unmatched": "allow"}
-        found = run("run_part", part="launcher_policy", pools=[devices], launcher_backend="aie_webhook")
-        assert found["changes"][0] == f"ConfigMap {builders.NAMESPACE}/{names.AIE_CONFIG}: update"
-        written = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
-        assert written["data"]["other"] == "kept"
-        assert builders.GPU_LAUNCHER_IMAGE in written["data"]["config.yaml"]
-        assert (
-            run("run_part", part="launcher_policy", pools=[devices], launcher_backend="aie_webhook")["changed"] is False
-        )
-        assert run("run_part", part="launcher_policy", state="absent")["changed"] is True
-        left = world.find(kinds.CONFIG_MAP, names.AIE_CONFIG, builders.NAMESPACE)
-        assert left["data"] == {"other": "kept", "config.yaml": '{"rules":[]}'}
-        assert run("run_part", part="launcher_policy", state="absent")["changed"] is False
-
 
 class TestAbsent:
     @pytest.mark.usefixtures("owned")

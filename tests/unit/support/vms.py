@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -15,6 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
+from ansible_collections.virtpools.kubevirt.tests.unit.support.aie_webhook import webhook_of
 
 IMAGE, STOCK = builders.GPU_LAUNCHER_IMAGE, builders.LAUNCHER_IMAGE
 DEVICE = launcher_cases.A100
@@ -44,6 +46,19 @@ def policy(pool=None, created=POLICY_MADE):
     return copy.deepcopy(objects)
 
 
+def beside_webhook(*rules):
+    """The launcher policy, and the ConfigMap of kubevirt-aie-webhook with these rules of its owner."""
+    text = json.dumps({"rules": rules})
+    return [*policy(), kinds.CONFIG_MAP.object(names.AIE_CONFIG, builders.NAMESPACE, data={"config.yaml": text})]
+
+
+def by_webhook(pod, image):
+    """The pod after kubevirt-aie-webhook has changed it: after the policy, and in the container ``compute`` alone (seen)."""
+    next(each for each in pod["spec"]["containers"] if each["name"] == names.COMPUTE)["image"] = image
+    pod["metadata"].setdefault("annotations", {})["kubevirt.io/alternative-launcher-image"] = image
+    return pod
+
+
 def canary_vm(name="virt-canary-gpu", namespace="team-a", **labels):
     """The canary VM of pool gpu, or a copy of it under another name."""
     vm = kinds.VIRTUAL_MACHINE.object(name, namespace, spec={"template": {"metadata": {"labels": {}}, "spec": {}}})
@@ -58,6 +73,8 @@ def digest(pool=None):
 def admission(*objects, **fields):
     """The admission part of a snapshot, with these live objects."""
     by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+    webhook = by_name.get(("ConfigMap", names.AIE_CONFIG))
+    fields.setdefault("webhook", webhook and webhook_of(webhook))
     return snapshot.Admission(**{"policy_kind": _kind(), "version": "v1.36.3", "objects": by_name, **fields})
 
 

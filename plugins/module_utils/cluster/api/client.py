@@ -53,6 +53,9 @@ _LONGEST_EDIT_PAUSE_SECONDS = 0.5
 _DENIALS = (" denied request: ", " denied the request: ")
 """What the API server says when a policy or webhook refuses a request."""
 
+_WEBHOOK_FAILURE = "failed calling webhook"
+"""What it says when it cannot call a webhook whose failurePolicy is Fail, with status 500; seen on 1.36."""
+
 _NO_UNKNOWN_FIELDS = ("fieldValidation", "Strict")
 
 JsonPatch = t.Sequence[t.Mapping[str, t.Any]]
@@ -107,6 +110,10 @@ class Forbidden(ClusterError):
 
 class Denied(ClusterError):
     """An admission policy or webhook refused the request, or failed to judge it."""
+
+
+class WebhookDown(Denied):
+    """For the whole retry time, the server could not call a webhook without which it does not carry out the request."""
 
 
 class NotFound(ClusterError):
@@ -524,6 +531,12 @@ class Cluster:
                 maybe_applied |= answer.status >= 500
                 wait = max(wait, answer.retry_after_seconds)
             if self._clock() + wait > give_up:
+                if _WEBHOOK_FAILURE in problem:
+                    raise WebhookDown(
+                        f"Could not {action}: the API server at {self.server} cannot call a webhook: {problem}; repair that "
+                        "webhook, then run again.",
+                        maybe_applied=maybe_applied,
+                    )
                 raise Unreachable(
                     f"Could not {action}: the API server at {self.server} gave no useful answer for "
                     f"{self._retry_seconds:.0f} s, last: {problem}; check that it works and can be reached from here, "

@@ -30,7 +30,7 @@ from ...core.vms.launcher_pods import LauncherPod
 from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..nodes import canary as canary_vms
-from ..reading import dump, live
+from ..reading import dump, live, webhook_config
 from ..writing import settle
 
 _TRANSIENT_SECONDS = 60
@@ -124,7 +124,7 @@ class Planner:
     def _snapshot(self) -> Snapshot:
         if self.objects is None:
             return self.session.snapshot()
-        return snapshots.from_objects(self.objects, *self.kubevirt)
+        return snapshots.from_objects(self.objects, *self.kubevirt, read_config=webhook_config.read)
 
     def _waited(self, proposal: Proposal, snapshot: Snapshot) -> bool:
         """Wait for what passes by itself. Returns whether the cluster is to be read again."""

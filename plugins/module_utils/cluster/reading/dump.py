@@ -15,6 +15,7 @@ from ...core.base.findings import InputErrors, printable
 from ...core.base.objects import flat, named
 from ...core.observed import snapshot
 from ...core.vms.launcher_pods import LauncherPod, is_launcher
+from . import webhook_config
 
 try:
     import yaml
@@ -29,7 +30,7 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
 
     :raises InputErrors: when the directory or a file cannot be read, or when objects are missing.
     """
-    return snapshot.from_objects(read_objects(directory), namespace, name)
+    return snapshot.from_objects(read_objects(directory), namespace, name, webhook_config.read)
 
 
 def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:

@@ -17,9 +17,11 @@ from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
+from ...core.observed.webhook import Webhook
 from ...core.vms.launcher_pods import LauncherPod
 from ..api import waiting
 from ..api.client import Cluster, Forbidden, NotFound
+from . import webhook_config
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
 
@@ -122,6 +124,20 @@ def admission(cluster: Cluster, namespace: str) -> snapshot.Admission:
         kyverno=kyverno is not None,
         version=cluster.version(),
         objects=objects,
+        webhook=_webhook(cluster, objects.get((kinds.CONFIG_MAP.name, names.AIE_CONFIG))),
+    )
+
+
+def _webhook(cluster: Cluster, config_map: Object | None) -> Webhook | None:
+    """kubevirt-aie-webhook, whose ConfigMap this is."""
+    if config_map is None:
+        return None
+    configurations = list(cluster.list(kinds.MUTATING_WEBHOOK_CONFIGURATION))
+    return Webhook.from_objects(
+        config_map,
+        webhook_config.read,
+        configurations,
+        lambda namespace, name: cluster.get(kinds.DEPLOYMENT, name, namespace),
     )
 
 

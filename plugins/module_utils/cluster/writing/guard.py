@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ...core.admission import policy_objects
 from ...core.admission.guard import Guard, GuardProbe
 from ...core.base.objects import Change
 from ...core.kubevirt import exclusion
@@ -36,7 +37,7 @@ def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Ch
     :raises ClusterError: when they take longer.
     """
     written = policies.put(cluster, guard.desired, None, timeout, clock)
-    removed = policies.remove(cluster, policies.removal_changes(guard.to_delete), None, timeout, clock)
+    removed = policies.remove(cluster, policy_objects.removals(guard.to_delete), None, timeout, clock)
 
     def pending() -> str | None:
         problems = (_problem(cluster, probe, in_force=guard.wanted) for probe in guard.probes())
@@ -47,7 +48,7 @@ def put(cluster: Cluster, guard: Guard, timeout: float, clock: Clock) -> list[Ch
         if removed:
             raise ClusterError(f"The guard was deleted, but {problem} after {timeout:.0f} s; run again.")
         objects = [t.cast("dict[str, t.Any]", change.after) for change in written]
-        policies.remove(cluster, policies.removal_changes(reversed(objects)), None, timeout, clock)
+        policies.remove(cluster, policy_objects.removals(reversed(objects)), None, timeout, clock)
         raise ClusterError(f"The guard was deleted again: {problem} after {timeout:.0f} s. Nothing else was changed.")
     return [*written, *removed]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ...core.admission import guard, launcher_rollout, node_policy
+from ...core.admission import guard, launcher_rollout, node_policy, policy_objects
 from ...core.base import kinds, names
 from ...core.base.kinds import Kind
 from ...core.base.objects import Change, Object, change_line, is_managed
@@ -69,14 +69,10 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
         namespace=home,
         # No client can create an object in a namespace that is being deleted.
         locked=home_object is not None and not home_object["metadata"].get("deletionTimestamp"),
-        policies=tuple(
-            policies.removal_changes(
-                (
-                    *guard.live_objects(admission),
-                    *launcher_rollout.live_objects(admission),
-                    *node_policy.live_objects(admission),
-                )
-            )
+        policies=(
+            *policy_objects.removals(guard.live_objects(admission)),
+            *launcher_rollout.removal_of_all(admission),
+            *policy_objects.removals(node_policy.live_objects(admission)),
         ),
         objects=(
             *((kinds.PROMETHEUS_RULE, dict(rule)) for rule in alerts.live_objects(live.monitoring(cluster))),

@@ -10,9 +10,10 @@ import functools
 import typing as t
 from dataclasses import replace
 
+from ...core.admission import policy_objects
 from ...core.admission.guard import Guard
 from ...core.admission.probes import Desired, Site, Trial
-from ...core.base.objects import Change, KubeObject, Object
+from ...core.base.objects import Change, Object
 from ...core.base.parts import LAST, Part, Step
 from ...core.monitoring.alerts import Alerts
 from ...core.observed.snapshot import Snapshot
@@ -30,8 +31,8 @@ class PolicyPart(Part, t.Protocol):
     def trials(self, step: Step, site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
         """How each group is tried; None for one whose effect no probe shows."""
 
-    def leaving(self, step: Step) -> tuple[KubeObject, ...]:
-        """Our live objects to delete."""
+    def leaving(self, step: Step) -> tuple[Change, ...]:
+        """The removal of our live objects."""
 
     def last_probe(self, step: Step, site: t.Callable[[], Site]) -> Object | None:
         """What shows that no policy acts any more; None while one stays."""
@@ -50,7 +51,7 @@ def preview(cluster: Cluster, part: Part, step: Step) -> list[Change]:
     if isinstance(part, Alerts):
         return alerts.put(cluster, part.before(step), after_removal=step == LAST, dry_run=True)
     if isinstance(part, Guard):
-        return policies.preview(cluster, part.desired, part.to_delete)
+        return policies.preview(cluster, part.desired, policy_objects.removals(part.to_delete))
     policy = t.cast(PolicyPart, part)
     desired = [each for group in policy.objects(step) for each in group]
     return policies.preview(cluster, desired, policy.leaving(step))
@@ -80,6 +81,6 @@ def put(cluster: Cluster, snapshot: Snapshot, part: Part, step: Step, timeout: f
     done: list[Change] = []
     for group, trial in zip(policy.objects(step), policy.trials(step, site), strict=True):
         done += policies.put(cluster, group, trial, timeout, clock)
-    leaving = policies.removal_changes(policy.leaving(step))
+    leaving = policy.leaving(step)
     probe = policy.last_probe(step, site) if leaving else None
     return [*done, *policies.remove(cluster, leaving, probe, timeout, clock)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import typing as t
 
-from ...core.admission import launcher_backends, outdated_policy, probes
+from ...core.admission import outdated_policy, probes
 from ...core.admission.live_policy import Policy
 from ...core.admission.probes import Desired, Probe, Site, Trial
 from ...core.base import kinds, names, objects
@@ -23,7 +23,7 @@ from ...core.base.objects import Change, KubeObject, Object, foreign_message, is
 from ...core.kubevirt import daemonsets
 from ...core.observed.snapshot import Snapshot
 from ...core.planning.plan import Plan
-from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions, Denied, Invalid
+from ..api.client import Cluster, ClusterError, Conflict, DeleteOptions, Denied, Invalid, WebhookDown
 from ..api.waiting import Clock, Persistence
 
 _PATIENCE_SECONDS = 3.0
@@ -38,11 +38,11 @@ _KINDS = (
     kinds.KYVERNO_MUTATING_POLICY,
     kinds.CONFIG_MAP,
 )
-_OUR_ANNOTATIONS = (names.MAPPING_ANNOTATION, names.POLICY_ANNOTATION)
+_OUR_ANNOTATIONS = (names.MAPPING_ANNOTATION, names.POLICY_ANNOTATION, names.FORMER_RULES_ANNOTATION)
 
 
-def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[str, t.Any]] = ()) -> list[Change]:
-    """What ``put`` would change, as the server would store it, and what ``remove`` would do to the ``leaving`` objects.
+def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[Change] = ()) -> list[Change]:
+    """What ``put`` would change, as the server would store it, and after that the changes ``leaving``, which are known.
 
     :raises ClusterError: when the server refuses an object, or an object that is not ours has its name.
     """
@@ -52,7 +52,7 @@ def preview(cluster: Cluster, desired: Desired, leaving: t.Iterable[t.Mapping[st
         change = Change(live, _write(cluster, kind, obj, live, dry_run=True))
         if change.changed:
             changes.append(change)
-    return [*changes, *removal_changes(leaving)]
+    return [*changes, *leaving]
 
 
 def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float, clock: Clock) -> list[Change]:
@@ -86,15 +86,10 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
     return done
 
 
-def removal_changes(live: t.Iterable[t.Mapping[str, t.Any]]) -> list[Change]:
-    """What ``remove`` does to these live objects of ours."""
-    return [Change(obj, launcher_backends.without_rules(obj)) for obj in live]
-
-
 def remove(
     cluster: Cluster, changes: t.Iterable[Change], probe: Object | None, timeout: float, clock: Clock
 ) -> list[Change]:
-    """Delete our live objects (see ``removal_changes``), in this order. Returns the changes.
+    """Remove our live objects, in this order. Returns the changes.
 
     :param probe: a probe of the policy, to wait until no policy acts on it; None when another policy stays.
     :raises ClusterError: when a policy still acts after ``timeout`` seconds.
@@ -147,14 +142,21 @@ def _write(cluster: Cluster, kind: Kind, obj: KubeObject, live: KubeObject | Non
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in (live["metadata"].get(field) or {}).items() if key not in _OUR_ANNOTATIONS}
         wanted["metadata"][field] = {**kept, **(obj["metadata"].get(field) or {})}
-    wanted["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+    # The ConfigMap also has rules of others: what we write belongs to the version that the plan has seen.
+    seen = obj["metadata"].get("resourceVersion") if kind == kinds.CONFIG_MAP else None
+    wanted["metadata"]["resourceVersion"] = seen or live["metadata"]["resourceVersion"]
     try:
         return cluster.replace(kind, wanted, dry_run=dry_run)
     except Conflict as error:
         now = cluster.get(kind, obj["metadata"]["name"], obj["metadata"].get("namespace"))
-        if error.maybe_applied and now is not None and objects.contains(now, obj):
+        if error.maybe_applied and now is not None and objects.contains(now, _of_any_version(obj)):
             return now
         raise
+
+
+def _of_any_version(obj: KubeObject) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}
 
 
 def _restore(
@@ -170,7 +172,7 @@ def _restore(
                 options = DeleteOptions(uid=written["metadata"]["uid"])
                 cluster.delete(kind_of(written), written["metadata"]["name"], options=options, dry_run=False)
             else:
-                _write(cluster, kind_of(written), change.before, written, dry_run=False)
+                _write(cluster, kind_of(written), _of_any_version(change.before), written, dry_run=False)
         former = None if any(change.before is None for change in done) else _digest_before(cluster, desired)
         if probe is None or _await_digest(cluster, probe, former, timeout, clock):
             return "The former state is in effect again."
@@ -243,6 +245,8 @@ def _problem(cluster: Cluster, tried: t.Sequence[Probe]) -> tuple[str | None, bo
             if probes.digest_in(result) != probes.digest_in(probe.expected):
                 return _not_acting(probe, result), False
             problem = probe.problem(result, _admitted(cluster, probe.expected))
+        except WebhookDown:  # It was tried for long enough.
+            raise
         except (Denied, Invalid) as error:
             problem = f"The probe {probe.name} was refused: {error}"
         if problem is not None:
@@ -274,6 +278,9 @@ def _await_digest(cluster: Cluster, probe: Object, digest: str | None, timeout: 
     def pending() -> str | None:
         try:
             acting = probes.digest_in(_admitted(cluster, probe))
+        except WebhookDown as error:
+            # No launcher pod can be created, whatever our policies are. What was deleted must not wait for a repair.
+            return None if digest is None else str(error)
         except (Denied, Invalid) as error:
             return str(error)
         return None if acting == digest else "another policy acts"

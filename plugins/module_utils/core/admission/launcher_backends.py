@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base import kinds, names
 from ..base.findings import Finding, InputErrors, error, listed, note, warning
 from ..base.kinds import Kind
-from ..base.objects import ABSENT, Difference, KubeObject, Object, differences, is_managed
+from ..base.objects import ABSENT, Change, Difference, KubeObject, Object, differences, is_managed
 from ..kubevirt.health import release_of
 from ..observed.snapshot import Admission
+from ..observed.webhook import Rule
 from ..vms import mapping
 from ..vms.mapping import Table
 from . import aie_config, kyverno_policy, launcher_policy
@@ -65,8 +66,10 @@ def choose(wanted: BackendOption, admission: Admission, table: Table) -> Choice:
     if wanted == "aie_webhook":
         return Choice("aie_webhook", "virtpools_launcher_backend is aie_webhook.", tuple(_aie(admission, table)))
     if wanted == "kyverno" or (wanted == "auto" and admission.policy_kind is None and admission.kyverno):
-        return _kyverno(wanted, admission)
-    return _admission_policy(wanted, admission)
+        choice = _kyverno(wanted, admission)
+    else:
+        choice = _admission_policy(wanted, admission)
+    return replace(choice, findings=(*choice.findings, *_beside_webhook(admission, table)))
 
 
 def _admission_policy(wanted: BackendOption, admission: Admission) -> Choice:
@@ -100,18 +103,41 @@ def _kyverno(wanted: BackendOption, admission: Admission) -> Choice:
 
 
 def _aie(admission: Admission, table: Table) -> t.Iterator[Finding]:
-    live = _live(admission, _CONFIG_MAP)
+    live, webhook = _live(admission, _CONFIG_MAP), admission.webhook
     if live is None:
         yield error(
             "launcher_backend_missing",
             f"virtpools_launcher_backend is aie_webhook, but there is no ConfigMap {names.AIE_CONFIG} in KubeVirt's "
             "namespace; install kubevirt-aie-webhook there, or choose auto.",
         )
-    else:
-        foreign_rules = aie_config.foreign(live)
-        if foreign_rules is not None:
-            yield foreign_rules
+    elif webhook is not None:
+        if webhook.registered is False:
+            yield error(
+                "launcher_backend_missing",
+                f"virtpools_launcher_backend is aie_webhook, but no {kinds.MUTATING_WEBHOOK_CONFIGURATION} calls "
+                "kubevirt-aie-webhook; install it, or choose auto.",
+            )
+        if webhook.problem is not None:
+            yield error("aie_webhook_down", f"{_down(webhook.problem)}; repair it, or choose auto.")
+        yield from aie_config.foreign_findings(table, live, webhook)
     yield from aie_config.check(table)
+
+
+def _beside_webhook(admission: Admission, table: Table) -> t.Iterator[Finding]:
+    """What kubevirt-aie-webhook does beside another back end."""
+    live, webhook = _live(admission, _CONFIG_MAP), admission.webhook
+    if live is None or webhook is None or webhook.registered is False:
+        return
+    if webhook.problem is not None:
+        yield warning("aie_webhook_down", f"{_down(webhook.problem)}; repair it, or uninstall it.")
+    if webhook.config.problem is not None and not aie_config.is_ours(live):
+        unreadable = aie_config.unusable(live, webhook)
+        yield from () if unreadable is None else (replace(unreadable, severity="warning"),)
+    yield from aie_config.beside_findings(table, live, webhook)
+
+
+def _down(problem: str) -> str:
+    return f"kubevirt-aie-webhook cannot do its work, and while API servers cannot call it, no VM starts: {problem}"
 
 
 def _nothing_done(table: Table) -> Finding:
@@ -167,21 +193,21 @@ def desired(
     if not table.needed or backend == "none":
         return []
     if backend == "aie_webhook":
-        live = _live(admission, _CONFIG_MAP)
-        if live is None or name != names.POLICY:
+        live, webhook = _live(admission, _CONFIG_MAP), admission.webhook
+        if live is None or webhook is None or name != names.POLICY:
             return []
-        return [(kinds.CONFIG_MAP, aie_config.derive(table, live))]
+        return [(kinds.CONFIG_MAP, aie_config.derive(table, live, webhook))]
     if backend == "kyverno":
         return [kyverno_policy.derive(table, namespace, name, epoch)]
     served = admission.policy_kind or kinds.MUTATING_ADMISSION_POLICIES[0]
     return launcher_policy.derive(table, namespace, served, name, epoch)
 
 
-def objects_of_other_backends(backend: Backend, admission: Admission) -> list[tuple[str, Object]]:
-    """Our objects of all back ends but this one, with their kinds, in the order in which to remove them (see
-    ``without_rules``)."""
+def removals_of_other_backends(backend: Backend, admission: Admission) -> list[Change]:
+    """The removal of our objects of all back ends but this one, in this order. kubevirt-aie-webhook's ConfigMap only loses our
+    rules."""
     return [
-        (kind, dict(live))
+        Change(live, _without_rules(live, admission))
         for other, of_other in _KINDS.items()
         if other != backend
         for kind in reversed(of_other)
@@ -189,9 +215,33 @@ def objects_of_other_backends(backend: Backend, admission: Admission) -> list[tu
     ]
 
 
-def without_rules(live: KubeObject) -> Object | None:
+def _without_rules(live: KubeObject, admission: Admission) -> KubeObject | None:
     """What an object of ours becomes when its rules are removed; None where it is deleted."""
-    return aie_config.released(live) if live["kind"] == _CONFIG_MAP else None
+    if live["kind"] != _CONFIG_MAP:
+        return None
+    return live if admission.webhook is None else aie_config.released(live, admission.webhook)
+
+
+def unusable_rules(backend: Backend, admission: Admission) -> Finding | None:
+    """An error if a run with this back end must write or remove rules of kubevirt-aie-webhook, and cannot."""
+    live = _live(admission, _CONFIG_MAP)
+    if live is None or not (backend == "aie_webhook" or aie_config.is_ours(live)):
+        return None
+    return aie_config.unusable(live, admission.webhook)
+
+
+def other_rules(admission: Admission | None) -> tuple[Rule, ...]:
+    """The rules by which kubevirt-aie-webhook changes launcher pods, without ours."""
+    live = _live(admission, _CONFIG_MAP) if admission is not None else None
+    webhook = admission.webhook if admission is not None else None
+    if live is None or webhook is None or webhook.registered is False:
+        return ()
+    return aie_config.foreign_rules(live, webhook)
+
+
+def approved_part(obj: KubeObject) -> KubeObject:
+    """What a user approves of an object that a run writes."""
+    return aie_config.approved_part(obj) if obj["kind"] == _CONFIG_MAP else obj
 
 
 def recorded_table(admission: Admission) -> Table | None:

@@ -10,11 +10,11 @@ import functools
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..base import epochs, names, permissions
+from ..base import epochs, kinds, names, permissions
 from ..base.findings import Finding, counted, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object, change_line, digest
+from ..base.objects import Change, Object, change_line, digest
 from ..base.parts import Step
 from ..base.permissions import Permission
 from ..kubevirt import launcher_arguments
@@ -23,7 +23,7 @@ from ..pools.model import Pool
 from ..vms.mapping import Table, Upcoming
 from . import activation, launcher_backends, outdated_policy, policy_objects, probes
 from .activation import HandoverState, NodeMove
-from .launcher_backends import BackendOption, Choice
+from .launcher_backends import Backend, BackendOption, Choice
 from .probes import Desired, Site, Trial
 
 Outdated = t.Literal["refuse", "correct"]
@@ -75,7 +75,7 @@ class LauncherPolicyRollout:
         return tuple(
             number
             for number, table in enumerate(self.stages)
-            if (self.to_write(0) or self.to_delete(0) if number == 0 else table != self.stages[number - 1])
+            if (self.to_write(0) or self.to_remove(0) if number == 0 else table != self.stages[number - 1])
         )
 
     @functools.cached_property
@@ -103,19 +103,19 @@ class LauncherPolicyRollout:
         """The objects of a stage that are missing on the cluster or differ there."""
         return policy_objects.to_write([*self.correction(stage), *self.policy(stage)], self._admission)
 
-    def to_delete(self, stage: int) -> tuple[KubeObject, ...]:
-        """Our live objects that a stage does not need, or that belong to another back end."""
+    def to_remove(self, stage: int) -> tuple[Change, ...]:
+        """The removal of our live objects that a stage does not need, or that belong to another back end."""
         backend = self.choice.backend if self.policy(stage) else "none"
-        others = [obj for _kind, obj in launcher_backends.objects_of_other_backends(backend, self._admission)]
+        others = launcher_backends.removals_of_other_backends(backend, self._admission)
         unneeded: tuple[str, ...] = (names.CANDIDATE_POLICY,)
         if not self.correction(stage):
             unneeded = (names.OUTDATED_POLICY, *unneeded)
-        return (*others, *policy_objects.live_objects(self._admission, *unneeded))
+        return (*others, *policy_objects.removals(policy_objects.live_objects(self._admission, *unneeded)))
 
     @functools.cached_property
     def approved(self) -> str:
         """The digest of everything that is in effect once all pools are active."""
-        return digest([obj for _kind, obj in self._full_objects()])
+        return digest([launcher_backends.approved_part(obj) for _kind, obj in self._full_objects()])
 
     @property
     def rights(self) -> tuple[Permission, ...]:
@@ -135,9 +135,9 @@ class LauncherPolicyRollout:
         groups = (self.correction(step), self.policy(step)) if isinstance(step, int) else ()
         return tuple(group for group in groups if group)
 
-    def leaving(self, step: Step) -> tuple[KubeObject, ...]:
-        """Our live objects to delete."""
-        return self.to_delete(step) if isinstance(step, int) else ()
+    def leaving(self, step: Step) -> tuple[Change, ...]:
+        """The removal of our live objects."""
+        return self.to_remove(step) if isinstance(step, int) else ()
 
     def trials(self, step: Step, site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
         """How each group of ``objects`` is tried; None when no probe shows what it does."""
@@ -149,6 +149,8 @@ class LauncherPolicyRollout:
 
     def trial_of(self, table: Table, site: t.Callable[[], Site]) -> Trial | None:
         """How the policy for this table is tried; None when no probe shows what it does."""
+        if self.choice.backend == "aie_webhook":
+            return probes.call_of_webhook(site())
         candidate = launcher_backends.desired(
             self.choice.backend, table, self.snapshot.namespace, self._admission, names.CANDIDATE_POLICY, self.epoch
         )
@@ -162,14 +164,14 @@ class LauncherPolicyRollout:
 
     def last_probe(self, step: Step, site: t.Callable[[], Site]) -> Object | None:
         """What shows that no policy acts any more; None while one stays."""
-        return None if isinstance(step, int) and self.policy(step) else probes.plain_pod(site())
+        return None if isinstance(step, int) and self.policy(step) else _last_probe(self.leaving(step), site)
 
     def changes(self, step: Step) -> tuple[str, ...]:
         """What a step writes and what that means for VMs, one line each."""
         if not isinstance(step, int) or step not in self.steps:
             return ()
         if step == 0:
-            written = policy_objects.change_lines(self.to_write(0), self.to_delete(0), self._admission)
+            written = policy_objects.change_lines(self.to_write(0), self.to_remove(0), self._admission)
             return (*written, *_effects_on_vms(self.in_effect, self.stages[0]))
         updated = (change_line(obj, "update") for _kind, obj in self.policy(step)[:1])
         removed = policy_objects.change_lines((), self._no_longer_needed(step), self._admission)
@@ -178,6 +180,7 @@ class LauncherPolicyRollout:
     def findings(self) -> t.Iterator[Finding]:
         """What the user should know."""
         yield from self.choice.findings
+        yield from _unusable_rules(self.choice.backend, self._admission)
         yield from policy_objects.foreign_findings(self._full_objects(), self._admission)
         yield from outdated_policy.update_findings(self.snapshot, self.full, self.outdated)
         last = self.stages[-1]
@@ -209,11 +212,12 @@ class LauncherPolicyRollout:
         # Without the epoch: a user approves what pods get, not the time.
         return [*self._correction(self.full), *self._policy(self.full, epoch=0)]
 
-    def _no_longer_needed(self, step: int) -> t.Iterator[Object]:
-        """The objects that the step before needs and this step does not, in the order to delete them."""
+    def _no_longer_needed(self, step: int) -> t.Iterator[Change]:
+        """The removal of objects that the step before needs and this step does not, in this order."""
         for objects in (self.policy, self.correction):
             if not objects(step):
-                yield from (obj for _kind, obj in reversed(objects(step - 1)))
+                removed = reversed(objects(step - 1))
+                yield from (Change(obj, obj if kind == kinds.CONFIG_MAP else None) for kind, obj in removed)
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,7 @@ class LauncherPolicyRemoval:
         return policy_objects.change_lines((), self.leaving(step), admission)
 
     def findings(self) -> t.Iterable[Finding]:
-        return ()
+        return tuple(_unusable_rules("none", self.snapshot.admission or Admission()))
 
     def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
         return {"backend": "none", "digest": None}
@@ -245,11 +249,11 @@ class LauncherPolicyRemoval:
     def trials(self, _step: Step, _site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
         return ()
 
-    def leaving(self, step: Step) -> tuple[KubeObject, ...]:
-        return live_objects(self.snapshot.admission) if step == 0 else ()
+    def leaving(self, step: Step) -> tuple[Change, ...]:
+        return removal_of_all(self.snapshot.admission) if step == 0 else ()
 
-    def last_probe(self, _step: Step, site: t.Callable[[], Site]) -> Object | None:
-        return probes.plain_pod(site()) if self.snapshot.primary else None
+    def last_probe(self, step: Step, site: t.Callable[[], Site]) -> Object | None:
+        return _last_probe(self.leaving(step), site) if self.snapshot.primary else None
 
 
 def make_rollout(
@@ -302,9 +306,11 @@ def without_pools(
     admission = snapshot.admission or Admission()
     in_effect = _in_effect(snapshot)
     table = (in_effect or Table(())).without_pools(pools)
+    choice = launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table)
     return LauncherPolicyRollout(
         snapshot=snapshot,
-        choice=launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table),
+        # What is wrong with the back end keeps no pool from going.
+        choice=replace(choice, findings=()),
         outdated=outdated,
         stages=(table,) * (batches + 1),
         full=table,
@@ -340,12 +346,23 @@ def _in_effect(snapshot: Snapshot) -> Table | None:
     return table.as_of(stock)
 
 
-def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
-    """Our live objects that change launcher pods, or what KubeVirt notes about them, in the order to delete them."""
+def removal_of_all(admission: Admission | None) -> tuple[Change, ...]:
+    """The removal of our live objects that change launcher pods, or what KubeVirt notes about them, in this order."""
     if admission is None:
         return ()
-    policies = [obj for _kind, obj in launcher_backends.objects_of_other_backends("none", admission)]
-    return (*policies, *policy_objects.live_objects(admission, names.OUTDATED_POLICY, names.CANDIDATE_POLICY))
+    others = policy_objects.live_objects(admission, names.OUTDATED_POLICY, names.CANDIDATE_POLICY)
+    return (*launcher_backends.removals_of_other_backends("none", admission), *policy_objects.removals(others))
+
+
+def _last_probe(removed: t.Iterable[Change], site: t.Callable[[], Site]) -> Object | None:
+    """What shows that a policy does not act any more. Rules of kubevirt-aie-webhook leave no trace in a probe."""
+    return probes.plain_pod(site()) if any(change.after is None for change in removed) else None
+
+
+def _unusable_rules(backend: Backend, admission: Admission) -> t.Iterator[Finding]:
+    unusable = launcher_backends.unusable_rules(backend, admission)
+    if unusable is not None:
+        yield unusable
 
 
 def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:

@@ -88,7 +88,8 @@ class Policy:
 
     @property
     def compute_only(self) -> bool:
-        """Whether the policy changes only the image of the container ``compute`` and leaves no trace in the pod."""
+        """Whether the policy changes only the image of the container ``compute`` and leaves nothing in the pod by which its rule
+        could be known."""
         return self.backend == "aie_webhook"
 
     def failing(self, problem: str) -> Policy:

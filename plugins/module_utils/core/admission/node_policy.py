@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..base import cel, kinds, names, objects, permissions
 from ..base.findings import Finding, error, warning
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object
+from ..base.objects import Change, KubeObject, Object
 from ..base.parts import Step
 from ..base.permissions import Permission
 from ..base.selectors import example_labels
@@ -60,9 +60,9 @@ class NodePolicy(policy_objects.WrittenFirst):
         """The objects to write, in groups that are written one after the other."""
         return (self.desired,) if self.desired else ()
 
-    def leaving(self, _step: Step) -> tuple[KubeObject, ...]:
-        """Our live objects to delete."""
-        return self.to_delete
+    def leaving(self, _step: Step) -> tuple[Change, ...]:
+        """The removal of our live objects."""
+        return policy_objects.removals(self.to_delete)
 
     def trials(self, _step: Step, _site: t.Callable[[], Site]) -> tuple[Trial | None, ...]:
         """How each group of ``objects`` is tried."""

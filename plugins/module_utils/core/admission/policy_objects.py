@@ -11,7 +11,7 @@ import typing as t
 from ..base import kinds
 from ..base.findings import Finding, error
 from ..base.kinds import Kind
-from ..base.objects import KubeObject, Object, change_line, foreign_message, is_managed
+from ..base.objects import Change, KubeObject, Object, change_line, foreign_message, is_managed
 from ..base.parts import Step
 from ..observed.snapshot import Admission
 from . import launcher_backends
@@ -38,18 +38,15 @@ def foreign_findings(desired: t.Iterable[tuple[Kind, Object]], admission: Admiss
             yield error("launcher_policy_foreign", foreign_message(f"{kind} {name}"))
 
 
-def change_lines(
-    to_write: t.Iterable[Object], to_delete: t.Iterable[KubeObject], admission: Admission
-) -> tuple[str, ...]:
+def removals(live: t.Iterable[KubeObject]) -> tuple[Change, ...]:
+    """The deletion of these live objects."""
+    return tuple(Change(obj, None) for obj in live)
+
+
+def change_lines(to_write: t.Iterable[Object], to_remove: t.Iterable[Change], admission: Admission) -> tuple[str, ...]:
     """What happens to these objects, one line each."""
     written = [(obj, (obj["kind"], obj["metadata"]["name"]) in admission.objects) for obj in to_write]
-    return (
-        *(change_line(obj, "update" if exists else "create") for obj, exists in written),
-        *(
-            change_line(obj, "delete" if launcher_backends.without_rules(obj) is None else "update")
-            for obj in to_delete
-        ),
-    )
+    return (*(change_line(obj, "update" if exists else "create") for obj, exists in written), *map(str, to_remove))
 
 
 class WrittenFirst:
@@ -79,7 +76,7 @@ class WrittenFirst:
 
     def changes(self, step: Step) -> tuple[str, ...]:
         """What happens to each object, one line each."""
-        return change_lines(self.to_write, self.to_delete, self.admission) if step == 0 else ()
+        return change_lines(self.to_write, removals(self.to_delete), self.admission) if step == 0 else ()
 
     def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
         return {}

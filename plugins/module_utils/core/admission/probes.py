@@ -115,6 +115,14 @@ def _probes(table: Table, site: Site, policy: str, epoch: int) -> list[Probe]:
     return every
 
 
+def call_of_webhook(site: Site) -> Trial:
+    """Whether API servers can call kubevirt-aie-webhook. It leaves a pod without a VM instance as it is."""
+    pod = plain_pod(site, policy="")
+    del pod["metadata"]["labels"][names.PROBE_LABEL]
+    probe = Probe("for kubevirt-aie-webhook", pod, pod)
+    return Trial(candidate=(), candidate_probes=(probe,), probes=(probe,))
+
+
 def plain_pod(site: Site, policy: str = names.POLICY) -> Object:
     """A pod that meets no criterion; the digest on it shows which policy of this name acted."""
     return _pod(site, policy, Example(), terms=True)

@@ -62,6 +62,7 @@ POD = Kind("v1", "Pod", "pods")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 CONTROLLER_REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -123,6 +124,9 @@ VALIDATING_ADMISSION_POLICY = Kind(
 """On by default from Kubernetes 1.30, always as v1."""
 VALIDATING_ADMISSION_POLICY_BINDING = Kind(
     _ADMISSION_VERSIONS[0], "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False
+)
+MUTATING_WEBHOOK_CONFIGURATION = Kind(
+    _ADMISSION_VERSIONS[0], "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
 )
 PROMETHEUS_RULE = Kind("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules")
 """Of the Prometheus operator."""

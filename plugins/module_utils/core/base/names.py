@@ -73,6 +73,12 @@ HISTORY = "virtpools-history"
 AIE_CONFIG = "kubevirt-aie-launcher-config"
 """The ConfigMap that kubevirt-aie-webhook reads, in KubeVirt's namespace."""
 
+FORMER_RULES_ANNOTATION = "virtpools.io/former-rules"
+"""On that ConfigMap: its text before the first rule of ours, where that could not stay around our rules."""
+
+WEBHOOK_IMAGE_ANNOTATION = "kubevirt.io/alternative-launcher-image"
+"""On a launcher pod whose image kubevirt-aie-webhook replaced: the image that it gave the pod."""
+
 MAPPING_ANNOTATION = "virtpools.io/mapping"
 """On a launcher policy: its mapping table."""
 

@@ -17,6 +17,7 @@ from ..base.objects import KubeObject, condition
 from ..kubevirt import image_contents
 from ..kubevirt.image_contents import Contents
 from ..observed.nodes import Node
+from ..observed.webhook import Rule
 from ..planning import goals
 from ..planning.plan import Plan
 from ..pools.criteria import PodAttributes
@@ -70,6 +71,8 @@ class ExplainContext:
     """What keeps the mapping from taking effect."""
     contents: t.Mapping[str, Contents] = field(default_factory=dict)
     """What images contain, where a run has looked into them."""
+    webhook_rules: tuple[Rule, ...] = ()
+    """The rules of kubevirt-aie-webhook that are not ours."""
 
     @classmethod
     def from_live_policy(cls, plan: Plan) -> ExplainContext:
@@ -113,6 +116,7 @@ class ExplainContext:
             judge=Judge.for_plan(plan, policy),
             places=not policy.compute_only,
             contents=image_contents.by_image(plan.snapshot.pools),
+            webhook_rules=launcher_backends.other_rules(plan.snapshot.admission),
         )
 
 
@@ -139,6 +143,8 @@ class PodNow:
     """None for the target of a migration."""
     by_operator: bool = False
     """Whether KubeVirt itself manages the pools."""
+    by_webhook: bool = False
+    """Whether kubevirt-aie-webhook is the back end."""
 
     def to_dict(self) -> dict[str, t.Any]:
         judged = self.judgement
@@ -151,6 +157,7 @@ class PodNow:
             "stock_image": self.pod.stock,
             "pool": self.pod.pool_env,
             "policy": self.pod.policy_annotation,
+            "webhook_image": self.pod.webhook_image,
             "migration_target": judged is None,
             "verdict": judged.verdict if judged is not None else None,
             "reason": judged.reason if judged is not None else None,
@@ -163,15 +170,25 @@ class PodNow:
         yield f"Launcher pod {self.pod.name} ({role}{self.pod.phase or 'no phase'}) {where}:"
         for place, image in self.pod.launcher_images.items():
             yield f"  {place}: {image}"
-        yield f"  {self._admitted()}"
+        yield from (f"  {line}" for line in self._admitted())
         if self.judgement is not None:
             why = f": {self.judgement.reason}" if self.judgement.reason else ""
             yield f"  verdict: {self.judgement.verdict}{why}"
             if self.judgement.remedy != "none":
                 yield f"  remedy: {self.judgement.remedy}"
 
-    def _admitted(self) -> str:
-        """What the launcher policy, or KubeVirt itself, did with the pod."""
+    def _admitted(self) -> t.Iterator[str]:
+        """What kubevirt-aie-webhook, and the launcher policy or KubeVirt itself, did with the pod."""
+        image = self.pod.webhook_image
+        if image is not None:
+            changed = "" if self.pod.by_webhook else ", and something else changed it afterwards"
+            yield f"kubevirt-aie-webhook gave its container {names.COMPUTE} {image}{changed}"
+        if not self.by_webhook:
+            yield self._admitted_by_policy()
+        elif image is None:
+            yield "kubevirt-aie-webhook did not change it: no rule took it, or it was created without the webhook"
+
+    def _admitted_by_policy(self) -> str:
         if self.by_operator and self.pod.operator_pool is None:
             return "KubeVirt recorded none of its own pools in it"
         pool, policy = self.pod.pool_env, self.pod.policy_annotation
@@ -267,8 +284,24 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
         pods=tuple(_pod_now(pod, context, vmi, is_current=pod is pods[0]) for pod in pods),
         cases=tuple(cases),
         notes=notes,
-        findings=in_order(findings),
+        findings=in_order((*findings, *_webhook_rule(context, cases))),
     )
+
+
+def _webhook_rule(context: ExplainContext, cases: t.Iterable[Case]) -> t.Iterator[Finding]:
+    """A warning if kubevirt-aie-webhook gives the VM another image than the mapping."""
+    for explained in (case.explained for case in cases):
+        if not context.places and explained.pool != names.PRIMARY:
+            continue  # Rules of pools are the first ones.
+        asked = explained.attributes
+        rule = next((rule for rule in context.webhook_rules if rule.takes(asked.devices, asked.labels)), None)
+        if rule is not None and rule.image != explained.image:
+            yield warning(
+                "aie_rule_takes_vm",
+                f"Rule {rule.name} of kubevirt-aie-webhook takes this VM: its container {names.COMPUTE} starts with {rule.image}, "
+                "not with the image that the mapping gives it.",
+            )
+            return
 
 
 def _unknown_namespace(subject: Subject, context: ExplainContext) -> t.Iterator[Finding]:
@@ -326,7 +359,7 @@ def _pod_now(pod: LauncherPod, context: ExplainContext, vmi: Vmi | None, *, is_c
     node = context.nodes.get(pod.node)
     owner = node.owner if node is not None else ""
     judgement = context.judge.judge(pod, vmi) if is_current else None
-    return PodNow(pod, owner, judgement, by_operator=context.by_node_labels)
+    return PodNow(pod, owner, judgement, by_operator=context.by_node_labels, by_webhook=not context.places)
 
 
 def _by_namespace_labels(rule: Pool) -> bool:

@@ -17,7 +17,7 @@ import sys
 import typing as t
 from dataclasses import dataclass
 
-from ..admission import outdated_policy
+from ..admission import launcher_backends, outdated_policy
 from ..admission.live_policy import Policy
 from ..base import names
 from ..base.findings import counted, printable
@@ -27,7 +27,7 @@ from ..observed.snapshot import Snapshot
 from ..planning.plan import Plan
 from ..pools.model import Pool
 from ..vms import matching
-from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.launcher_pods import COMPUTE_PLACE, LauncherImages, LauncherPod
 from ..vms.mapping import Table
 
 Verdict = t.Literal[
@@ -132,7 +132,8 @@ class Judge:
     def __init__(self, table: Table, stock_image: str, snapshot: Snapshot, policy: Policy) -> None:
         """``stock_image``: KubeVirt's own launcher image."""
         self.table = table
-        self._images = LauncherImages(table, stock_image)
+        of_webhook = (rule.image for rule in launcher_backends.other_rules(snapshot.admission))
+        self._images = LauncherImages(table, stock_image, of_webhook)
         self._nodes = snapshot.nodes
         self._with_handler = {
             node for node, pods in snapshot.handlers.items() if any(pod.ready and not pod.terminating for pod in pods)
@@ -189,10 +190,16 @@ class Judge:
 
     def _image_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, expected: str) -> _Fault | None:
         images = pod.images_of(compute_only=self._policy.compute_only)
+        of_webhook = self._images.is_of_webhook(pod)
+        if of_webhook and winner is None:
+            # Its owner wants it so: the webhook has a rule for it, and no pool takes it.
+            images = {place: image for place, image in images.items() if place != COMPUTE_PLACE}
         wrong = self._images.wrong(images, expected)
         if not wrong:
             return self._copy_fault(pod, images, winner, expected)
         what = f"it has {_places(wrong)} instead of {expected}"
+        if pod.by_webhook is not None and COMPUTE_PLACE in wrong:
+            return self._webhook_fault(what, vmi, of_webhook=of_webhook)
         if expected == self._images.stock and self._earlier_stock(images):
             return _Fault("outdated", f"{what}, KubeVirt's launcher image now", self._renewal(vmi))
         age = self._age(pod)
@@ -200,6 +207,14 @@ class Judge:
             return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
         why, remedy = self._cause_of_image(pod, vmi, winner)
         return _Fault("wrong_image", f"{what}, {why}", remedy)
+
+    def _webhook_fault(self, what: str, vmi: Vmi | None, *, of_webhook: bool) -> _Fault:
+        """The fault of a pod whose image of ``compute`` kubevirt-aie-webhook replaced, as its annotation tells."""
+        if not of_webhook:
+            earlier = f"{what}: kubevirt-aie-webhook gave it that by a rule that it does not have now"
+            return _Fault("outdated", earlier, self._renewal(vmi))
+        why = f"because a rule of kubevirt-aie-webhook takes the VM, too (annotation {names.WEBHOOK_IMAGE_ANNOTATION})"
+        return _Fault("wrong_image", f"{what}, {why}", f"correct rule, then {self._renewal(vmi)}")
 
     def _copy_fault(
         self, pod: LauncherPod, images: t.Mapping[str, str], winner: Pool | None, expected: str

@@ -19,6 +19,7 @@ from .leftovers import Leftover
 from .migrations import Migration, active_migrations
 from .nodes import Node
 from .operator_api import OperatorApi
+from .webhook import ReadConfig, Webhook
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,20 @@ class Admission:
     """The server's."""
     objects: t.Mapping[tuple[str, str], KubeObject] = field(default_factory=dict)
     """Policies, bindings and ConfigMaps with names that we use, ours or not, by kind and name."""
+    webhook: Webhook | None = None
+    """kubevirt-aie-webhook; None without its ConfigMap."""
     assumed: bool = False
     """Whether this is assumed, since a dump does not show what is served."""
 
     @classmethod
-    def from_dump(cls, objects: t.Iterable[KubeObject], namespace: str) -> Admission:
-        """From the objects of a dump. A dump does not tell which APIs the server serves, so policies are assumed."""
+    def from_dump(
+        cls, objects: t.Iterable[KubeObject], namespace: str, read_config: ReadConfig | None = None
+    ) -> Admission:
+        """From the objects of a dump. A dump does not tell which APIs the server serves, so policies are assumed.
+
+        :param read_config: reads the rules of kubevirt-aie-webhook; without it, they are not known.
+        """
+        objects = tuple(objects)
         live = {
             (obj["kind"], obj["metadata"]["name"]): obj
             for obj in objects
@@ -58,8 +67,27 @@ class Admission:
             validating=True,
             kyverno=any(kind == kinds.KYVERNO_MUTATING_POLICY.name for kind, _name in live),
             objects=live,
+            webhook=_webhook(objects, live.get((kinds.CONFIG_MAP.name, names.AIE_CONFIG)), read_config),
             assumed=True,
         )
+
+
+def _webhook(
+    dump: t.Iterable[KubeObject], config_map: KubeObject | None, read_config: ReadConfig | None
+) -> Webhook | None:
+    if config_map is None or read_config is None:
+        return None
+    by_kind: dict[str, list[KubeObject]] = {}
+    for obj in dump:
+        by_kind.setdefault(obj.get("kind", ""), []).append(obj)
+    deployments = {
+        (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        for obj in by_kind.get(kinds.DEPLOYMENT.name, ())
+    }
+    configurations = by_kind.get(kinds.MUTATING_WEBHOOK_CONFIGURATION.name) if deployments else None
+    return Webhook.from_objects(
+        config_map, read_config, configurations, lambda namespace, name: deployments.get((namespace, name))
+    )
 
 
 @dataclass(frozen=True)
@@ -205,9 +233,15 @@ def build(
     )
 
 
-def from_objects(objects: t.Iterable[KubeObject], namespace: str | None = None, name: str | None = None) -> Snapshot:
+def from_objects(
+    objects: t.Iterable[KubeObject],
+    namespace: str | None = None,
+    name: str | None = None,
+    read_config: ReadConfig | None = None,
+) -> Snapshot:
     """The snapshot of a dump: objects in any order, also in ``List`` objects; kinds that we do not need are ignored.
 
+    :param read_config: reads the rules of kubevirt-aie-webhook; without it, they are not known.
     :raises InputErrors: when not exactly one KubeVirt fits, or when there is no node.
     """
     by_kind: dict[str, list[KubeObject]] = {}
@@ -217,7 +251,7 @@ def from_objects(objects: t.Iterable[KubeObject], namespace: str | None = None, 
         raise InputErrors(["The dump holds no Node object; add the output of `kubectl get nodes -o yaml`."])
     kubevirt = choose_kubevirt(by_kind.get("KubeVirt", ()), namespace, name)
     admission = Admission.from_dump(
-        (obj for group in by_kind.values() for obj in group), kubevirt["metadata"]["namespace"]
+        (obj for group in by_kind.values() for obj in group), kubevirt["metadata"]["namespace"], read_config
     )
     dump = ClusterObjects(
         hyperconvergeds=by_kind.get("HyperConverged", ()),

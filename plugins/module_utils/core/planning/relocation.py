@@ -24,7 +24,7 @@ from ..observed.nodes import Node
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms import matching
-from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.launcher_pods import COMPUTE_PLACE, LauncherImages, LauncherPod
 from ..vms.mapping import Table
 from ..vms.node_fit import NodeFit
 from . import goals, removal
@@ -101,11 +101,19 @@ class Update(Relocation):
 class ImageDrift:
     """The difference between the launcher images that VMs have and those that the mapping gives them now."""
 
-    def __init__(self, table: Table, stock: str, nodes: t.Iterable[Node], *, compute_only: bool = False) -> None:
+    def __init__(
+        self,
+        table: Table,
+        stock: str,
+        nodes: t.Iterable[Node],
+        *,
+        compute_only: bool = False,
+        of_webhook: t.Iterable[str] = (),
+    ) -> None:
         """``table``: the mapping in effect. ``stock``: KubeVirt's own launcher image. ``compute_only``: whether the back end
-        changes only the image of the container compute."""
+        changes only the image of the container compute. ``of_webhook``: see LauncherImages."""
         self._table = table
-        self._images = LauncherImages(table, stock)
+        self._images = LauncherImages(table, stock, of_webhook)
         self._nodes = {node.name: node for node in nodes}
         self._places = NodeFit(table, self._nodes.values())
         self._compute_only = compute_only
@@ -128,7 +136,13 @@ class ImageDrift:
         problems += _policy_problems(snapshot, admission, backend, table, removed)
         if problems or stock is None:
             raise InputErrors(problems)
-        return cls(table.as_of(stock), stock, snapshot.nodes.values(), compute_only=backend == "aie_webhook")
+        return cls(
+            table.as_of(stock),
+            stock,
+            snapshot.nodes.values(),
+            compute_only=backend == "aie_webhook",
+            of_webhook=(rule.image for rule in launcher_backends.other_rules(admission)),
+        )
 
     def relocation_for(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, judged by the pod; None when its images are right and it may stay on its node.
@@ -139,7 +153,11 @@ class ImageDrift:
             return None
         winner = matching.winner(self._table, pod.attributes)
         expected = self._images.expected(winner)
-        wrong = self._images.wrong(pod.images_of(compute_only=self._compute_only), expected)
+        images = pod.images_of(compute_only=self._compute_only)
+        if self._images.is_of_webhook(pod):
+            # A migration would bring the same image.
+            images = {place: image for place, image in images.items() if place != COMPUTE_PLACE}
+        wrong = self._images.wrong(images, expected)
         node = self._nodes.get(pod.node)
         misfit = "" if node is None else self._misfit(pod, winner, node)
         if not wrong and not misfit:

@@ -25,6 +25,8 @@ _VMI_KIND = "VirtualMachineInstance"
 _VMI_ANNOTATION = "kubevirt.io/domain"
 _VMI_LABEL = "vm.kubevirt.io/name"
 
+COMPUTE_PLACE = f"container {names.COMPUTE}"
+"""The place of the image with which the guest runs."""
 _LAUNCHER_CONTAINERS = frozenset({names.COMPUTE, "guest-console-log", "container-disk-binary"})
 _VIRTIOFS = "virtiofs-"
 _LAUNCHER_VOLUME = "launcher-volume"
@@ -65,6 +67,8 @@ class LauncherPod:
     placement: PodPlacement
     unschedulable: str | None
     """The scheduler's reason why the pod has no node."""
+    webhook_image: str | None = None
+    """An annotation that kubevirt-aie-webhook writes: the image that it gave the container ``compute``. Any user may write it."""
     operator_pool: str | None = None
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
 
@@ -93,6 +97,7 @@ class LauncherPod:
             policy_annotation=annotations.get(names.POLICY_ANNOTATION),
             placement=PodPlacement.from_spec(spec),
             unschedulable=_unschedulable(pod),
+            webhook_image=annotations.get(names.WEBHOOK_IMAGE_ANNOTATION),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
         )
 
@@ -100,7 +105,13 @@ class LauncherPod:
         """The launcher images by place; with ``compute_only`` that of the container ``compute`` alone."""
         if not compute_only:
             return self.launcher_images
-        return {place: image for place, image in self.launcher_images.items() if place == f"container {names.COMPUTE}"}
+        return {place: image for place, image in self.launcher_images.items() if place == COMPUTE_PLACE}
+
+    @property
+    def by_webhook(self) -> str | None:
+        """The image of the container ``compute`` where kubevirt-aie-webhook gave it that; else None."""
+        image = self.launcher_images.get(COMPUTE_PLACE)
+        return image if image == self.webhook_image else None
 
     @property
     def ended(self) -> bool:
@@ -275,10 +286,14 @@ def _without_owner(term: KubeObject) -> KubeObject:
 
 
 class LauncherImages:
-    """The launcher images that VMs can have: those of a mapping table and KubeVirt's own, ``stock``."""
+    """The launcher images that VMs can have: those of a mapping table and KubeVirt's own, ``stock``.
 
-    def __init__(self, table: Table, stock: str) -> None:
+    ``of_webhook``: those that kubevirt-aie-webhook gives by rules which are not ours.
+    """
+
+    def __init__(self, table: Table, stock: str, of_webhook: t.Iterable[str] = ()) -> None:
         self.stock = stock
+        self._of_webhook = frozenset(of_webhook)
         self.known = {stock, *table.launcher_images}
         # Thousands of VMs have few images.
         self._copied = functools.cache(self._found_copied)
@@ -286,6 +301,10 @@ class LauncherImages:
     def expected(self, winner: Pool | None) -> str:
         """The image of a VM that ``winner`` (None: no pool) gets."""
         return (winner and winner.virt_launcher_image) or self.stock
+
+    def is_of_webhook(self, pod: LauncherPod) -> bool:
+        """Whether kubevirt-aie-webhook gave a pod the image of ``compute``, and would give it that again."""
+        return pod.by_webhook in self._of_webhook
 
     def wrong(self, images: t.Mapping[str, str], expected: str) -> dict[str, str]:
         """The images of a launcher pod, by place, that are certainly not the expected one."""

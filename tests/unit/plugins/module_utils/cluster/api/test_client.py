@@ -23,6 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
     Invalid,
     NotFound,
     Unreachable,
+    WebhookDown,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import (
     CannotConnect,
@@ -355,8 +356,14 @@ class TestRepeating:
         assert 50 <= sum(time.slept) <= 60
 
     def test_says_what_a_failing_server_said(self):
-        cluster, _ = cluster_of(failure(500, "InternalError", "failed calling webhook"), retry_seconds=1)
-        with pytest.raises(Unreachable, match="last: 500 InternalError, failed calling webhook; check"):
+        cluster, _ = cluster_of(failure(500, "InternalError", "etcd is full"), retry_seconds=1)
+        with pytest.raises(Unreachable, match="last: 500 InternalError, etcd is full; check"):
+            cluster.get(NODE, "n1")
+
+    def test_names_a_webhook_that_the_server_cannot_call(self):
+        message = 'Internal error occurred: failed calling webhook "a.example": failed to call webhook: no endpoints'
+        cluster, _ = cluster_of(failure(500, "InternalError", message), retry_seconds=1)
+        with pytest.raises(WebhookDown, match='cannot call a webhook: .*webhook "a.example".*; repair that webhook'):
             cluster.get(NODE, "n1")
 
     def test_waits_as_long_as_the_server_asks(self):

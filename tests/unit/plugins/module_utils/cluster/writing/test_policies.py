@@ -10,7 +10,11 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, probes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import (
+    launcher_policy,
+    policy_objects,
+    probes,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -224,7 +228,7 @@ class TestPreview:
 
 class TestRemove:
     def test_deletes_and_waits_until_nothing_acts(self, world, admission, old):
-        changes = policies.removal_changes(reversed(live(world)))
+        changes = policy_objects.removals(reversed(live(world)))
         done = policies.remove(world.client(), changes, probes.plain_pod(SITE), TIMEOUT, world.clock())
         assert [str(change) for change in done] == [
             "MutatingAdmissionPolicyBinding virtpools-launcher: delete",
@@ -238,7 +242,7 @@ class TestRemove:
             **pod,
             "metadata": {**pod["metadata"], "annotations": {names.POLICY_ANNOTATION: "stays"}},
         }
-        changes = policies.removal_changes(reversed(live(world)))
+        changes = policy_objects.removals(reversed(live(world)))
         with pytest.raises(ClusterError, match="still changes launcher pods after 20 s"):
             policies.remove(world.client(), changes, probes.plain_pod(SITE), TIMEOUT, world.clock())
 

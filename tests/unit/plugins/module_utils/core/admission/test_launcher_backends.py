@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import get_args
 
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import (
-    aie_config,
     launcher_backends,
     launcher_policy,
 )
@@ -19,8 +19,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import ABSENT
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.webhook import KEY
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.aie_webhook import webhook_of
 
 V1, V1BETA1, V1ALPHA1 = kinds.MUTATING_ADMISSION_POLICIES
 POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
@@ -35,12 +37,14 @@ NOTHING = Table.for_pools([builders.pool("handlers-only")])
 
 def config_map(text=""):
     metadata = {"name": names.AIE_CONFIG, "namespace": builders.NAMESPACE, "resourceVersion": "7"}
-    return {"apiVersion": "v1", "kind": CONFIG_MAP, "metadata": metadata, "data": {aie_config.KEY: text}}
+    return {"apiVersion": "v1", "kind": CONFIG_MAP, "metadata": metadata, "data": {KEY: text}}
 
 
 def admission(*objects, policy=None, kyverno=False, version=None, assumed=False):
     found = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+    webhook = found.get((CONFIG_MAP, names.AIE_CONFIG))
     return Admission(
+        webhook=webhook and webhook_of(webhook),
         policy_kind=policy,
         kyverno=kyverno,
         version=version,
@@ -141,7 +145,8 @@ def test_what_was_asked_for_is_taken_over_what_auto_would_take(wanted):
 
 
 def test_the_webhook_is_refused_where_it_would_put_vms_wrong():
-    choice = choose("aie_webhook", admission(config_map("rules: [{name: theirs}]")), TABLE)
+    theirs = "rules: [{name: theirs, image: i, selector: {deviceNames: [nvidia.com/A100]}}]"
+    choice = choose("aie_webhook", admission(config_map(theirs)), TABLE)
     assert builders.codes(choice.findings, "error") == ["aie_rules_foreign", "aie_cannot_keep_off"]
 
 
@@ -155,6 +160,62 @@ def test_none_is_taken_at_its_word_with_what_it_means():
     keeping = Table.for_pools([builders.pool("rt", unmatched="keep_off")])
     message = builders.message(choose("none", admission(), keeping).findings, "launcher_backend_none")
     assert "so nothing keeps other VMs off the nodes of rt;" in message
+
+
+def registered(*hooks, text="rules:\n", **server):
+    """A cluster with kubevirt-aie-webhook's ConfigMap and these webhooks, but not its Deployment."""
+    live = config_map(text)
+    configuration = {
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "aie"},
+        "webhooks": [{"name": "virt-launcher-mutator.kubevirt.io", "clientConfig": hook} for hook in hooks],
+    }
+    made = admission(live, **server)
+    return dataclasses.replace(made, webhook=webhook_of(live, [configuration]))
+
+
+SERVICE = {"name": "aie", "namespace": builders.NAMESPACE}
+
+
+@pytest.mark.parametrize(
+    ("hooks", "code", "words"),
+    [
+        ((), "launcher_backend_missing", "no MutatingWebhookConfiguration calls kubevirt-aie-webhook"),
+        (({"service": SERVICE},), "aie_webhook_down", "MutatingWebhookConfiguration aie has no caBundle"),
+        (({"service": SERVICE, "caBundle": "Y2E="},), "aie_webhook_down", "there is no Deployment kubevirt/aie"),
+        (
+            ({"service": {**SERVICE, "namespace": "a"}},),
+            "aie_webhook_down",
+            "its Service a/aie is in another namespace",
+        ),
+    ],
+)
+def test_a_webhook_that_cannot_work_is_refused(hooks, code, words):
+    choice = choose("aie_webhook", registered(*hooks), DEVICES_ONLY)
+    assert builders.codes(choice.findings, "error") == [code]
+    assert words in builders.message(choice.findings, code)
+    beside = choose("auto", registered(*hooks, policy=V1), DEVICES_ONLY)
+    assert builders.codes(beside.findings) == (["aie_webhook_down"] if hooks else [])
+    assert builders.codes(beside.findings, "error") == []
+
+
+def test_a_webhook_at_a_url_needs_no_deployment():
+    assert builders.codes(choose("aie_webhook", registered({"url": "https://a"}), DEVICES_ONLY).findings, "error") == []
+
+
+def test_rules_beside_another_back_end_are_named():
+    def found(rule, *hooks):
+        server = registered(*hooks, text=f"rules: [{rule}]", policy=V1)
+        return builders.codes(choose("auto", server, DEVICES_ONLY).findings)
+
+    url = {"url": "https://a"}
+    assert found("{name: r, image: i, selector: {deviceNames: [nvidia.com/A100]}}", url) == [
+        "aie_rule_meets_pool",
+        "aie_rules_beside",
+    ]
+    assert found("{name: r, image: i, selector: {deviceNames: [b]}}", url) == ["aie_rules_beside"]
+    assert found("{name: r, image: i, selector: {deviceNames: [b]}}") == [], "nobody calls the webhook"
+    assert found("5", url) == ["aie_config_unreadable"]
 
 
 # The objects --------------------------------------------------------------------------------------------------------
@@ -266,9 +327,9 @@ def test_what_is_missing_or_of_another_table_is_drift():
     paths = [found.path for found in drift_of([policy, binding], DEVICES_ONLY)]
     assert f"{POLICY} {names.POLICY} metadata.annotations[{names.POLICY_ANNOTATION}]" in paths
     other = [*written("aie_webhook", TABLE, admission(config_map()))]
-    other[0]["data"][aie_config.KEY] = "rules: []"
+    other[0]["data"][KEY] = "rules: []"
     (found,) = drift_of(other, backend="aie_webhook", policy=V1)
-    assert found.path == f"{CONFIG_MAP} {names.AIE_CONFIG} data[{aie_config.KEY}]"
+    assert found.path == f"{CONFIG_MAP} {names.AIE_CONFIG} data[{KEY}]"
 
 
 def test_a_change_of_the_back_end_leaves_nothing_of_ours_behind():
@@ -277,7 +338,7 @@ def test_a_change_of_the_back_end_leaves_nothing_of_ours_behind():
     (kyverno,), (webhook,) = written("kyverno", TABLE, server), written("aie_webhook", TABLE, server)
     live = admission(policy, binding, kyverno, webhook)
     left = {
-        backend: [kind for kind, _obj in launcher_backends.objects_of_other_backends(backend, live)]
+        backend: [change.before["kind"] for change in launcher_backends.removals_of_other_backends(backend, live)]
         for backend in get_args(launcher_backends.Backend)
     }
     assert left == {
@@ -286,8 +347,8 @@ def test_a_change_of_the_back_end_leaves_nothing_of_ours_behind():
         "aie_webhook": [BINDING, POLICY, KYVERNO],
         "none": [BINDING, POLICY, KYVERNO, CONFIG_MAP],
     }
-    assert launcher_backends.without_rules(policy) is None
-    assert launcher_backends.without_rules(webhook) == aie_config.released(webhook)
+    changes = launcher_backends.removals_of_other_backends("none", live)
+    assert [change.after and change.after["data"] for change in changes] == [None, None, None, {KEY: ""}]
     del kyverno["metadata"]["labels"]
     theirs = admission(kyverno, config_map("rules: [{name: theirs}]"))
-    assert launcher_backends.objects_of_other_backends("none", theirs) == [], "what is not ours stays"
+    assert launcher_backends.removals_of_other_backends("none", theirs) == [], "what is not ours stays"

@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.s
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan, plan_text
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.aie_webhook import webhook_of
 
 SELECTOR = {"deviceNames": ["example.com/gpu"]}
 GPU = builders.pool("gpu", virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector=SELECTOR)
@@ -174,7 +175,9 @@ def test_the_correction_lasts_while_images_and_option_need_it():
         names.OUTDATED_POLICY
     ]
     again = planned([node("n1", "gpu")], admission=live(made))
-    assert [obj["metadata"]["name"] for obj in again.launcher_rollout.to_delete(0)] == 2 * [names.OUTDATED_POLICY]
+    assert [change.before["metadata"]["name"] for change in again.launcher_rollout.to_remove(0)] == 2 * [
+        names.OUTDATED_POLICY
+    ]
 
 
 def test_devices_that_no_node_offers_are_named():
@@ -223,7 +226,7 @@ def test_canaries_get_a_new_image_while_the_old_one_is_in_effect():
 def test_canaries_are_as_others_where_a_pool_can_have_one_image():
     metadata = {"name": names.AIE_CONFIG, "namespace": builders.NAMESPACE}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}}
-    admission = Admission(objects={("ConfigMap", names.AIE_CONFIG): config_map})
+    admission = Admission(objects={("ConfigMap", names.AIE_CONFIG): config_map}, webhook=webhook_of(config_map))
     own, newer = (dataclasses.replace(pool, unmatched="allow") for pool in (GPU, NEWER))
     nodes = [node("n1", "gpu"), node("n2", "gpu")]
     first = planned(nodes, pools=(own,), admission=admission, launcher_backend="aie_webhook")
@@ -232,7 +235,7 @@ def test_canaries_are_as_others_where_a_pool_can_have_one_image():
         nodes,
         pools=(newer,),
         existing=(own,),
-        admission=dataclasses.replace(admission, objects=objects),
+        admission=dataclasses.replace(admission, objects=objects, webhook=webhook_of(*objects.values())),
         launcher_backend="aie_webhook",
     )
     assert made.part("launcher_policy").steps == (2,)

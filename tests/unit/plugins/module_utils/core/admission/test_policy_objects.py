@@ -70,7 +70,7 @@ def test_objects_of_others_under_our_names_are_errors():
 
 def test_changes_are_lines_with_what_happens():
     objects = [obj for _kind, obj in derived()]
-    assert policy_objects.change_lines(objects[:1], objects[1:], Admission()) == (
+    assert policy_objects.change_lines(objects[:1], policy_objects.removals(objects[1:]), Admission()) == (
         f"{POLICY}: create",
         f"{BINDING}: delete",
     )

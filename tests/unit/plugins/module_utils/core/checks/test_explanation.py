@@ -219,6 +219,67 @@ class TestMapping:
         assert (case.explained.pool, case.explained.image, case.explained.requirement) == ("gpu", vms.IMAGE, None)
 
 
+class TestWebhook:
+    """kubevirt-aie-webhook beside the launcher policy, and as the back end."""
+
+    IMAGE = "registry.example/theirs:1"
+
+    def beside(self, **selector):
+        rule = {"name": "theirs", "image": self.IMAGE, "selector": selector}
+        made = vms.plan_of(of_nodes=nodes(), objects=vms.beside_webhook(rule))
+        return ExplainContext.from_live_policy(made)
+
+    def test_is_named_by_its_annotation(self):
+        pod = vms.by_webhook(vms.launcher(), self.IMAGE)
+        found = explanation.explain_vm(subject(pod, vm=vm(), vmi=vmi()), self.beside(deviceNames=[vms.DEVICE]))
+        assert f"  kubevirt-aie-webhook gave its container compute {self.IMAGE}" in found.lines()
+        assert found.pods[0].to_dict()["webhook_image"] == self.IMAGE
+        message = builders.message(found.findings, "aie_rule_takes_vm")
+        assert (
+            f"Rule theirs of kubevirt-aie-webhook takes this VM: its container compute starts with {self.IMAGE}"
+            in message
+        )
+
+    def test_that_takes_other_vms_is_not_mentioned(self):
+        found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi=vmi()), self.beside(deviceNames=["b"]))
+        assert found.findings == ()
+        assert not any("webhook" in line for line in found.lines())
+
+    def test_whose_image_was_replaced_again_says_so(self):
+        pod = vms.by_webhook(vms.launcher(), self.IMAGE)
+        pod["metadata"]["annotations"]["kubevirt.io/alternative-launcher-image"] = "registry.example/other:1"
+        found = explanation.explain_vm(subject(pod, vm=vm(), vmi=vmi()), in_effect())
+        assert any(
+            line.endswith("registry.example/other:1, and something else changed it afterwards")
+            for line in found.lines()
+        )
+
+    def test_as_back_end_leaves_its_annotation(self):
+        pool = vms.gpu(unmatched="allow")
+        config_map = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "kubevirt-aie-launcher-config", "namespace": builders.NAMESPACE},
+            "data": {"config.yaml": "rules:\n"},
+        }
+        bare = builders.snapshot_of(nodes(), [pool], admission=vms.admission(config_map))
+        made = plan.make_plan(bare, [pool], Options(launcher_backend="aie_webhook"))
+        live = [obj for _kind, obj in made.launcher_rollout.policy(0)]
+        here = builders.snapshot_of(nodes(), [pool], admission=vms.admission(*live))
+        context = ExplainContext.from_live_policy(plan.make_plan(here, [pool], Options(launcher_backend="aie_webhook")))
+
+        def of(pod):
+            found = explanation.explain_vm(subject(pod, vm=vm(), vmi=vmi()), context)
+            assert found.findings == ()
+            assert not any("left no trace" in line for line in found.lines())
+            return found.lines()
+
+        assert f"  kubevirt-aie-webhook gave its container compute {vms.IMAGE}" in of(
+            vms.by_webhook(vms.launcher(pool=None), vms.IMAGE)
+        )
+        assert any("kubevirt-aie-webhook did not change it" in line for line in of(vms.launcher(pool=None)))
+
+
 class TestNamespace:
     def labelled(self):
         pool = vms.gpu(selector={"deviceNames": [vms.DEVICE], "namespaces": {"matchLabels": {"tier": "gold"}}})

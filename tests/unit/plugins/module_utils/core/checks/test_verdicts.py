@@ -196,6 +196,60 @@ def test_a_back_end_that_leaves_no_trace():
     assert "does not show whether it is older" in found.reason
 
 
+THEIRS = "registry.example/theirs:1"
+
+
+@pytest.mark.parametrize(
+    ("rules", "pod", "expected", "words"),
+    [
+        (
+            [{"name": "theirs", "image": THEIRS, "selector": {"deviceNames": [vms.DEVICE]}}],
+            vms.by_webhook(launcher(), THEIRS),
+            ("wrong_image", "correct rule, then restart"),
+            "because a rule of kubevirt-aie-webhook takes the VM, too (annotation kubevirt.io/alternative-launcher-image)",
+        ),
+        ([], vms.by_webhook(launcher(), THEIRS), ("outdated", "restart"), "by a rule that it does not have now"),
+        (
+            [{"name": "theirs", "image": THEIRS, "selector": {"vmLabels": {"matchLabels": {"a": "b"}}}}],
+            vms.by_webhook(launcher(on="rest", pool="primary", device=False), THEIRS),
+            ("correct", "none"),
+            "",
+        ),
+        (
+            [],
+            vms.by_webhook(launcher(on="rest", pool="primary", device=False), THEIRS),
+            ("outdated", "restart"),
+            "by a rule that it does not have now",
+        ),
+        (
+            [{"name": "theirs", "image": IMAGE, "selector": {"deviceNames": [vms.DEVICE]}}],
+            vms.by_webhook(launcher(), IMAGE),
+            ("correct", "none"),
+            "",
+        ),
+    ],
+    ids=[
+        "of a pool",
+        "of a pool, by an earlier rule",
+        "of no pool",
+        "of no pool, by an earlier rule",
+        "the same image",
+    ],
+)
+def test_an_image_of_kubevirt_aie_webhook(rules, pod, expected, words):
+    made = vms.plan_of(objects=vms.beside_webhook(*rules))
+    found = judged(pod, made=made)
+    assert (found.verdict, found.remedy) == expected
+    assert words in found.reason
+
+
+def test_an_annotation_of_the_vm_owner_proves_nothing():
+    rule = {"name": "theirs", "image": THEIRS, "selector": {"deviceNames": ["b"]}}
+    pod = launcher(on="rest", pool="primary", device=False, image=IMAGE)
+    pod["metadata"]["annotations"]["kubevirt.io/alternative-launcher-image"] = THEIRS
+    assert judged(pod, made=vms.plan_of(objects=vms.beside_webhook(rule))).verdict == "wrong_image"
+
+
 # Nodes and handlers -------------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,19 @@ class TestOutdated:
         assert mapping().relocation_for(LauncherPod.from_object(pod)) is not None
         assert mapping(compute_only=True).relocation_for(LauncherPod.from_object(pod)) is None
 
+    def test_an_image_that_kubevirt_aie_webhook_would_give_again(self):
+        other = "registry.example/theirs:1"
+
+        def by_webhook(*of_webhook):
+            _vmi, pod = vm(image=GPU, **FOR_GPU)
+            pod["metadata"].setdefault("annotations", {})["kubevirt.io/alternative-launcher-image"] = other
+            next(each for each in pod["spec"]["containers"] if each["name"] == "compute")["image"] = other
+            drift = mapping(of_webhook=of_webhook)
+            return drift.relocation_for(LauncherPod.from_object(pod))
+
+        assert by_webhook(other) is None
+        assert by_webhook() is not None, "its rule is not there any more"
+
 
 class TestHow:
     @pytest.mark.parametrize(

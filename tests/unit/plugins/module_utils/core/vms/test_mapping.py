@@ -59,6 +59,7 @@ class TestRules:
             imagePullSecrets=[{"name": "pull"}],
             virtLauncherPullSecrets=[{"name": "pull"}],
             resources={"requests": {"cpu": "1"}},
+            allowSkew=True,
             **SELECTING,
         )
         plain = Pool("gpu", pool.node_selector)

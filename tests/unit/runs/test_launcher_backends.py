@@ -264,6 +264,27 @@ class TestWebhook:
 
     @pytest.mark.usefixtures("impatient")
     @pytest.mark.parametrize("options", [TO_AIE, {"pools": [RAW]}])
+    def test_that_is_dead_is_reported_by_verify(self, run, webhook, options):
+        run("run_part", part="launcher_policy", **options)
+        webhook.stop()
+        found = run("verification_info", probe=True, **options)
+        codes = {finding["code"] for finding in found["findings"]}
+        assert {"aie_webhook_down", "policy_failing"} <= codes
+
+    def test_and_verify_report_rules_that_meet_a_pool(self, run, webhook):
+        theirs = "rules: [{name: theirs, image: i, selector: {deviceNames: [nvidia.com/A100]}}]\n"
+        run("run_part", part="launcher_policy", pools=[RAW])
+        webhook.edit(theirs)
+        found = run("verification_info", pools=[RAW])
+        assert {"aie_rule_meets_pool", "aie_rules_beside"} <= {finding["code"] for finding in found["findings"]}
+        assert "takes VMs of pool gpu by nvidia.com/A100" in run.failure(
+            "run_part", part="launcher_policy", pools=[RAW]
+        )
+        assert take_away(run)["changed"]
+        assert webhook.text == theirs
+
+    @pytest.mark.usefixtures("impatient")
+    @pytest.mark.parametrize("options", [TO_AIE, {"pools": [RAW]}])
     def test_that_is_dead_keeps_no_pools_from_going(self, run, world, webhook, options):
         run("run_part", part="launcher_policy", **options)
         webhook.stop()

@@ -54,7 +54,7 @@ _DENIALS = (" denied request: ", " denied the request: ")
 """What the API server says when a policy or webhook refuses a request."""
 
 _WEBHOOK_FAILURE = "failed calling webhook"
-"""What it says when it cannot call a webhook whose failurePolicy is Fail, with status 500; seen on 1.36."""
+"""What it says, with status 500, when it cannot call a webhook whose failurePolicy is Fail (apiserver's webhook dispatchers)."""
 
 _NO_UNKNOWN_FIELDS = ("fieldValidation", "Strict")
 

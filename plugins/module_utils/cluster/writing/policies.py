@@ -298,5 +298,8 @@ def probed_policy(cluster: Cluster, plan: Plan, clock: Clock) -> Policy:
     if rollout is None or policy.state != "live":
         return policy
     trial = rollout.trial_of(rollout.stages[0], lambda: probe_site(cluster, plan.snapshot))
-    problem = await_probes(cluster, trial.probes, _LIVE_PROBE_SECONDS, clock) if trial is not None else None
+    try:
+        problem = await_probes(cluster, trial.probes, _LIVE_PROBE_SECONDS, clock) if trial is not None else None
+    except WebhookDown as error:
+        problem = str(error)
     return policy if problem is None else policy.failing(problem.rstrip("."))

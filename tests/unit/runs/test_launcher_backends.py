@@ -220,7 +220,7 @@ class TestWebhook:
         put(run)
         webhook.edit("rules: {")
         world.writes.clear()
-        for options in (TO_AIE, {"state": "absent"}):
+        for options in (TO_AIE, {"state": "absent"}, {"remove_pools": "gpu"}):
             assert "config.yaml of ConfigMap" in run.failure("run_part", part="launcher_policy", **options)
         assert world.writes == []
 
@@ -282,6 +282,29 @@ class TestWebhook:
         )
         assert take_away(run)["changed"]
         assert webhook.text == theirs
+
+    def test_and_rules_for_a_pool_that_stays_hinder_no_removal(self, run, world, webhook):
+        other = {**RAW, "name": "rt", "nodeSelector": {"hw": "rt"}, "selector": {"deviceNames": ["a.example/b"]}}
+        world.put(builders.node("n2", "rt", labels={"hw": "rt"}))
+        for raw in (RAW, other):
+            world.put(builders.pool_daemonset(builders.pool(**raw), desired=0))
+        put(run, pools=[RAW, other])
+        assert [rule["name"] for rule in webhook.rules] == ["gpu", "rt"]
+        webhook.edit(webhook.text + "- {name: theirs, image: i, selector: {deviceNames: [nvidia.com/A100]}}\n")
+        planned = run("plan_info", remove_pools="rt")
+        assert [f for f in planned["findings"] if f["severity"] == "error" and f["code"].startswith("aie_")] == []
+        assert run("run_part", part="launcher_policy", remove_pools="rt")["changed"]
+        assert [rule["name"] for rule in webhook.rules] == ["gpu", "theirs"]
+
+    @pytest.mark.usefixtures("impatient")
+    def test_that_is_dead_does_not_hinder_the_plan_of_remove(self, run, webhook):
+        put(run)
+        webhook.edit(webhook.text + "- {name: theirs, image: i, selector: {deviceNames: [nvidia.com/A100]}}\n")
+        webhook.stop()
+        planned = run("plan_info", remove_pools="all")
+        assert [f for f in planned["findings"] if f["severity"] == "error" and f["code"].startswith("aie_")] == []
+        assert run("run_part", part="launcher_policy", remove_pools="all")["changed"]
+        assert [rule["name"] for rule in webhook.rules] == ["theirs"]
 
     @pytest.mark.usefixtures("impatient")
     @pytest.mark.parametrize("options", [TO_AIE, {"pools": [RAW]}])

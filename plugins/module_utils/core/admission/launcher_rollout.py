@@ -180,7 +180,7 @@ class LauncherPolicyRollout:
     def findings(self) -> t.Iterator[Finding]:
         """What the user should know."""
         yield from self.choice.findings
-        yield from _unusable_rules(self.choice.backend, self._admission)
+        yield from unusable_rules(self._admission, self.choice.backend)
         yield from policy_objects.foreign_findings(self._full_objects(), self._admission)
         yield from outdated_policy.update_findings(self.snapshot, self.full, self.outdated)
         last = self.stages[-1]
@@ -238,7 +238,7 @@ class LauncherPolicyRemoval:
         return policy_objects.change_lines((), self.leaving(step), admission)
 
     def findings(self) -> t.Iterable[Finding]:
-        return tuple(_unusable_rules("none", self.snapshot.admission or Admission()))
+        return tuple(unusable_rules(self.snapshot.admission))
 
     def facts(self, _step: Step) -> t.Mapping[str, t.Any]:
         return {"backend": "none", "digest": None}
@@ -306,11 +306,9 @@ def without_pools(
     admission = snapshot.admission or Admission()
     in_effect = _in_effect(snapshot)
     table = (in_effect or Table(())).without_pools(pools)
-    choice = launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table)
     return LauncherPolicyRollout(
         snapshot=snapshot,
-        # What is wrong with the back end keeps no pool from going.
-        choice=replace(choice, findings=()),
+        choice=launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table),
         outdated=outdated,
         stages=(table,) * (batches + 1),
         full=table,
@@ -359,8 +357,9 @@ def _last_probe(removed: t.Iterable[Change], site: t.Callable[[], Site]) -> Obje
     return probes.plain_pod(site()) if any(change.after is None for change in removed) else None
 
 
-def _unusable_rules(backend: Backend, admission: Admission) -> t.Iterator[Finding]:
-    unusable = launcher_backends.unusable_rules(backend, admission)
+def unusable_rules(admission: Admission | None, backend: Backend = "none") -> t.Iterator[Finding]:
+    """An error if rules of kubevirt-aie-webhook must be written or removed, and a run cannot tell ours from others."""
+    unusable = launcher_backends.unusable_rules(backend, admission or Admission())
     if unusable is not None:
         yield unusable
 

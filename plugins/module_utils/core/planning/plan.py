@@ -10,7 +10,7 @@ import re
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from ..admission.launcher_rollout import LauncherPolicyRollout
+from ..admission.launcher_rollout import LauncherPolicyRollout, unusable_rules
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, in_order, listed, note, warning
 from ..base.objects import Difference, KubeObject, change_line, short_digest
@@ -269,6 +269,8 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
             *_migrations(snapshot, goal.exclusion, moves),
             *(finding for part in parts for finding in part.findings()),
         ]
+    else:
+        findings += unusable_rules(snapshot.admission)
     stuck = goal.last and bool(assigned.blocked or held_back or staying)
     return Plan(
         snapshot=snapshot,

@@ -155,7 +155,8 @@ verdicts:
   type: dict
 pools:
   description: V(primary) and every pool, with its nodes, images, what is in the launcher image, and VMs by verdict. VMs that match no
-    pool are the primary's.
+    pool are the primary's. V(starts_fail) tells that no VM of the pool can start, because KubeVirt passes an argument that the launcher
+    image refuses, and V(failed_launchers) how many launcher pods have failed for it.
   returned: success
   type: list
   elements: dict

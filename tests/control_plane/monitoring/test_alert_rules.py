@@ -151,6 +151,16 @@ CASES = {
         },
         {ILL + 5: (), ILL + 7: ("VirtPoolsPolicyFails virtpools-guard-owner",)},
     ),
+    "VMs of a pool cannot start": Case(
+        {
+            **{
+                series("virtpools_failed_launchers", pool=pool): ill(count, 0)
+                for pool, count in (("gpu", 7), ("rt", 0))
+            },
+            **{series("virtpools_pool_starts_fail", pool=pool): ill(gpu, 0) for pool, gpu in (("gpu", 1), ("rt", 0))},
+        },
+        {ILL + 4: (), ILL + 6: ("VirtPoolsVMStartsFail gpu",)},
+    ),
     "VMs are wrong": Case(
         {
             series("virtpools_vms", pool="gpu", verdict="wrong_image"): ill(2, 0),
@@ -182,6 +192,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "VirtPoolsNodeLostHandler": (POD, NODE_READY),
     "VirtPoolsLauncherPolicyAbsent": (POD, POD_CREATED, MUTATING),
     "VirtPoolsPolicyFails": (MUTATING,),
+    "VirtPoolsVMStartsFail": ("virtpools_failed_launchers", "virtpools_pool_starts_fail"),
     "VirtPoolsVMsWrong": ("virtpools_vms",),
     "VirtPoolsDrift": ("virtpools_findings",),
     "VirtPoolsVerificationOld": ("virtpools_verification_timestamp_seconds",),

@@ -94,5 +94,7 @@ def _pool(owner, vms, nodes, correct):
         "launcher_image": None if owner == "primary" else image(owner),
         "launcher_contents": "" if owner == "primary" else "QEMU 10.1.0, libvirt 11.9.0",
         "active": True,
+        "starts_fail": False,
+        "failed_launchers": 0,
         "vms": {verdict: counts[verdict] for verdict in VERDICTS},
     }

@@ -20,17 +20,22 @@ from ..admission.live_policy import Policy, leftovers
 from ..base import names
 from ..base.findings import Finding, InputErrors, Severity, counted, error, in_order
 from ..base.objects import KubeObject
-from ..kubevirt import daemonsets, image_contents, preflight
+from ..kubevirt import daemonsets, image_contents, launcher_arguments, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
 from ..planning.plan import DaemonSetChange, Plan
-from ..vms.launcher_pods import LauncherPod
+from ..vms import matching
+from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.mapping import Table
 from . import node_checks, state
 from .node_checks import NodeProblem
 from .verdicts import FAILING, FINDINGS, VERDICTS, Judge, Judgement, Verdict, Vmi
 
 _REPLACED = frozenset(
-    {"daemonset_drift", "node_drift", "pool_unreadable", "workload_updates_never_end", "outdated_policy_not_served"}
+    {
+        *("daemonset_drift", "launcher_refuses_arguments", "node_drift", "pool_unreadable"),
+        *("workload_updates_never_end", "outdated_policy_not_served"),
+    }
 )
 """Findings of a state (by the recorded pools) and of a plan (on what a run may do) that a report replaces by its own."""
 
@@ -191,6 +196,12 @@ class Verifier:
         self._judged: set[tuple[str, str]] = set()
         self._kept: dict[Verdict, _Kept] = {verdict: _Kept(limit) for verdict in VERDICTS}
         self._by_pool: collections.Counter[tuple[str, Verdict]] = collections.Counter()
+        in_effect = None if plan.launcher_rollout is None else plan.launcher_rollout.in_effect
+        self._in_effect = in_effect or Table(())
+        images = {pool: image for pool, image in self._in_effect.images.items() if image}
+        self._unusable = {pool: images[pool] for pool in launcher_arguments.unusable(images, plan.snapshot.kubevirt)}
+        self._failed: collections.Counter[str] = collections.Counter()
+        """Launcher pods of these pools that ended because virt-launcher refused an argument."""
 
     def add_vmi(self, vmi: KubeObject) -> None:
         known = Vmi.from_object(vmi)
@@ -198,8 +209,11 @@ class Verifier:
             self._vmis[known.namespace, known.name] = known
 
     def add_pod(self, pod: LauncherPod) -> None:
-        """Take in a launcher pod. One that has ended is ignored, and so is one that virt-controller did not create."""
+        """Take in a launcher pod. One that has ended is only counted where its launcher refuses what KubeVirt passes to it; one
+        that virt-controller did not create is ignored."""
         pod = self._seen(pod)
+        if self._unusable and pod.phase == "Failed" and pod.exit_code == launcher_arguments.EXIT_CODE:
+            self._note_failure(pod)
         key = pod.namespace, pod.vmi
         if pod.ended or pod.terminating or pod.vmi_uid is None or key in self._judged:
             return
@@ -214,6 +228,14 @@ class Verifier:
         waiting = self._waiting.get(key)
         if waiting is None or pod.created < waiting.created:
             self._waiting[key] = pod
+
+    def _note_failure(self, pod: LauncherPod) -> None:
+        winner = matching.winner(self._in_effect, pod.attributes)
+        image = self._unusable.get(winner.name) if winner is not None and pod.vmi_uid is not None else None
+        if winner is None or image is None:
+            return
+        if not LauncherImages(self._in_effect, self._stock).wrong(pod.images_of(compute_only=True), image):
+            self._failed[winner.name] += 1
 
     def report(self) -> Report:
         """The report on everything taken in."""
@@ -232,6 +254,7 @@ class Verifier:
             *leftovers(self._plan.launcher_rollout),
             *(() if self._plan.snapshot.by_operator else outdated_policy.examine(self._plan.snapshot, self._table)),
             *self._about_vms(),
+            *launcher_arguments.examine(self._unusable, self._plan.snapshot.kubevirt, self._failed),
             *(finding for finding in examined.findings if finding.code not in _REPLACED),
         ]
         codes = {finding.code for finding in findings} | _REPLACED
@@ -299,6 +322,8 @@ class Verifier:
                 "launcher_image": launcher,
                 "launcher_contents": str(known.get(launcher or "", "")),
                 "active": name in rules or name not in later,
+                "starts_fail": name in self._unusable,
+                "failed_launchers": self._failed[name],
                 "vms": {verdict: self._by_pool[name, verdict] for verdict in VERDICTS},
             }
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ..base.findings import Finding, error, listed, note, warning
+from ..base.findings import Finding, counted, error, listed, note, warning
 from ..base.objects import KubeObject
 from . import feature_gates, health
 
@@ -47,6 +47,9 @@ _ARGUMENTS = (
     Argument("--firmware-auto-selection", (1, 9), "FirmwareAutoSelection"),
     Argument("--allow-cross-arch-emulation", (1, 9), "CrossArchitectureVirtualization"),
 )
+
+EXIT_CODE: t.Final = 2
+"""What virt-launcher ends with when it refuses an argument; its VM instance then fails (KubeVirt)."""
 
 NEWEST_KNOWN: Release = (1, 9)
 """The newest release of KubeVirt whose arguments were read."""
@@ -96,16 +99,21 @@ def unusable(images: Images, kubevirt: KubeObject) -> frozenset[str]:
     return frozenset(pool for pool, image in images.items() if refused(image, version, kubevirt))
 
 
-def examine(images: Images, kubevirt: KubeObject) -> t.Iterator[Finding]:
-    """An error for each pool whose VMs cannot start now."""
+def examine(images: Images, kubevirt: KubeObject, failed: t.Mapping[str, int] | None = None) -> t.Iterator[Finding]:
+    """An error for each pool whose VMs cannot start now.
+
+    :param failed: how many launcher pods of each pool have ended because of it, where that is known.
+    """
     version = health.version_of(kubevirt)
     for pool, image in images.items():
         arguments = refused(image, version, kubevirt)
         if arguments:
+            count = (failed or {}).get(pool, 0)
+            seen = f": {counted(count, 'launcher pod has', 'launcher pods have')} failed for it" if count else ""
             yield error(
                 "launcher_refuses_arguments",
-                f"No VM of pool {pool} can start or be migrated: KubeVirt {version} passes {listed(map(str, arguments))}, which "
-                f"virt-launcher of {image} refuses. Run site with images built for {version}.",
+                f"VMs of pool {pool} cannot start or be migrated: KubeVirt {version} passes {listed(map(str, arguments))}, which "
+                f"virt-launcher of {image} refuses{seen}. Run site with images built for {version}.",
             )
 
 

@@ -359,6 +359,16 @@ def _about_policies(scope: Scope) -> tuple[Alert, ...]:
 def _about_verifications() -> tuple[Alert, ...]:
     return (
         Alert(
+            "VirtPoolsVMStartsFail",
+            "virtpools_failed_launchers and virtpools_pool_starts_fail == 1",
+            lasts="5m",
+            severity="critical",
+            health="critical",
+            summary="VMs of pool {{ $labels.pool }} cannot start.",
+            description="KubeVirt passes an argument that the virt-launcher of pool {{ $labels.pool }} refuses: none of its VMs can start "
+            "or be migrated. Launcher pods that had failed for it at the last verification: {{ $value }}.",
+        ),
+        Alert(
             "VirtPoolsVMsWrong",
             'virtpools_vms{verdict=~"wrong_image|wrong_node|at_risk"} > 0',
             lasts="15m",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..base.findings import Finding, InputErrors, counted, error, in_order, note, warning
 from ..checks import state
 from ..checks.state import State
-from ..kubevirt import preflight
+from ..kubevirt import launcher_arguments, preflight
 from ..observed.snapshot import Snapshot
 from ..planning.options import Options
 from ..pools.model import Pool
@@ -29,9 +29,11 @@ def examine(build: Build, snapshot: Snapshot) -> State:
         unreadable = error("operator_pools_unreadable", f"In {build.place}: {' '.join(problem.messages)}")
         return replace(found, findings=in_order((*found.findings, unreadable)))
     found = state.examine(seen.snapshot)
+    images = {pool.name: pool.virt_launcher_image for pool in seen.pools if pool.virt_launcher_image}
+    starts = launcher_arguments.examine(images, snapshot.kubevirt)
     excluded = bool(seen.pools) and not any(f.code == "operator_nodes_wrong" for f in seen.plan.findings)
     more = (finding for finding in seen.plan.findings if finding.code not in preflight.SKEW)
-    return replace(found, excluded=excluded, findings=in_order((*found.findings, *more)))
+    return replace(found, excluded=excluded, findings=in_order((*found.findings, *starts, *more)))
 
 
 def after_upgrade(build: Build, pools: t.Collection[Pool]) -> t.Iterator[Finding]:

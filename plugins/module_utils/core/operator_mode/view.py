@@ -127,7 +127,7 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
         "refuse",
         (table,),
         table,
-        table,
+        in_effect=Table.for_pools(live),
     )
     empty = Plan(
         snapshot=view,

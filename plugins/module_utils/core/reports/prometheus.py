@@ -49,6 +49,16 @@ def render(report: ReportDict, *, timestamp: float, labels: t.Mapping[str, str] 
         ("unjudged_vms", "VMs that have no launcher pod yet.", [({}, counts["unjudged"])]),
         ("pool_nodes", "Nodes by owner.", [({"pool": pool["name"]}, pool["nodes"]) for pool in pools]),
         ("pool_active", "1 when the pool takes VMs.", [({"pool": p["name"]}, int(p["active"])) for p in pools]),
+        (
+            "pool_starts_fail",
+            "1 when no VM of the pool can start, because its launcher image refuses an argument that KubeVirt passes.",
+            [({"pool": pool["name"]}, int(pool["starts_fail"])) for pool in pools],
+        ),
+        (
+            "failed_launchers",
+            "Launcher pods of the pool that have failed for that reason.",
+            [({"pool": pool["name"]}, pool["failed_launchers"]) for pool in pools],
+        ),
         ("handlers_desired", "Handler pods that the DaemonSet should have.", per_daemonset("desired")),
         ("handlers_ready", "Handler pods that are Ready.", per_daemonset("ready")),
         (

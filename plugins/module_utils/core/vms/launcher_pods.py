@@ -71,6 +71,8 @@ class LauncherPod:
     """An annotation that kubevirt-aie-webhook writes: the image that it gave the container ``compute``. Any user may write it."""
     operator_pool: str | None = None
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
+    exit_code: int | None = None
+    """What virt-launcher ended with, in the container ``compute``."""
 
     @classmethod
     def from_object(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
@@ -99,6 +101,7 @@ class LauncherPod:
             unschedulable=_unschedulable(pod),
             webhook_image=annotations.get(names.WEBHOOK_IMAGE_ANNOTATION),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
+            exit_code=_exit_code(status),
         )
 
     def images_of(self, *, compute_only: bool) -> t.Mapping[str, str]:
@@ -156,6 +159,14 @@ def _unschedulable(pod: KubeObject) -> str | None:
     if scheduled.get("status") != "False":
         return None
     return scheduled.get("message") or scheduled.get("reason") or "it gives no reason"
+
+
+def _exit_code(status: KubeObject) -> int | None:
+    for container in status.get("containerStatuses") or ():
+        if container["name"] == names.COMPUTE:
+            ended = (container.get("state") or {}).get("terminated")
+            return None if ended is None else ended.get("exitCode")
+    return None
 
 
 # What it asks of its node -------------------------------------------------------------------------------------------

@@ -96,6 +96,39 @@ def test_an_image_that_was_not_looked_into_is_listed():
     assert (found.problems, found.listed) == ({}, {"image_unchecked": 1})
 
 
+class TestLaunchersThatRefuseWhatKubeVirtPasses:
+    OLD = "registry.example/virt-launcher:v1.7.0-gpu"
+
+    def failed(self, name, *, exit_code=2, **fields):
+        ended = {"containerStatuses": [{"name": "compute", "state": {"terminated": {"exitCode": exit_code}}}]}
+        return launcher(name, phase="Failed", status=ended, **fields)
+
+    def found(self, *pods, image=OLD):
+        return verified(pods, made=vms.plan_of(vms.gpu(virtLauncherImage=image)))
+
+    def test_are_counted_by_the_pods_that_failed_for_it(self):
+        found = self.found(
+            self.failed("a", image=self.OLD),
+            self.failed("b", image=f"mirror.example/{self.OLD.partition('/')[2]}"),
+            self.failed("another image", image=vms.IMAGE),
+            self.failed("another reason", image=self.OLD, exit_code=1),
+            self.failed("of no pool", pool="primary", device=False),
+            launcher("runs", image=self.OLD),
+        )
+        assert "virt-launcher:v1.7.0-gpu refuses: 2 launcher pods have failed for it." in message(
+            found, "launcher_refuses_arguments"
+        )
+        assert found.problems["launcher_refuses_arguments"] == 1
+        assert [(pool["starts_fail"], pool["failed_launchers"]) for pool in found.pools] == [(False, 0), (True, 2)]
+
+    def test_are_named_before_a_pod_has_failed(self):
+        assert "v1.7.0-gpu refuses. Run site" in message(self.found(), "launcher_refuses_arguments")
+
+    def test_other_images_have_no_such_pods(self):
+        found = self.found(self.failed("a"), image=vms.IMAGE)
+        assert (found.problems, found.pools[1]["failed_launchers"]) == ({}, 0)
+
+
 def test_the_report_as_data():
     found = verified([launcher()], [vmi()]).to_dict()
     assert found["counts"] == {"vms": 1, "unjudged": 0, "nodes": 3, "pools": 1, "problems": 0, "listed": 0}
@@ -110,6 +143,8 @@ def test_the_report_as_data():
         "launcher_image": vms.IMAGE,
         "launcher_contents": "",
         "active": True,
+        "starts_fail": False,
+        "failed_launchers": 0,
         "vms": {**dict.fromkeys(VERDICTS, 0), "correct": 1},
     }
     assert found["pools"][0]["launcher_image"] == vms.STOCK

@@ -81,9 +81,12 @@ class TestFindings:
         assert list(launcher_arguments.examine(self.IMAGES, kubevirt("v1.7.0"))) == []
         (found,) = launcher_arguments.examine(self.IMAGES, kubevirt("v1.9.0"))
         assert (found.severity, found.code) == ("error", "launcher_refuses_arguments")
-        assert found.message.startswith(
-            "No VM of pool gpu can start or be migrated: KubeVirt v1.9.0 passes --hypervisor"
+        assert found.message == (
+            "VMs of pool gpu cannot start or be migrated: KubeVirt v1.9.0 passes --hypervisor, which virt-launcher of "
+            f"{LAUNCHER}:v1.7.0-gpu refuses. Run site with images built for v1.9.0."
         )
+        (found,) = launcher_arguments.examine(self.IMAGES, kubevirt("v1.9.0"), {"gpu": 2})
+        assert "gpu refuses: 2 launcher pods have failed for it. Run site" in found.message
         assert len(list(launcher_arguments.examine(self.IMAGES, kubevirt("v1.9.0", "VMStatsCollector")))) == 2
 
     def test_before_a_feature_gate(self):

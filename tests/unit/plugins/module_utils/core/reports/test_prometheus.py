@@ -53,6 +53,7 @@ def test_every_count_is_a_series():
     report["daemonsets"][0].update(ready=1, problems=["It drifted."])
     report["policy"]["state"] = "edited"
     report["counts"]["unjudged"] = 4
+    report["pools"][1].update(starts_fail=True, failed_launchers=7)
     found = read(prometheus.render(report, timestamp=1763750000.5))
     assert found["virtpools_healthy",] == 0
     assert found["virtpools_verification_timestamp_seconds",] == 1763750000.5
@@ -64,6 +65,9 @@ def test_every_count_is_a_series():
     assert found["virtpools_unjudged_vms",] == 4
     assert found["virtpools_pool_nodes", ("pool", "gpu")] == 2
     assert found["virtpools_pool_active", ("pool", "gpu")] == 1
+    assert found["virtpools_pool_starts_fail", ("pool", "gpu")] == 1
+    assert found["virtpools_pool_starts_fail", ("pool", "primary")] == 0
+    assert found["virtpools_failed_launchers", ("pool", "gpu")] == 7
     assert found["virtpools_nodes",] == 3
     assert found["virtpools_node_problems", ("code", "two_handlers")] == 2
     assert found["virtpools_handlers_desired", ("pool", "gpu")] == 2

@@ -196,7 +196,10 @@ def _limits(params: dict) -> Limits:
 
 
 def _outdated(task: module_base.Task, snapshot: Snapshot) -> list[Update]:
-    return cluster_updates.find(task.cluster, _mapping(task, snapshot), task.params["namespaces"])
+    mapping = _mapping(task, snapshot)
+    outdated = cluster_updates.find(task.cluster, mapping, task.params["namespaces"])
+    mapping.refuse_broken(outdated)
+    return outdated
 
 
 def _mapping(task: module_base.Task, snapshot: Snapshot) -> ImageDrift:

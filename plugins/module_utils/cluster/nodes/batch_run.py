@@ -15,6 +15,7 @@ from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents,
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import DaemonSetChange, Plan
+from ...core.planning.relocation import Evacuation
 from ..api.client import Cluster, ClusterError
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
@@ -237,7 +238,13 @@ def _drain(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: Batch
     for move in moves:
         by_drain.setdefault(drain_of(move, options.drain, options.drain_of_pools), []).append(move)
     for asked, of_moves in by_drain.items():
-        drain.carry_out(cluster, asked, _ready_handlers(plan, of_moves), options.migration_timeout, clock)
+        ready = _ready_handlers(plan, of_moves)
+        if asked.vms == "migrate" and ready:
+            admission = live.admission(cluster, plan.snapshot.namespace)
+            evacuation = Evacuation.from_snapshot(ready, plan.snapshot, admission)
+        else:
+            evacuation = Evacuation(ready)
+        drain.carry_out(cluster, asked, evacuation, options.migration_timeout, clock)
 
 
 def _ready_handlers(plan: Plan, moves: t.Sequence[Move]) -> dict[str, bool]:

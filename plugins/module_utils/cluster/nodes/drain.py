@@ -27,23 +27,20 @@ _MOST_MIGRATIONS = 3
 """Maximum migrations of one VM per batch."""
 
 
-def carry_out(
-    cluster: Cluster, drain: Drain, ready_handlers: t.Mapping[str, bool], timeout: float, clock: Clock
-) -> None:
-    """Make VMs leave nodes as ``drain`` says. ``ready_handlers`` has all nodes, and whether each has a Ready handler.
+def carry_out(cluster: Cluster, drain: Drain, evacuation: Evacuation, timeout: float, clock: Clock) -> None:
+    """Make VMs leave the nodes of ``evacuation`` as ``drain`` says.
 
     :param timeout: seconds for each migration, and for VMs to end.
     :raises ClusterError: when VMs stay that should leave.
     """
-    if drain.vms == "leave" or not ready_handlers:
+    if drain.vms == "leave" or not evacuation.ready:
         return
-    evacuation = Evacuation(ready_handlers)
     migrated: collections.Counter[str] = collections.Counter()
     give_up = clock.now() + timeout
     for _pause in clock.pauses():
         movable: list[Relocation] = []
         staying: list[Relocation] = []
-        for vm in migrations.find(cluster, evacuation, nodes=ready_handlers):
+        for vm in migrations.find(cluster, evacuation, nodes=evacuation.ready):
             (movable if drain.vms == "migrate" and vm.how == "migrate" else staying).append(vm)
         if drain.vms == "migrate":
             staying = _awaited(drain, staying)

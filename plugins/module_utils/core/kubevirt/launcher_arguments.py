@@ -99,6 +99,17 @@ def unusable(images: Images, kubevirt: KubeObject) -> frozenset[str]:
     return frozenset(pool for pool, image in images.items() if refused(image, version, kubevirt))
 
 
+def refusals(images: Images, kubevirt: KubeObject) -> dict[str, str]:
+    """The pools whose VMs cannot start or be migrated now, with the reason as a clause."""
+    version = health.version_of(kubevirt)
+    found = {pool: refused(image, version, kubevirt) for pool, image in images.items()}
+    return {
+        pool: f"virt-launcher of {images[pool]}, which a migration would start, refuses {listed(map(str, arguments))} of KubeVirt {version}"
+        for pool, arguments in found.items()
+        if arguments
+    }
+
+
 def examine(images: Images, kubevirt: KubeObject, failed: t.Mapping[str, int] | None = None) -> t.Iterator[Finding]:
     """An error for each pool whose VMs cannot start now.
 

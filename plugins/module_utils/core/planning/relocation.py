@@ -10,8 +10,9 @@ status say something else: whether the image is KubeVirt's own.
 
 from __future__ import annotations
 
+import functools
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..admission import launcher_backends, outdated_policy
 from ..admission.launcher_backends import Backend
@@ -19,7 +20,7 @@ from ..base import names
 from ..base.findings import InputErrors, counted, listed
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, condition
-from ..kubevirt import preflight
+from ..kubevirt import launcher_arguments, preflight
 from ..observed.nodes import Node
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
@@ -109,9 +110,12 @@ class ImageDrift:
         *,
         compute_only: bool = False,
         of_webhook: t.Iterable[str] = (),
+        kubevirt: KubeObject | None = None,
     ) -> None:
         """``table``: the mapping in effect. ``stock``: KubeVirt's own launcher image. ``compute_only``: whether the back end
-        changes only the image of the container compute. ``of_webhook``: see LauncherImages."""
+        changes only the image of the container compute. ``of_webhook``: see LauncherImages. ``kubevirt``: what passes arguments
+        to launchers."""
+        self._kubevirt = kubevirt or {}
         self._table = table
         self._images = LauncherImages(table, stock, of_webhook)
         self._nodes = {node.name: node for node in nodes}
@@ -142,7 +146,20 @@ class ImageDrift:
             snapshot.nodes.values(),
             compute_only=backend == "aie_webhook",
             of_webhook=(rule.image for rule in launcher_backends.other_rules(admission)),
+            kubevirt=snapshot.kubevirt,
         )
+
+    def refuse_broken(self, updates: t.Iterable[Update]) -> None:
+        """Refuse updates that would give VMs a launcher image which refuses what KubeVirt passes: a migration would fail, and a VM
+        that is stopped would not start again.
+
+        :raises InputErrors: with the pools and what helps.
+        """
+        pools = {update.pool for update in updates}
+        images = {pool: image for pool, image in self._table.images.items() if image and pool in pools}
+        problems = [finding.message for finding in launcher_arguments.examine(images, self._kubevirt)]
+        if problems:
+            raise InputErrors(problems)
 
     def relocation_for(self, pod: LauncherPod) -> Update | None:
         """What the VM of this pod needs, judged by the pod; None when its images are right and it may stay on its node.
@@ -264,18 +281,40 @@ class Evacuation:
 
     ready: t.Mapping[str, bool]
     """For each of them, whether it has a Ready virt-handler."""
+    table: Table = field(default_factory=lambda: Table(()))
+    """The mapping in effect, by which the target of a migration gets its launcher image."""
+    kubevirt: KubeObject = field(default_factory=dict)
+    """What passes arguments to launchers."""
+
+    @classmethod
+    def from_snapshot(cls, ready: t.Mapping[str, bool], snapshot: Snapshot, admission: Admission) -> Evacuation:
+        """The rule for nodes of this cluster.
+
+        :param admission: with the live launcher policy, by which the target of a migration gets its launcher image.
+        """
+        table = launcher_backends.recorded_table(admission) or Table(())
+        return cls(ready, table.as_of(outdated_policy.stock_image(snapshot)), snapshot.kubevirt)
+
+    @functools.cached_property
+    def _refusals(self) -> t.Mapping[str, str]:
+        images = {pool: image for pool, image in self.table.images.items() if image}
+        return launcher_arguments.refusals(images, self.kubevirt)
+
+    def _refusal(self, pod: LauncherPod) -> str:
+        winner = matching.winner(self.table, pod.attributes) if self._refusals else None
+        return self._refusals.get(winner.name, "") if winner is not None else ""
 
     def relocation_for(self, pod: LauncherPod) -> Relocation | None:
         if pod.node not in self.ready or pod.ended or pod.terminating or pod.vmi_uid is None:
             return None
-        able = self.ready[pod.node]
+        reason = self._refusal(pod) if self.ready[pod.node] else f"virt-handler is not Ready on node {pod.node}"
         return Relocation(
             namespace=pod.namespace,
             vmi=pod.vmi,
             uid=pod.vmi_uid,
             node=pod.node,
-            how="migrate" if able else "restart",
-            reason="" if able else f"virt-handler is not Ready on node {pod.node}",
+            how="restart" if reason else "migrate",
+            reason=reason,
         )
 
     def problem(self, moved: Relocation, pod: LauncherPod, node: Node | None) -> str | None:

@@ -53,6 +53,30 @@ def migrations(world):
     return [m["spec"]["vmiName"] for m in world.all(MIGRATION)]
 
 
+class TestLaunchersThatRefuseWhatKubeVirtPasses:
+    OLD = "registry.example/virt-launcher:v1.7.0-gpu"
+
+    @pytest.fixture(autouse=True)
+    def policy(self, world):
+        pool = builders.pool("gpu", virtLauncherImage=self.OLD, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        table = Table.for_pools([pool])
+        for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]):
+            world.put(obj)
+
+    def test_are_no_target_of_a_migration(self, run, world, add):
+        add("old")
+        text = run.failure("workload_update")
+        assert text.startswith("VMs of pool gpu cannot start or be migrated: KubeVirt v1.9.0 passes --hypervisor")
+        assert migrations(world) == []
+
+    def test_do_not_keep_vms_of_others_from_theirs(self, run, world, add):
+        for name in ("n3", "n4"):
+            world.put(builders.node(name, labels={"kubernetes.io/arch": "amd64"}))
+            world.put(builders.handler_pod(name))
+        add("plain", image=f"{STOCK}-old", labels={}, on="n3")
+        assert run("workload_update", check=True)["changes"] == [f"VM plain/plain: migrate for {STOCK} of primary"]
+
+
 def test_migrates_what_can_be_migrated_and_lists_the_rest(run, world, add):
     Kubevirt(world)
     add("old")

@@ -14,6 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run, drain
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batch_run import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import (
@@ -22,6 +23,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
     DrainMode,
     Options,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import Evacuation
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import MIGRATION, VMI, Kubevirt, vm
@@ -50,8 +53,9 @@ def end(world, name):
     world.find(kinds.POD, f"virt-launcher-{name}", "plain")["status"]["phase"] = "Succeeded"
 
 
-def carry_out(world, vms, *nodes, handled=True, timeout=30):
-    drain.carry_out(world.client(), vms, dict.fromkeys(nodes or ["n1"], handled), timeout, world.clock())
+def carry_out(world, vms, *nodes, handled=True, timeout=30, **rule):
+    evacuation = Evacuation(dict.fromkeys(nodes or ["n1"], handled), **rule)
+    drain.carry_out(world.client(), vms, evacuation, timeout, world.clock())
 
 
 def refusal(world, *arguments, **options):
@@ -66,6 +70,40 @@ def where(world):
 
 def migrations(world):
     return sorted(found["spec"]["vmiName"] for found in world.all(MIGRATION))
+
+
+class TestLaunchersThatRefuseWhatKubeVirtPasses:
+    """A migration to such an image fails, and KubeVirt would try an eviction again for ever."""
+
+    OLD = "registry.example/virt-launcher:v1.7.0-gpu"
+
+    @pytest.fixture
+    def rule(self):
+        pool = builders.pool("gpu", virtLauncherImage=self.OLD, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        return {"table": Table.for_pools([pool]), "kubevirt": builders.kubevirt()}
+
+    @pytest.fixture
+    def add_gpu(self, add):
+        return lambda name: add(name, labels={"for": "gpu"}, image=self.OLD)
+
+    def test_are_the_target_of_no_migration(self, world, add_gpu, rule):
+        Kubevirt(world)
+        add_gpu("a")
+        text = refusal(world, Drain("migrate", on_non_migratable="fail"), **rule)
+        assert f"VM plain/a on n1, since virt-launcher of {self.OLD}, which a migration would start, refuses" in text
+        assert "--hypervisor of KubeVirt v1.9.0" in text
+        assert migrations(world) == []
+
+    def test_their_vms_may_stay(self, world, add_gpu, rule):
+        add_gpu("a")
+        carry_out(world, Drain("migrate", on_non_migratable="leave"), **rule)
+        assert migrations(world) == []
+
+    def test_vms_of_others_are_migrated(self, world, add, rule):
+        Kubevirt(world, to="n3")
+        add("b")
+        carry_out(world, MIGRATE, **rule)
+        assert migrations(world) == ["b"]
 
 
 class TestMigrate:
@@ -249,7 +287,7 @@ class TestBatch:
 
     POOL = builders.pool("gpu")
 
-    def run(self, vms, *, vm_fields=None, former=None, ready=True):
+    def run(self, vms, *, vm_fields=None, former=None, policy=()):
         sets = [builders.primary(), builders.pool_daemonset(self.POOL)]
         images = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
         owner = names.IN_TRANSIT if former else None
@@ -261,8 +299,10 @@ class TestBatch:
         world.put(kinds.NAMESPACE.object("plain"))
         for obj in vm("a", "n1", **(vm_fields or {})):
             world.put(obj)
+        for obj in policy:
+            world.put(obj)
         Kubevirt(world)
-        made = plan.make_plan(live.take_snapshot(world.client()), [self.POOL], Options(drain=vms))
+        made = plan.make_plan(live.take_snapshot(world.client(), nodes={"n1"}), [self.POOL], Options(drain=vms))
         options = BatchOptions(handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms)
         try:
             found = batch_run.carry_out(world.client(), made, made.moves, options, world.clock())
@@ -284,6 +324,15 @@ class TestBatch:
         )
         assert world.node("n1").owner == names.PRIMARY
         assert world.handlers("n1") == ["virt-handler"]
+
+    def test_no_vm_is_migrated_to_an_image_that_cannot_start(self):
+        old = "registry.example/virt-launcher:v1.7.0-gpu"
+        pool = builders.pool("gpu", virtLauncherImage=old, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        table, kind = Table.for_pools([pool]), kinds.MUTATING_ADMISSION_POLICIES[0]
+        policy = [obj for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, kind)]
+        world, message = self.run(Drain("migrate", "fail"), vm_fields={"labels": {"for": "gpu"}}, policy=policy)
+        assert f"virt-launcher of {old}, which a migration would start, refuses --hypervisor" in message
+        assert (migrations(world), world.handlers("n1")) == ([], ["virt-handler"])
 
     @pytest.mark.parametrize("vms", get_args(DrainMode))
     def test_an_interrupted_handover_is_finished_at_once(self, vms):

@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import Evacuation, ImageDrift
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
@@ -209,6 +209,20 @@ class TestInEffect:
         )
         found = ImageDrift.from_live_policy(self.state(self.admission(other)))
         assert update(image=GPU, of=found, **FOR_GPU).expected_image == f"{GPU}2"
+
+    def test_keeps_vms_from_images_that_refuse_what_kubevirt_passes(self):
+        """The image that VMs get when a node is emptied is that of the live policy."""
+        old = builders.pool(
+            "gpu",
+            virtLauncherImage="registry.example/virt-launcher:v1.7.0-gpu",
+            selector={"vmLabels": {"matchLabels": {"for": "gpu"}}},
+        )
+        pod = LauncherPod.from_object(vm(image=GPU, **FOR_GPU)[1])
+        found = [
+            Evacuation.from_snapshot({"n1": True}, self.state(None), self.admission(each)).relocation_for(pod)
+            for each in (POOL, old)
+        ]
+        assert [each.how for each in found] == ["migrate", "restart"]
 
     def test_without_pools_everything_goes_back_to_kubevirts_image(self):
         found = ImageDrift.from_live_policy(self.state(snapshot.Admission(policy_kind=POLICY), pools=()))

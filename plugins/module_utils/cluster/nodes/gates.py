@@ -11,6 +11,7 @@ import typing as t
 
 from ...core.checks import gates
 from ...core.checks.gates import Gate, GateProblem
+from ...core.observed.snapshot import Snapshot
 from ..api.client import Cluster
 from ..api.waiting import Clock
 from ..reading import live
@@ -32,11 +33,25 @@ def find_problems(
     # Pods come first, so that we do not miss a VM that starts in between.
     all_nodes = functools.cache(lambda: live.nodes(cluster))
     problems += gates.pending_problems(live.pending_launcher_pods(cluster), wave, all_nodes)
-    problems += [problem for vmi in live.vmis_on(cluster, wave) if (problem := gates.vmi_problem(vmi))]
+    problems += _of_vmis(cluster, snapshot, wave)
     if live.count_without_handler(cluster, namespace):
         unmanaged = gates.nodes_without_handler(live.take_snapshot(cluster, namespace, name)) - wave
         problems += [problem for vmi in live.vmis_on(cluster, unmanaged) if (problem := gates.orphan_problem(vmi))]
     return problems
+
+
+def _of_vmis(cluster: Cluster, snapshot: Snapshot, wave: t.Collection[str]) -> list[GateProblem]:
+    """What is wrong with the VM instances on these nodes, but for what the run has cured."""
+    found = [
+        (vmi["metadata"].get("uid"), problem)
+        for vmi in live.vmis_on(cluster, wave)
+        if (problem := gates.vmi_problem(vmi))
+    ]
+    cured: t.Collection[str] = ()
+    if any(problem.final for _uid, problem in found):
+        admission = live.admission(cluster, snapshot.namespace)
+        cured = gates.cured_failures(live.failed_launcher_pods(cluster), snapshot, admission)
+    return [problem for uid, problem in found if uid not in cured]
 
 
 def await_open(

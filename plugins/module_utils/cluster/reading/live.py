@@ -331,6 +331,13 @@ def pending_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
         yield LauncherPod.from_object(pod)
 
 
+def failed_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
+    """The launcher pods of all namespaces that have failed. The server selects them."""
+    labels = namespaces(cluster)
+    for pod in cluster.list(kinds.POD, label_selector=LAUNCHER_PODS, field_selector="status.phase=Failed"):
+        yield LauncherPod.from_object(pod, labels.get(pod["metadata"]["namespace"]))
+
+
 def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
     """The VM instances on these nodes. The server selects them, by the label that virt-controller gives them."""
     # KubeVirt cannot run a VM on a node whose name is too long for a label value.

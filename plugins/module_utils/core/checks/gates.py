@@ -12,12 +12,15 @@ import hashlib
 import typing as t
 from dataclasses import dataclass
 
+from ..admission import launcher_backends, outdated_policy
 from ..base.findings import listed
 from ..base.objects import KubeObject
-from ..kubevirt import preflight
+from ..kubevirt import launcher_arguments, preflight
 from ..observed.nodes import Node
-from ..observed.snapshot import Snapshot
-from ..vms.launcher_pods import LauncherPod
+from ..observed.snapshot import Admission, Snapshot
+from ..vms import matching
+from ..vms.launcher_pods import LauncherImages, LauncherPod
+from ..vms.mapping import Table
 from . import node_checks
 
 _MOST_CHARACTERS = 100_000
@@ -75,6 +78,31 @@ def vmi_problem(vmi: KubeObject) -> GateProblem | None:
     if status.get("phase") == "Scheduled":  # Its pod runs, its guest does not yet.
         return GateProblem("vmi_starting", subject, f"{what} stays Scheduled.", starting=True)
     return None
+
+
+def cured_failures(pods: t.Iterable[LauncherPod], snapshot: Snapshot, admission: Admission) -> frozenset[str]:
+    """The uids of VM instances that failed because virt-launcher refused an argument, with an image that VMs do not get any more.
+
+    No handler had a part in that, and the run has already cured it: such a failure is none of the wave's.
+
+    :param pods: launcher pods that have failed.
+    :param admission: with the live launcher policy.
+    """
+    table = launcher_backends.recorded_table(admission) or Table(())
+    stock = outdated_policy.stock_image(snapshot) or ""
+    if not table.rules:
+        return frozenset()
+    table = table.as_of(stock or None)
+    images = LauncherImages(table, stock)
+
+    def given(pod: LauncherPod) -> bool:
+        winner = matching.winner(table, pod.attributes)
+        canary = table.canaries.get(winner.name) if winner is not None else None
+        compute = pod.images_of(compute_only=True)
+        return any(not images.wrong(compute, image) for image in (images.expected(winner), canary) if image)
+
+    refused = (pod for pod in pods if pod.exit_code == launcher_arguments.EXIT_CODE)
+    return frozenset(pod.vmi_uid for pod in refused if pod.vmi_uid and not given(pod))
 
 
 def orphan_problem(vmi: KubeObject) -> GateProblem | None:

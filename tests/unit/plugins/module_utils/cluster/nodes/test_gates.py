@@ -7,10 +7,13 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import gates
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import GateProblem
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import vm
 
 OLD, NEW = GateProblem("old", "n1", "It is old."), GateProblem("new", "n1", "It is new.")
 FINAL = GateProblem("final", "n1", "It is final.", final=True)
@@ -68,6 +71,55 @@ class TestFindProblems:
         world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
         problems = gates.find_problems(world.client(), builders.NAMESPACE, "kubevirt", nodes, world.now)
         assert any("n1" in str(problem) for problem in problems) == found
+
+
+class TestVmsThatFailedWithAFormerImage:
+    """Their launcher refused an argument of a newer KubeVirt. Where VMs get another image by now, the run has cured that."""
+
+    OLD = "registry.example/virt-launcher:v1.7.0-gpu"
+
+    def policy(self, world, image, **canaries):
+        pool = builders.pool("gpu", virtLauncherImage=image, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+        table = Table.for_pools([pool], canaries=canaries)
+        for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]):
+            world.put(obj)
+
+    def failed(self, world, *, exit_code=2, labels=None):
+        vmi, pod = vm("a", "n1", self.OLD, phase="Failed", labels={"for": "gpu"} if labels is None else labels)
+        vmi["metadata"]["labels"] = {names.NODE_NAME_LABEL: "n1"}
+        ended = {"name": "compute", "state": {"terminated": {"exitCode": exit_code}}}
+        pod["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+        world.put(kinds.NAMESPACE.object("plain"))
+        world.put(vmi)
+        world.put(pod)
+
+    def codes(self, world):
+        found = gates.find_problems(world.client(), builders.NAMESPACE, "kubevirt", ["n1"], world.now)
+        return [problem.code for problem in found]
+
+    def test_do_not_close_the_gate(self, world):
+        self.policy(world, builders.GPU_LAUNCHER_IMAGE)
+        self.failed(world)
+        assert self.codes(world) == []
+
+    def test_close_it_while_vms_still_get_that_image(self, world):
+        self.policy(world, self.OLD)
+        self.failed(world)
+        assert self.codes(world) == ["vmi_failed"]
+
+    def test_close_it_where_canaries_get_that_image(self, world):
+        self.policy(world, builders.GPU_LAUNCHER_IMAGE, gpu=self.OLD)
+        self.failed(world)
+        assert self.codes(world) == ["vmi_failed"]
+
+    def test_close_it_when_they_failed_for_another_reason(self, world):
+        self.policy(world, builders.GPU_LAUNCHER_IMAGE)
+        self.failed(world, exit_code=1)
+        assert self.codes(world) == ["vmi_failed"]
+
+    def test_close_it_without_a_policy(self, world):
+        self.failed(world)
+        assert self.codes(world) == ["vmi_failed"]
 
 
 def test_a_soak_takes_its_time_and_keeps_the_lease_alive(world):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..base import affinity, epochs, names
 from ..base.findings import listed
 from ..base.frozen import FrozenMap
-from ..base.objects import KubeObject, canonical_json, condition
+from ..base.objects import KubeObject, canonical_json, condition, field
 from ..base.selectors import Requirement, untolerated
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
@@ -164,8 +164,8 @@ def _unschedulable(pod: KubeObject) -> str | None:
 def _exit_code(status: KubeObject) -> int | None:
     for container in status.get("containerStatuses") or ():
         if container["name"] == names.COMPUTE:
-            ended = (container.get("state") or {}).get("terminated")
-            return None if ended is None else ended.get("exitCode")
+            code: int | None = field(container, "state", "terminated", "exitCode")
+            return code
     return None
 
 

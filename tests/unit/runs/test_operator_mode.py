@@ -265,6 +265,18 @@ class TestUpgrade:
         assert found["verdict"] == ("prepare" if build == "B" else found["verdict"])
         assert {each["pool"] for each in found["images"]} == {"gpu"}
 
+    def test_says_that_vms_cannot_start_and_what_helps_before_it(self, run, world, build):
+        operator(
+            run,
+            build,
+            {**pool(build), "virtLauncherImage": LAUNCHER.replace("v1.9.0", "v1.7.0"), "allowSkew": True},
+        )
+        found = run("upgrade_info", version="v1.9.1")
+        (text,) = [each["message"] for each in found["findings"] if each["code"] == "upgrade_breaks_vm_starts"]
+        assert "Before the upgrade, run site with a list in which only virtLauncherImage is of the new version" in text
+        for module, options in (("pool_info", {}), ("verification_info", {"fail_on": "none"})):
+            assert codes(run(module, **options)).count("launcher_refuses_arguments") == 1
+
     @pytest.fixture
     def upgrading(self, pooled):
         """The cluster once an upgrade has begun: the primary has lost its exclusion, where the build's way of upgrades does that."""

@@ -17,6 +17,7 @@ import typing as t
 from ..base import names
 from ..base.findings import Finding, InputErrors, error, listed, warning
 from ..base.objects import SERVER_METADATA, KubeObject, Object, canonical_json, short_digest
+from ..kubevirt import launcher_arguments
 from ..observed.webhook import KEY, Config, Rule, Webhook
 from ..pools.criteria import CRITERIA, PodAttributes
 from ..pools.model import Pool
@@ -60,7 +61,7 @@ def check(table: Table) -> t.Iterator[Finding]:
         yield error(
             "aie_cannot_prepare",
             "kubevirt-aie-webhook gives a pool's VMs one image, so it cannot serve two versions of KubeVirt during an upgrade; choose "
-            "another virtpools_launcher_backend, or run site as soon as virt-controller has been replaced.",
+            f"another virtpools_launcher_backend, or {launcher_arguments.WITH_ONE_IMAGE}.",
         )
     tolerating = [rule.name for rule in table.rules if rule.tolerations]
     if tolerating:

@@ -110,6 +110,12 @@ def check(
         unfit = (finding for finding in preflight.fitness(snapshot) if finding.severity == "error")
         return Upgrade(current=current, target=target, images=images, findings=(*unfit, done))
     launchers = launcher_backends.images_after_upgrade(snapshot.admission)
+    one_image = snapshot.by_operator or (
+        snapshot.admission is not None and launcher_backends.backend_in_use(snapshot.admission) == "aie_webhook"
+    )
+    if snapshot.by_operator and present is not None and present.launcher_rollout is not None:
+        in_effect = present.launcher_rollout.in_effect
+        launchers = {pool: image for pool, image in in_effect.images.items() if image} if in_effect is not None else {}
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
     findings = [
@@ -118,7 +124,7 @@ def check(
         *_rollout(snapshot),
         *outdated_policy.after_upgrade(snapshot),
         *_image_findings(images, current, target, pools),
-        *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt),
+        *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt, one_image=one_image),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
     return Upgrade(current=current, target=target, images=images, findings=in_order(findings))

@@ -74,8 +74,20 @@ def refused(
     )
 
 
-def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Iterator[Finding]:
-    """An error for each pool whose VMs could not start once the upgraded virt-controller leads."""
+WITH_ONE_IMAGE: t.Final = (
+    f"run site with a list in which only virtLauncherImage is of the new version, with allowSkew: true: launchers up to {NEWEST_KNOWN[0]}."
+    f"{NEWEST_KNOWN[1]} know all that an older KubeVirt passes"
+)
+"""The shortest way over an upgrade where a pool's VMs have one image for both versions, before it begins."""
+
+
+def before_upgrade(
+    images: Images, target: str, kubevirt: KubeObject, *, one_image: bool = False
+) -> t.Iterator[Finding]:
+    """An error for each pool whose VMs could not start once the upgraded virt-controller leads.
+
+    :param one_image: whether VMs of a pool have one image, whichever version starts them.
+    """
     if images and (health.release_of(target) or NEWEST_KNOWN) > NEWEST_KNOWN:
         yield note(
             "upgrade_arguments_unknown",
@@ -85,11 +97,16 @@ def before_upgrade(images: Images, target: str, kubevirt: KubeObject) -> t.Itera
     for pool, image in images.items():
         arguments = refused(image, target, kubevirt)
         if arguments:
+            remedy = (
+                WITH_ONE_IMAGE
+                if one_image
+                else f"run the playbook upgrade with a list whose virtLauncherImage is built for {target}"
+            )
             yield error(
                 "upgrade_breaks_vm_starts",
                 f"Pool {pool}: virt-launcher of {image} refuses {listed(map(str, arguments))}, which KubeVirt {target} passes to it. "
                 "From the upgrade on, until site has handed over the pool's last node, none of its VMs would start and none "
-                f"could be migrated. Before the upgrade, run the playbook upgrade with a list whose virtLauncherImage is built for {target}.",
+                f"could be migrated. Before the upgrade, {remedy}.",
             )
 
 

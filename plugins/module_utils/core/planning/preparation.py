@@ -13,7 +13,7 @@ from ..admission import launcher_backends, launcher_rollout, policy_objects
 from ..admission.launcher_rollout import LauncherPolicyRollout
 from ..base import names
 from ..base.objects import field
-from ..kubevirt import hco, health, preflight
+from ..kubevirt import hco, health, launcher_arguments, preflight
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import plan
@@ -21,8 +21,8 @@ from .options import Options
 from .plan import Plan
 
 BY_OPERATOR = (
-    "In operator mode virt-operator gives VMs their images, and has one image for each pool: nothing can be prepared. Run site with the "
-    "list for the new version as soon as virt-controller has been replaced."
+    "In operator mode virt-operator gives VMs their images, and has one image for each pool: nothing can be prepared. Before the upgrade, "
+    f"{launcher_arguments.WITH_ONE_IMAGE}. After it, run site with the list for the new version."
 )
 
 

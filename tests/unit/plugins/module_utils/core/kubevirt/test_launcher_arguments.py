@@ -68,6 +68,13 @@ class TestFindings:
             "could be migrated. Before the upgrade, run the playbook upgrade with a list whose virtLauncherImage is built for v1.8.2."
         )
 
+    def test_before_an_upgrade_with_one_image_for_both_versions(self):
+        (found,) = launcher_arguments.before_upgrade(self.IMAGES, "v1.8.2", kubevirt("v1.7.0"), one_image=True)
+        assert found.message.endswith(
+            "Before the upgrade, run site with a list in which only virtLauncherImage is of the new version, with allowSkew: true: "
+            "launchers up to 1.9 know all that an older KubeVirt passes."
+        )
+
     def test_the_pools_whose_vms_cannot_start(self):
         assert launcher_arguments.unusable(self.IMAGES, kubevirt("v1.8.2")) == {"gpu"}
         assert launcher_arguments.unusable(self.IMAGES, kubevirt("v1.7.0")) == frozenset()

@@ -22,7 +22,8 @@ description:
     images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
     place.
-  - Refuses that as long as virt-operator is replacing components of KubeVirt, because either version may start VMs then.
+  - When the upgrade has begun without preparation, prepares it all the same, so that VMs start from then on.
+  - Refuses to take it back as long as virt-operator is replacing components of KubeVirt, because either version may start VMs then.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -95,6 +96,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.upgrade import Upgrade
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.health import Health
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import preparation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
@@ -132,7 +134,12 @@ def body(task: module_base.Task) -> dict:
         "upgraded": upgraded,
         "findings": [finding.to_dict() for finding in seen.findings],
         "text": terminal.preparation_lines(
-            seen.check, seen.findings, seen.changes, upgraded=upgraded, waited=task.params["wait"]
+            seen.check,
+            seen.findings,
+            seen.changes,
+            begun=Health.from_kubevirt(seen.snapshot.kubevirt).upgrading is not None,
+            upgraded=upgraded,
+            waited=task.params["wait"],
         ),
         "diff": [module_base.object_diff(each.before, each.after) for each in done],
     }

@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import epochs, kinds, names, permissions
-from ..base.findings import Finding, counted, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, listed, note, warning
 from ..base.frozen import FrozenMap
 from ..base.kinds import Kind
 from ..base.objects import Change, Object, change_line, digest
@@ -323,9 +323,16 @@ def prepare_upgrade(
 
     :param upcoming: the launcher image of each pool for that version.
     :param version: the next version; None takes the preparation back.
+    :raises InputErrors: when the upgrade has begun, and nothing tells KubeVirt's launcher image of the version before.
     """
     admission = snapshot.admission or Admission()
-    in_effect, stock = _in_effect(snapshot), outdated_policy.stock_image(snapshot)
+    in_effect, stock = _in_effect(snapshot), outdated_policy.deployed_stock_image(snapshot)
+    if version is not None and stock is None and snapshot.primary is not None:
+        problem = (
+            "KubeVirt's launcher image of the version before is not known any more, so nothing can be prepared in the middle of the "
+            "upgrade; wait until it is done, then run site with the list for the new version."
+        )
+        raise InputErrors([problem])
     table = replace(in_effect or Table(()), upcoming=None)
     if version is not None and stock is not None:
         table = table.prepared(Upcoming(stock, version, FrozenMap(upcoming)))

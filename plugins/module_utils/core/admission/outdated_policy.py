@@ -17,7 +17,7 @@ import typing as t
 from ..base import cel, kinds, names
 from ..base.findings import Finding, error, listed, warning
 from ..base.objects import Object, field, short_digest
-from ..kubevirt import daemonsets, hco
+from ..kubevirt import daemonsets, hco, health
 from ..observed.snapshot import Snapshot
 from ..vms.mapping import Table
 from .probes import digest_in
@@ -29,6 +29,17 @@ _EFFECTS = {"LiveMigrate": "migrate", "Evict": "restart"}
 def stock_image(snapshot: Snapshot) -> str | None:
     """KubeVirt's own launcher image, from the primary's init container; None while there is no primary."""
     return daemonsets.images_of(snapshot.primary).get(names.LAUNCHER) if snapshot.primary is not None else None
+
+
+def deployed_stock_image(snapshot: Snapshot) -> str | None:
+    """KubeVirt's own launcher image of the version that is deployed, also while an upgrade has replaced the primary already; None
+    when nothing tells it."""
+    stock = stock_image(snapshot)
+    annotations = (snapshot.primary or {}).get("metadata", {}).get("annotations") or {}
+    upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
+    if stock is None or upgrading is None or annotations.get(names.VERSION_ANNOTATION) != upgrading[1]:
+        return stock
+    return health.deployed_launcher_image(snapshot.kubevirt, stock)
 
 
 def pool_images(table: Table, stock: str | None) -> dict[str, str]:

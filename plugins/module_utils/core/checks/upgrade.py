@@ -118,10 +118,12 @@ def check(
         launchers = {pool: image for pool, image in in_effect.images.items() if image} if in_effect is not None else {}
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
+    upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
+    # Once it has begun, what is prepared still helps, and the cluster is in motion.
+    begun = prepares and upgrading is not None and health.same_version(upgrading[1], target)
     findings = [
         *_direction(current, target),
-        *_now(snapshot, options, present),
-        *_rollout(snapshot),
+        *(() if begun else (*_now(snapshot, options, present), *_rollout(snapshot))),
         *outdated_policy.after_upgrade(snapshot),
         *_image_findings(images, current, target, pools),
         *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt, one_image=one_image),

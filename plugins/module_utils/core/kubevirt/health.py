@@ -251,6 +251,22 @@ def _settings(config: t.Any) -> dict[str, t.Any]:
     return {key: value for each in (parsed, *maps) if isinstance(each, dict) for key, value in each.items()}
 
 
+def deployed_launcher_image(kubevirt: KubeObject, image: str) -> str | None:
+    """The launcher image of the version that is deployed while another one replaces it; None when nothing tells it.
+
+    :param image: the launcher image of that other version.
+    """
+    status = kubevirt.get("status") or {}
+    named = _settings(status.get("observedDeploymentConfig")).get("virtLauncherImage")
+    if named:
+        return str(named)
+    former = retagged(image, str(version_of(kubevirt)))
+    registries = [f"{status.get(f'{which}KubeVirtRegistry')}/" for which in ("target", "observed")]
+    if former is None or not former.startswith(registries[0]):
+        return former
+    return registries[1] + former.removeprefix(registries[0])
+
+
 # The primary's rollout ------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from ..base import names
 from ..base.findings import Finding, counted, error, listed, warning
@@ -34,13 +35,25 @@ SKEW = frozenset({"version_skew", "version_skew_unknown"})
 
 def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user should know (warnings)."""
-    yield from for_exclusion(snapshot, edit)
+    yield from (_with_what_may_run(snapshot, finding) for finding in for_exclusion(snapshot, edit))
     yield from _operator(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
     yield from skew(snapshot, pools)
     listed = {pool.name for pool in pools}
     yield from image_contents.examine({name: live for name, live in snapshot.pools.items() if name in listed})
+
+
+def _with_what_may_run(snapshot: Snapshot, finding: Finding) -> Finding:
+    """The finding; during an upgrade with what may be run until it is done."""
+    upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
+    if finding.code != "kubevirt_upgrading" or upgrading is None or not snapshot.pools:
+        return finding
+    until = (
+        f"Until then you can run the playbook upgrade with virtpools_upgrade_to={upgrading[1]} and the list for that version: VMs of "
+        "pools then start with both versions. With virtpools_upgrade_wait it goes on by itself."
+    )
+    return replace(finding, message=f"{finding.message} {until}")
 
 
 def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:

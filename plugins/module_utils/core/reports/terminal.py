@@ -51,10 +51,17 @@ def upgrade_lines(upgrade: Upgrade) -> list[str]:
 
 
 def preparation_lines(
-    upgrade: Upgrade, findings: t.Iterable[Finding], changes: t.Iterable[str], *, upgraded: bool, waited: int
+    upgrade: Upgrade,
+    findings: t.Iterable[Finding],
+    changes: t.Iterable[str],
+    *,
+    begun: bool = False,
+    upgraded: bool,
+    waited: int,
 ) -> list[str]:
     """What was prepared for an upgrade, and what to do next.
 
+    :param begun: whether KubeVirt is being upgraded.
     :param upgraded: whether KubeVirt has the new version by now.
     :param waited: for how many seconds the module waited for that.
     """
@@ -69,7 +76,8 @@ def preparation_lines(
         ]
     prepared = f"VMs start during the upgrade from KubeVirt {upgrade.current or 'an unknown version'} to {target}."
     after = f" It was not there within {waited} s." if waited else ""
-    return [*lines, f"{prepared} Upgrade KubeVirt to {target} now, then run this again with the same list.{after}"]
+    now = "It is under way: wait until it is done" if begun else f"Upgrade KubeVirt to {target} now"
+    return [*lines, f"{prepared} {now}, then run this again with the same list.{after}"]
 
 
 def verification_lines(report: Report) -> list[str]:

@@ -29,6 +29,7 @@ def raw(version=builders.VERSION):
 
 
 NOW, LATER = raw(), raw(NEXT)
+STOCK = builders.LAUNCHER_IMAGE
 
 
 @pytest.fixture(autouse=True)
@@ -174,11 +175,50 @@ class TestWaits:
         done = prepare(run, wait=600)
         assert (done["upgraded"], done["changed"], world.writes) == (True, False, [])
 
-    def test_is_refused_in_the_middle_of_one_that_was_not_prepared(self, run, world):
-        kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
-        kubevirt["status"]["targetKubeVirtVersion"] = NEXT
-        world.put(kubevirt)
-        assert "is being upgraded" in run.failure("upgrade_preparation", pools=[LATER], version=NEXT)
+
+class TestInTheMiddleOfAnUpgradeThatWasNotPrepared:
+    @pytest.fixture(autouse=True)
+    def upgrading(self, pooled):
+        world = pooled
+        found = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        found["status"]["targetKubeVirtVersion"] = NEXT
+        world.put(found)
+
+    @pytest.fixture
+    def replaced(self, world):
+        """The primary is the one of the new version already; virt-controller may be of either."""
+        primary = world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
+        primary["metadata"]["annotations"] = {names.VERSION_ANNOTATION: NEXT}
+        primary["spec"]["template"]["spec"]["initContainers"][0]["image"] = STOCK.replace(builders.VERSION, NEXT)
+        world.put(primary)
+        return primary
+
+    def test_vms_of_both_versions_start_from_now_on(self, run, world):
+        done = prepare(run)
+        assert done["changed"]
+        assert done["text"][-1].endswith(
+            "It is under way: wait until it is done, then run this again with the same list."
+        )
+        assert upcoming(world) == {"stock": STOCK, "version": NEXT, "images": {"gpu": LATER["virtLauncherImage"]}}
+        assert prepare(run)["changed"] is False
+
+    @pytest.mark.usefixtures("replaced")
+    def test_also_when_the_primary_is_new_already(self, run, world):
+        assert prepare(run)["changed"]
+        assert upcoming(world)["stock"] == STOCK
+        assert prepare(run)["changed"] is False
+
+    def test_is_refused_when_the_former_image_is_not_known(self, run, world, replaced):
+        digest = STOCK.partition(":")[0] + "@sha256:0123"
+        replaced["spec"]["template"]["spec"]["initContainers"][0]["image"] = digest
+        world.put(replaced)
+        message = run.failure("upgrade_preparation", pools=[LATER], version=NEXT)
+        assert "launcher image of the version before is not known any more" in message
+        assert upcoming(world) is None
+
+    def test_is_refused_for_another_version(self, run):
+        message = run.failure("upgrade_preparation", pools=[raw("v99.1.0")], version="v99.1.0")
+        assert f"is being upgraded from {builders.VERSION} to {NEXT}" in message
 
 
 @pytest.mark.usefixtures("pooled")

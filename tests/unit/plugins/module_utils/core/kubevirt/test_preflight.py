@@ -61,6 +61,24 @@ class TestFitness:
         assert codes(snapshot) == ["own_change_settling"]
 
 
+class TestUpgrade:
+    def found(self, pools=(GPU,)):
+        upgrading = builders.snapshot_of(
+            [builders.node("n1")], pools, of_kubevirt=builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")
+        )
+        return builders.message(checked(upgrading, pools), "kubevirt_upgrading")
+
+    def test_says_what_may_be_run_until_it_is_done(self):
+        assert self.found().endswith(
+            "is being upgraded from v1.9.0 to v1.9.1; wait until that is done, then run again. Until then you can run the playbook "
+            "upgrade with virtpools_upgrade_to=v1.9.1 and the list for that version: VMs of pools then start with both versions. With "
+            "virtpools_upgrade_wait it goes on by itself."
+        )
+
+    def test_without_pools_there_is_nothing_to_run(self):
+        assert self.found(()).endswith("then run again.")
+
+
 class TestExclusion:
     def test_is_refused_while_a_dead_node_has_a_primary_handler(self):
         snapshot = builders.fresh_snapshot([builders.node(), builders.node("dead", ready=False)])

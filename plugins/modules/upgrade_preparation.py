@@ -22,7 +22,7 @@ description:
     images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
     place.
-  - When the upgrade has begun without preparation, prepares it all the same, so that VMs start from then on.
+  - When the upgrade has begun without preparation, still prepares it, so that VMs start from then on.
   - Refuses to take it back as long as virt-operator is replacing components of KubeVirt, because either version may start VMs then.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options

@@ -202,6 +202,11 @@ class TestInTheMiddleOfAnUpgradeThatWasNotPrepared:
         assert upcoming(world) == {"stock": STOCK, "version": NEXT, "images": {"gpu": LATER["virtLauncherImage"]}}
         assert prepare(run)["changed"] is False
 
+    def test_goes_on_when_it_is_done(self, run, world):
+        world.at[world.now + 60] = lambda: upgrade(world)
+        done = prepare(run, wait=600)
+        assert (done["upgraded"], done["changed"]) == (True, True)
+
     @pytest.mark.usefixtures("replaced")
     def test_also_when_the_primary_is_new_already(self, run, world):
         assert prepare(run)["changed"]

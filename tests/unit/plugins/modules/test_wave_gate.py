@@ -123,10 +123,18 @@ def test_a_vm_nobody_can_schedule_does_not_hide_a_failed_node(run, world, with_f
     assert found["wave_failed"] is with_failed_node
 
 
-def test_an_upgrade_that_began_in_the_wave_only_stops(run, world):
-    world.put(builders.kubevirt(targetKubeVirtVersion="v1.9.1"))
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ({"targetKubeVirtVersion": "v1.9.1"}, "is being upgraded"),
+        ({"targetDeploymentID": "d2"}, "by another deployment of the same version"),
+    ],
+    ids=["upgrade", "rollout"],
+)
+def test_what_began_in_the_wave_and_is_not_its_own_only_stops(run, world, target, says):
+    world.put(builders.kubevirt(**target))
     found = run("wave_gate", nodes=["n1"], baseline=[], timeout=0)
-    assert "is being upgraded" in found["msg"]
+    assert says in found["msg"]
     assert found["wave_failed"] is False
 
 

@@ -35,7 +35,7 @@ def deployed_stock_image(snapshot: Snapshot) -> str | None:
     """KubeVirt's own launcher image of the version that is deployed, also while an upgrade has replaced the primary already; None
     when nothing tells it."""
     stock = stock_image(snapshot)
-    annotations = (snapshot.primary or {}).get("metadata", {}).get("annotations") or {}
+    annotations = field(snapshot.primary, "metadata", "annotations") or {}
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     if stock is None or upgrading is None or annotations.get(names.VERSION_ANNOTATION) != upgrading[1]:
         return stock

@@ -18,7 +18,8 @@ description:
     The policy is tried with pods of both versions before VMs depend on it.
   - Handlers, nodes, and the recorded pool list stay as they are. Run C(site) with the same list after the upgrade. It replaces the handlers, and the former
     images leave the policy.
-  - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error. With O(prepull=true), pulls the
+  - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error. Waits until no VM on a node of a
+    pool is being migrated or evicted, and refuses to go on when that takes longer than O(migration_timeout). With O(prepull=true), pulls the
     images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
     place.
@@ -39,6 +40,10 @@ options:
     required: true
   pull_timeout:
     description: Seconds for the images of 50 nodes, which pull at the same time.
+    type: int
+    default: 900
+  migration_timeout:
+    description: Seconds to wait for live migrations and evictions of VMs on the nodes of pools, before anything is changed.
     type: int
     default: 900
   wait:
@@ -88,6 +93,7 @@ text:
 from dataclasses import dataclass
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import parts, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_rollout import (
@@ -106,6 +112,7 @@ ARGUMENTS = {
     **option_table.arguments("mode", "pools", "run"),
     "version": {"type": "str", "required": True},
     "pull_timeout": {"type": "int", "default": 900},
+    "migration_timeout": {"type": "int", "default": 900},
     "wait": {"type": "int", "default": 0},
     "timeout": {"type": "int", "default": 60},
 }
@@ -118,6 +125,8 @@ def body(task: module_base.Task) -> dict:
         done = parts.preview(task.cluster, seen.part, 0)
     elif seen.changes:
         with task.writing(seen.snapshot.namespace):
+            if not upgraded:
+                _await_migrations(task, seen.snapshot)
             if task.asked.options.prepull and not upgraded:
                 next_images.pull(task.cluster, seen.plan, task.params["pull_timeout"], task.clock)
             # While this waited for the Lease, and for images, others may have changed what it had read.
@@ -176,6 +185,22 @@ def _examine(task: module_base.Task) -> _Examined:
     if errors:
         raise InputErrors(errors)
     return _Examined(snapshot, checked, made.plan, part, findings, () if made.under_way else part.changes(0))
+
+
+def _await_migrations(task: module_base.Task, snapshot: Snapshot) -> None:
+    """Wait until no VM on a node of a pool is being migrated or evicted.
+
+    :raises ClusterError: when that takes too long.
+    """
+    nodes = [node.name for node in snapshot.nodes.values() if node.owner in snapshot.pools]
+    timeout, clock = task.params["migration_timeout"], task.clock
+    what = f"KubeVirt must not be upgraded yet, and nothing was changed, because within {timeout} s"
+    problem = settle.await_migrations(task.cluster, nodes, timeout, clock)
+    if problem is not None:
+        raise ClusterError(f"{what} live migrations of VMs on nodes of pools did not end: {problem}")
+    problem = settle.await_evacuations(task.cluster, nodes, timeout, clock)
+    if problem is not None:
+        raise ClusterError(f"{what} evicted VMs did not leave their nodes: {problem}")
 
 
 def main() -> None:

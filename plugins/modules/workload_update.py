@@ -14,8 +14,9 @@ description:
   - Finds the VMs whose launcher pods have other launcher images than new launcher pods would get now. This happens after a pool changed its image, after
     an upgrade of KubeVirt, or when a VM is older than the pool. The module does not rely on the label C(kubevirt.io/outdatedLauncherImage) or on KubeVirt's
     status, since stock KubeVirt calls every VM with a pool's image outdated.
-  - Live-migrates the VMs that can be migrated, a few at a time. Afterwards each must have the right images, on a node of its pool. When another
-    migration of the same VM runs already, the module waits for it. Lists the other VMs, with the reason, for their owners to restart.
+  - Live-migrates the VMs that can be migrated. Of each pool it migrates one VM first, and others only after such a migration has succeeded, then a few at a
+    time. Afterwards each must have the right images, on a node of its pool. When another migration of the same VM runs already, the module waits for it.
+    Lists the other VMs, with the reason, for their owners to restart.
   - Reads from the live launcher policy what new launcher pods get. The module refuses to work when that policy is missing or was changed by hand, and
     while KubeVirt itself would update these VMs again and again.
   - A VM with the right images stays where it is.
@@ -173,7 +174,7 @@ def body(task: module_base.Task) -> dict:
         migrate = [update for update in outdated if update.how == "migrate"]
         try:
             mapping = _mapping(task, snapshot)
-            for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock):
+            for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock, _pool):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
         except ClusterError as error:
             raise module_base.TaskFailed(
@@ -193,6 +194,10 @@ def _limits(params: dict) -> Limits:
     if problems:
         raise InputErrors(problems)
     return Limits(params["batch"], params["max_failures"], params["timeout"])
+
+
+def _pool(update: Update) -> str:
+    return update.pool
 
 
 def _outdated(task: module_base.Task, snapshot: Snapshot) -> list[Update]:

@@ -130,7 +130,8 @@ class Play:
             return
         (action,) = (key for key in task if key not in _KEYWORDS)
         try:
-            self._register(task, self._act(action, task[action] or {}, scope, defaults))
+            given, checking = task[action] or {}, task.get("check_mode") is True
+            self._register(task, self._act(action, given, scope, defaults, checking=checking))
         except TaskFailed as error:
             never = task.get("failed_when") is False
             self._register(task, {**error.result, "failed": not never})
@@ -157,7 +158,7 @@ class Play:
                 raise
         each("always")
 
-    def _act(self, action, given, scope, defaults):
+    def _act(self, action, given, scope, defaults, *, checking):
         short = action.removeprefix("ansible.builtin.")
         if short == "include_tasks":
             if isinstance(given, str):
@@ -180,7 +181,8 @@ class Play:
             self.stats.update(arguments["data"])
         elif short != "debug":
             assert action.startswith(OURS), f"{action} is not understood here"
-            return self._result(action.removeprefix(OURS), arguments, scope, defaults)
+            more = {"check": True} if checking else {}
+            return self._result(action.removeprefix(OURS), {**arguments, **more}, scope, defaults)
         return {}
 
     def _options(self, arguments, scope):

@@ -9,7 +9,6 @@ What happens to one VM is one generator that reads from top to bottom. It yields
 
 from __future__ import annotations
 
-import collections
 import typing as t
 import uuid
 from dataclasses import dataclass
@@ -122,27 +121,50 @@ def carry_out(
     wanted: t.Iterable[AnyRelocation],
     limits: Limits,
     clock: Clock,
+    group: t.Callable[[AnyRelocation], str] | None = None,
 ) -> t.Iterator[MigrationOutcome[AnyRelocation]]:
     """Migrate these VMs. Outcomes come as soon as they are known, at the end those of VMs that were not started.
 
     When the run is interrupted, its migrations go on, and the next run finds them.
+
+    :param group: the group of a VM. Of each group one VM is migrated alone, until one has succeeded: what breaks the migrations
+        of a group then meets one VM. None: no VM waits for another.
     """
-    waiting = collections.deque(wanted)
+    waiting = list(wanted)
+    proven: set[str] = set()
     running: dict[AnyRelocation, side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]] = {}
     failures = 0
     migrations = _Migrations(cluster, rule, limits.timeout, clock)
     for _pause in clock.pauses(longest=_LONGEST_PAUSE_SECONDS):
-        while waiting and len(running) < limits.batch and failures < limits.max_failures:
-            relocation = waiting.popleft()
+        while len(running) < limits.batch and failures < limits.max_failures:
+            relocation = _next_of(waiting, running, proven, group)
+            if relocation is None:
+                break
+            waiting.remove(relocation)
             running[relocation] = _job(relocation, migrations.migrate(relocation))
-        for _relocation, job in side_by_side.one_round(running, list(running), lambda _relocation: None):
+        for relocation, job in side_by_side.one_round(running, list(running), lambda _relocation: None):
             if job.outcome is not None:
                 failures += job.outcome.result == "failed"
+                if group is not None and job.outcome.seconds is not None:
+                    proven.add(group(relocation))
                 yield job.outcome
         if not running and (not waiting or failures >= limits.max_failures):
             break
     for relocation in waiting:
         yield MigrationOutcome(relocation, "not_started", f"{counted(failures, 'update')} failed before")
+
+
+def _next_of(
+    waiting: t.Sequence[AnyRelocation],
+    running: t.Collection[AnyRelocation],
+    proven: t.Collection[str],
+    group: t.Callable[[AnyRelocation], str] | None,
+) -> AnyRelocation | None:
+    """The first VM that may be migrated now; None when all must wait."""
+    if group is None:
+        return waiting[0] if waiting else None
+    tried = {group(relocation) for relocation in running} - set(proven)
+    return next((relocation for relocation in waiting if group(relocation) not in tried), None)
 
 
 def _job(

@@ -15,7 +15,7 @@ from ...core.kubevirt import exclusion, health
 from ...core.kubevirt.feature_gates import Gates
 from ...core.kubevirt.hco import Edit
 from ...core.observed.handlers import HandlerPod
-from ...core.observed.migrations import Migration
+from ...core.observed.migrations import Migration, is_evacuated
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ..api.client import Cluster, ClusterError
@@ -277,6 +277,30 @@ def await_migrations(cluster: Cluster, nodes: t.Collection[str] | None, timeout:
     return (
         f"{listed(map(str, running))}. Wait for them, or cancel them (`kubectl delete vmim {first.name} -n "
         f"{first.namespace}`), then run again.{again}"
+    )
+
+
+def await_evacuations(cluster: Cluster, nodes: t.Collection[str], timeout: float, clock: Clock) -> str | None:
+    """Wait until no VM is to leave one of these nodes because its pod was evicted. KubeVirt migrates such a VM again and again.
+
+    After ``timeout`` seconds, returns the VMs that are still there, and what to do.
+    """
+    leaving: list[tuple[str, str, str]] = []
+
+    def pending() -> str | None:
+        leaving[:] = sorted(
+            (vmi["metadata"]["namespace"], vmi["metadata"]["name"], vmi["status"]["nodeName"])
+            for vmi in live.vmis_on(cluster, nodes)
+            if is_evacuated(vmi)
+        )
+        return "evacuations run" if leaving else None
+
+    if clock.wait(pending, timeout) is None:
+        return None
+    vms = listed(f"VM {namespace}/{name} on {node}" for namespace, name, node in leaving)
+    return (
+        f"{vms}. See why its migrations fail (`kubectl get vmim -n {leaving[0][0]}`), or end its eviction (`virtctl evacuate-cancel`), then "
+        "run again."
     )
 
 

@@ -75,6 +75,13 @@ def is_active(migration: KubeObject) -> bool:
     return _phase(migration) not in _FINAL_PHASES
 
 
+def is_evacuated(vmi: KubeObject) -> bool:
+    """Whether KubeVirt migrates a running VM away from its node, because its pod was evicted there."""
+    status = vmi.get("status") or {}
+    node = status.get("evacuationNodeName")
+    return bool(node) and node == status.get("nodeName") and status.get("phase") not in _FINAL_PHASES
+
+
 def waits_for_other_half(migration: KubeObject) -> bool:
     """Whether the sender or receiver of a decentralized migration has to wait for its other half, in another namespace or
     cluster. No handler takes part in it until then."""

@@ -151,6 +151,54 @@ class TestPrepares:
 
 
 @pytest.mark.usefixtures("pooled")
+class TestMigrations:
+    """A VM of a pool that is being migrated or evicted comes first."""
+
+    def put(self, world, phase="Running", node="n1", evacuated=None):
+        status = {"phase": "Running", "nodeName": node, "evacuationNodeName": evacuated}
+        vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status=status)
+        vmi["metadata"].update(labels={names.NODE_NAME_LABEL: node})
+        world.put(vmi)
+        kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
+        world.put(kind.object("m1", "vms", spec={"vmiName": "vm"}, status={"phase": phase}))
+
+    def refused(self, run, world, pulls):
+        message = run.failure("upgrade_preparation", pools=[LATER], version=NEXT, migration_timeout=30)
+        assert (upcoming(world), pulls) == (None, [])
+        assert [path for _verb, path in world.writes if "/leases" not in path] == []
+        return message
+
+    def test_that_does_not_end_is_named(self, run, world, pulls):
+        self.put(world)
+        assert self.refused(run, world, pulls) == (
+            "KubeVirt must not be upgraded yet, and nothing was changed, because within 30 s live migrations of VMs on nodes of pools "
+            "did not end: VM vms/vm (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`), then run again."
+        )
+
+    def test_of_an_evicted_vm_may_have_failed_just_now(self, run, world, pulls):
+        self.put(world, phase="Failed", evacuated="n1")
+        message = self.refused(run, world, pulls)
+        assert (
+            "within 30 s evicted VMs did not leave their nodes: VM vms/vm on n1. See why its migrations fail" in message
+        )
+
+    def test_that_ends_is_waited_for(self, run, world):
+        self.put(world)
+        world.at[world.now + 20] = lambda: self.put(world, phase="Succeeded")
+        assert prepare(run)["changed"]
+
+    @pytest.mark.parametrize("fields", [{"node": "n9"}, {"phase": "Failed", "evacuated": "n8"}], ids=str)
+    def test_elsewhere_does_not_matter(self, run, world, fields):
+        self.put(world, **fields)
+        assert prepare(run, migration_timeout=0)["changed"]
+
+    def test_does_not_keep_a_preparation_from_being_taken_back(self, run, world):
+        prepare(run)
+        self.put(world)
+        assert prepare(run, [NOW], builders.VERSION, migration_timeout=0)["changed"]
+
+
+@pytest.mark.usefixtures("pooled")
 class TestWaits:
     def test_until_kubevirt_is_upgraded(self, run, world):
         world.at[world.now + 600] = lambda: upgrade(world)

@@ -96,6 +96,22 @@ class TestCarryOut:
         Kubevirt(world, fail=["a"])
         assert results(carry_out(world, batch=1, max_failures=2)) == {"a": "failed", "b": "done"}
 
+    def test_of_a_group_waits_for_its_first_success(self, world):
+        world.put(builders.node("n4"))
+        for name in ("d", "e"):
+            for obj in vm(name, "n1"):
+                world.put(obj)
+        groups = {"a": "one", "b": "one", "d": "one", "e": "other"}
+        kubevirt = Kubevirt(world, fail=["a"])
+        limits = Limits(batch=9, max_failures=2)
+        carried_out = migrations.carry_out(
+            world.client(), RULE, find(world), limits, world.clock(), lambda each: groups[each.vmi]
+        )
+        outcomes = [(outcome.relocation.vmi, outcome.result) for outcome in carried_out]
+        assert sorted(outcomes[:2]) == [("a", "failed"), ("e", "done")]
+        assert outcomes[2:] == [("b", "done"), ("d", "done")]
+        assert kubevirt.most_at_once == 2
+
     def test_gives_up_a_migration_that_finds_no_node(self, world):
         Kubevirt(world, stick=["a"])
         outcomes = {outcome.relocation.vmi: outcome for outcome in carry_out(world, timeout=30)}

@@ -7,19 +7,23 @@
 KubeVirt compares each VM's launcher image with its own. So it calls every VM with a pool's image outdated, and with
 ``workloadUpdateMethods`` it migrates or restarts such VMs again and again. Either these methods must be empty, or a
 policy must correct what virt-controller writes about a running VM: it replaces a pool's present image with KubeVirt's
-own, and keeps any other image, such as a pool's former one. The policy is not the default: it changes a status.
+own, and keeps any other image, such as a pool's former one. Where an upgrade is prepared, the images for the next version
+are replaced with that version's own: each virt-controller then sees its own image in the VMs that are up to date for it. The
+policy is not the default: it changes a status.
 """
 
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from ..base import cel, kinds, names
 from ..base.findings import Finding, error, listed, warning
 from ..base.objects import Object, field, short_digest
 from ..kubevirt import daemonsets, hco, health
-from ..observed.snapshot import Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..vms.mapping import Table
+from . import launcher_backends
 from .probes import digest_in
 
 _METHODS = ("spec", "workloadUpdateStrategy", "workloadUpdateMethods")
@@ -84,8 +88,9 @@ def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     stock = stock_image(snapshot)
     if live is None or stock is None:
         return
-    desired = derive(table, stock, snapshot.namespace, kinds.MUTATING_ADMISSION_POLICIES[0])
-    if desired and digest_in(live) != digest_in(desired[0][1]):
+    known = [table, launcher_backends.recorded_table(snapshot.admission or Admission()) or table]
+    desired = [derive(each, stock, snapshot.namespace, kinds.MUTATING_ADMISSION_POLICIES[0]) for each in known]
+    if desired[0] and digest_in(live) not in [digest_in(objects[0][1]) for objects in desired if objects]:
         yield warning(
             "outdated_policy_stale",
             f"Policy {names.OUTDATED_POLICY} was created for launcher images other than those of the pools and KubeVirt's own, "
@@ -93,17 +98,35 @@ def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
         )
 
 
-def after_upgrade(snapshot: Snapshot) -> t.Iterator[Finding]:
-    """Findings on what an upgrade of KubeVirt will cause, because it changes the image that the live policy names."""
+def after_upgrade(snapshot: Snapshot, table: Table | None) -> t.Iterator[Finding]:
+    """Findings on what an upgrade of KubeVirt will cause, because it changes the image that the live policy names.
+
+    :param table: the mapping table when the upgrade begins, with what is prepared for it.
+    """
     objects = snapshot.admission.objects if snapshot.admission is not None else {}
     methods = _methods(snapshot)
-    if methods and (kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY) in objects:
-        yield warning(
-            "upgrade_outdated_policy_stale",
-            f"Policy {names.OUTDATED_POLICY} names KubeVirt's launcher image {stock_image(snapshot)}; once KubeVirt is "
-            f"upgraded, it would {' and '.join(_EFFECTS[method] for method in methods)} pool VMs again and again until site "
-            f"has run: empty {_place(snapshot)} before the upgrade, and fill it again after that run.",
+    if not methods or (kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY) not in objects:
+        return
+    upcoming = table.upcoming if table is not None else None
+    if table is not None and upcoming is not None:
+        told = health.retagged(upcoming.stock, upcoming.version) is not None
+        same = [pool for pool, image in table.images.items() if image and upcoming.images.get(pool, image) == image]
+        if told and not same:
+            return
+        why = (
+            f"pool {listed(same)} keeps its launcher image"
+            if same
+            else "the tag of that image does not show its version"
         )
+        remedy = f"since {why}, the preparation cannot change that: empty"
+    else:
+        remedy = "prepare the upgrade with the playbook upgrade and images built for the new version, or empty"
+    yield warning(
+        "upgrade_outdated_policy_stale",
+        f"Policy {names.OUTDATED_POLICY} names KubeVirt's launcher image {stock_image(snapshot)}; once KubeVirt is "
+        f"upgraded, it would {' and '.join(_EFFECTS[method] for method in methods)} pool VMs again and again until site "
+        f"has run; {remedy} {_place(snapshot)} before the upgrade, and fill it again after that run.",
+    )
 
 
 def _methods(snapshot: Snapshot) -> list[str]:
@@ -124,10 +147,10 @@ def derive(table: Table, stock: str, namespace: str, policy: kinds.Kind) -> list
     :param stock: KubeVirt's own launcher image; after an upgrade of KubeVirt the policy must be derived again.
     :param namespace: KubeVirt's namespace.
     """
-    images = sorted(table.launcher_images - {stock})
-    if not images:
+    corrections = _corrections(table, stock)
+    if not corrections:
         return []
-    spec = _spec(images, stock, namespace)
+    spec = _spec(corrections, namespace)
     labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
     obj = policy.object(names.OUTDATED_POLICY, spec=spec)
     obj["metadata"].update(labels=labels, annotations={names.POLICY_ANNOTATION: short_digest(spec)})
@@ -137,11 +160,35 @@ def derive(table: Table, stock: str, namespace: str, policy: kinds.Kind) -> list
     return [(policy, obj), (binding_kind, binding)]
 
 
-def _spec(images: t.Sequence[str], stock: str, namespace: str) -> Object:
+def _corrections(table: Table, stock: str) -> list[tuple[str, list[str]]]:
+    """KubeVirt's own launcher images, each with the images of pools that it stands for."""
+    upcoming = table.upcoming
+    if upcoming is None:
+        found = {stock: table.launcher_images}
+    else:
+        now = replace(table, upcoming=None).launcher_images
+        later = frozenset(image for image in upcoming.images.values() if image) - now
+        found = {upcoming.stock: now, (stock if upcoming.begun(stock) else upcoming.next_stock): later}
+    return [(own, sorted(images - {own})) for own, images in found.items() if images - {own}]
+
+
+def _spec(corrections: t.Sequence[tuple[str, t.Sequence[str]]], namespace: str) -> Object:
     """The spec with all defaults that the server would add, so that the live policy can be compared with it."""
-    shards = list(cel.shards(images))
-    known = cel.any_of(f"variables.image in variables.images{number}" for number in range(len(shards)))
     label = cel.literal(names.OUTDATED_LABEL)
+    variables, corrected = [], ""
+    for own, images in corrections:
+        first = len(variables)
+        variables += [
+            {"name": f"images{first + number}", "expression": cel.literal(shard)}
+            for number, shard in enumerate(cel.shards(images))
+        ]
+        known = cel.any_of(f"variables.image in variables.{each['name']}" for each in variables[first:])
+        corrected += (
+            f"{known} ? "
+            f'[JSONPatch{{op: "replace", path: "/status/launcherContainerImageVersion", value: {cel.literal(own)}}}] + '
+            f"(object.metadata.?labels[?{label}].hasValue() ? "
+            f'[JSONPatch{{op: "remove", path: "/metadata/labels/" + jsonpatch.escapeKey({label})}}] : []) : '
+        )
     return {
         # A policy that fails must not keep virt-controller from running VMs: only a correction is lost.
         "failurePolicy": "Ignore",
@@ -173,17 +220,12 @@ def _spec(images: t.Sequence[str], stock: str, namespace: str) -> Object:
         ],
         "variables": [
             {"name": "image", "expression": 'object.?status.?launcherContainerImageVersion.orValue("")'},
-            *({"name": f"images{number}", "expression": cel.literal(shard)} for number, shard in enumerate(shards)),
+            *variables,
         ],
         "mutations": [
             {
                 "patchType": "JSONPatch",
-                "jsonPatch": {
-                    "expression": f"{known} ? "
-                    f'[JSONPatch{{op: "replace", path: "/status/launcherContainerImageVersion", value: {cel.literal(stock)}}}] + '
-                    f"(object.metadata.?labels[?{label}].hasValue() ? "
-                    f'[JSONPatch{{op: "remove", path: "/metadata/labels/" + jsonpatch.escapeKey({label})}}] : []) : []'
-                },
+                "jsonPatch": {"expression": f"{corrected}[]"},
             }
         ],
     }

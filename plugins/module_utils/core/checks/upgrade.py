@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..admission import launcher_backends, outdated_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
+from ..base.frozen import FrozenMap
 from ..kubevirt import health, launcher_arguments, preflight
-from ..observed.snapshot import Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..planning import goals, plan
 from ..planning.options import Options
 from ..pools.model import Pool
+from ..vms.mapping import Table, Upcoming
 from .verification import Verifier
 
 _TARGET = re.compile(r"(v?\d+\.\d+\.\d+|\d{8})([._+-][\w.+-]*)?")
@@ -121,15 +123,36 @@ def check(
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     # Once it has begun, what is prepared still helps, and the cluster is in motion.
     begun = prepares and upgrading is not None and health.same_version(upgrading[1], target)
+    table = _table_for(snapshot, target, pools if prepares else None)
     findings = [
         *_direction(current, target),
         *(() if begun else (*_now(snapshot, options, present), *_rollout(snapshot))),
-        *outdated_policy.after_upgrade(snapshot),
+        *outdated_policy.after_upgrade(snapshot, table),
         *_image_findings(images, current, target, pools),
         *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt, one_image=one_image),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
     return Upgrade(current=current, target=target, images=images, findings=in_order(findings))
+
+
+def _table_for(snapshot: Snapshot, target: str, prepared: t.Sequence[Pool] | None) -> Table | None:
+    """The mapping table when the upgrade begins, with what is or will be prepared for this version.
+
+    :param prepared: the list by which the upgrade is about to be prepared.
+    """
+    table, stock = (
+        launcher_backends.recorded_table(snapshot.admission or Admission()),
+        outdated_policy.stock_image(snapshot),
+    )
+    if table is None:
+        return None
+    if prepared is not None and stock is not None:
+        return table.prepared(
+            Upcoming(stock, target, FrozenMap({pool.name: pool.virt_launcher_image for pool in prepared}))
+        )
+    if table.upcoming is not None and not health.same_version(table.upcoming.version, target):
+        return replace(table, upcoming=None)
+    return table
 
 
 def _direction(current: str | None, target: str) -> t.Iterator[Finding]:

@@ -5,18 +5,22 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import re
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, outdated_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 POLICY = kinds.MUTATING_ADMISSION_POLICIES[0]
 STOCK = builders.LAUNCHER_IMAGE
 GPU = builders.GPU_LAUNCHER_IMAGE
+NEW_GPU = "registry.example/virt-launcher:v1.10.0-gpu"
+NEXT_STOCK = Upcoming(STOCK, "v1.10.0", {}).next_stock
 
 
 def pool(name="gpu", image=GPU):
@@ -26,6 +30,10 @@ def pool(name="gpu", image=GPU):
 
 def table(*pools):
     return Table.for_pools(pools or [pool()])
+
+
+def prepared(image=NEW_GPU, stock=STOCK):
+    return table().prepared(Upcoming(stock, "v1.10.0", {"gpu": image}))
 
 
 def updating(*methods, **others):
@@ -134,9 +142,38 @@ class TestDerive:
         assert sum(expression.count(GPU) for expression in expressions) == 1000
 
 
+class TestPrepared:
+    """Each virt-controller sees its own image in the VMs that have the pool's image for it."""
+
+    def corrections(self, of, stock=STOCK):
+        """What the policy makes of each image of a pool."""
+        spec = outdated_policy.derive(of, stock, "kubevirt", POLICY)[0][1]["spec"]
+        images = {each["name"]: each["expression"] for each in spec["variables"]}
+        found, expression = {}, spec["mutations"][0]["jsonPatch"]["expression"]
+        for name, value in re.findall(r"variables\.image in variables\.(images\d+) .*?value: \"(.*?)\"", expression):
+            found.update(dict.fromkeys(re.findall(r'"(.*?)"', images[name]), value))
+        assert expression.endswith(" : []")
+        return found
+
+    def test_images_of_both_versions_are_told_apart(self):
+        assert self.corrections(prepared()) == {GPU: STOCK, NEW_GPU: NEXT_STOCK}
+
+    def test_kubevirts_own_image_may_have_another_name_than_foreseen(self):
+        assert self.corrections(prepared(), "registry.example/moved:v1.10.0") == {
+            GPU: STOCK,
+            NEW_GPU: "registry.example/moved:v1.10.0",
+        }
+
+    def test_an_image_that_stays_is_that_of_the_present_version(self):
+        assert self.corrections(prepared(GPU)) == {GPU: STOCK}
+
+    def test_without_it_all_images_are_alike(self):
+        assert self.corrections(table(pool(), pool("other", NEW_GPU))) == {GPU: STOCK, NEW_GPU: STOCK}
+
+
 class TestExamine:
-    def live(self, stock=STOCK):
-        pairs = outdated_policy.derive(table(), stock, builders.NAMESPACE, POLICY)
+    def live(self, stock=STOCK, of=None):
+        pairs = outdated_policy.derive(of or table(), stock, builders.NAMESPACE, POLICY)
         objects = {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for _kind, obj in pairs}
         return snapshot.Admission(policy_kind=POLICY, objects=objects)
 
@@ -155,14 +192,26 @@ class TestExamine:
         assert (finding.severity, finding.code) == ("warning", "outdated_policy_stale")
         assert f"KubeVirt's own, {STOCK}, as after an upgrade" in finding.message
 
+    def test_a_prepared_one_is_right_before_the_upgrade_and_after_it(self):
+        launchers = [obj for _kind, obj in launcher_policy.derive(prepared(), builders.NAMESPACE, POLICY)]
+        live = self.live(of=prepared())
+        objects = {**live.objects, **{(obj["kind"], obj["metadata"]["name"]): obj for obj in launchers}}
+        admission = dataclasses.replace(live, objects=objects)
+        assert self.examine(admission) == []
+        upgraded = builders.primary()
+        upgraded["spec"]["template"]["spec"]["initContainers"][0]["image"] = NEXT_STOCK
+        state = updating("LiveMigrate", admission=admission, of_primary=upgraded)
+        assert list(outdated_policy.examine(state, table(pool(image=NEW_GPU)))) == []
+
     def test_without_pools_it_is_the_next_run_that_removes_it(self):
         state = updating("LiveMigrate", admission=self.live())
         assert list(outdated_policy.examine(state, Table(()))) == []
 
 
 class TestAfterUpgrade:
-    def found(self, *methods, admission=None):
-        return list(outdated_policy.after_upgrade(updating(*methods, admission=admission or TestExamine().live())))
+    def found(self, *methods, admission=None, of=None):
+        state = updating(*methods, admission=admission or TestExamine().live())
+        return list(outdated_policy.after_upgrade(state, of or table()))
 
     def test_the_policy_is_stale_while_kubevirt_updates_vms_itself(self):
         (finding,) = self.found("LiveMigrate", "Evict")
@@ -171,6 +220,20 @@ class TestAfterUpgrade:
         assert (
             "empty spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt kubevirt/kubevirt" in finding.message
         )
+
+    def test_it_is_not_stale_where_the_upgrade_is_prepared(self):
+        assert self.found("LiveMigrate", of=prepared()) == []
+
+    @pytest.mark.parametrize(
+        ("image", "stock", "why"),
+        [
+            (GPU, STOCK, "since pool gpu keeps its launcher image"),
+            (NEW_GPU, "registry.example/l@sha256:" + 64 * "a", "since the tag of that image does not show its version"),
+        ],
+    )
+    def test_unless_that_cannot_tell_the_versions_apart(self, image, stock, why):
+        (finding,) = self.found("LiveMigrate", of=prepared(image, stock))
+        assert f"{why}, the preparation cannot change that: empty spec.workload" in finding.message
 
     def test_nothing_without_methods_or_policy(self):
         assert self.found() == []

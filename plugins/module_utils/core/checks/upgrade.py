@@ -140,10 +140,8 @@ def _table_for(snapshot: Snapshot, target: str, prepared: t.Sequence[Pool] | Non
 
     :param prepared: the list by which the upgrade is about to be prepared.
     """
-    table, stock = (
-        launcher_backends.recorded_table(snapshot.admission or Admission()),
-        outdated_policy.stock_image(snapshot),
-    )
+    table = launcher_backends.recorded_table(snapshot.admission or Admission())
+    stock = outdated_policy.stock_image(snapshot)
     if table is None:
         return None
     if prepared is not None and stock is not None:

@@ -89,10 +89,20 @@ def rank(version: str) -> tuple[int | str, ...] | None:
     return (*map(int, number.split(".")), kind or "release", int(pre[len(kind) :].lstrip(".") or 0))
 
 
+def build_of(version: str) -> str:
+    """What a build adds to its release: ``-2`` in ``v1.9.0-2``; empty when the version has no release."""
+    release = _release(version)
+    return "" if release is None else version.removeprefix("v").removeprefix(release)
+
+
 def same_version(version: str | None, other: str) -> bool:
-    """Whether two names mean the same version, as ``v1.9.0`` and ``1.9.0`` do."""
+    """Whether two names mean the same version, as ``v1.9.0`` and ``1.9.0`` do, but not two builds of it, ``v1.9.0-1`` and
+    ``v1.9.0-2``."""
     known = rank(other)
-    return version == other if known is None else rank(version or "") == known
+    if version is None or known is None:
+        return version == other
+    builds = {build_of(each) for each in (version, other)} - {""}
+    return rank(version) == known and len(builds) < 2
 
 
 def _tag(image: str) -> str:

@@ -53,7 +53,9 @@ class Upcoming:
     @property
     def next_stock(self) -> str:
         """KubeVirt's own launcher image of the next version, if its registry and name stay the same."""
-        return health.retagged(self.stock, self.version) or health.tagged(self.stock, self.version)
+        # KubeVirt tags its images with its version; that of a build has more in it than the release.
+        retagged = None if health.build_of(self.version) else health.retagged(self.stock, self.version)
+        return retagged or health.tagged(self.stock, self.version)
 
     def to_object(self) -> dict[str, t.Any]:
         return {"stock": self.stock, "version": self.version, "images": dict(self.images)}

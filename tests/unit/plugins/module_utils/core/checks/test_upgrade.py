@@ -73,6 +73,11 @@ class TestVersion:
         assert (found.verdict, codes(found, "error", "warning", "note")) == ("ready", ["upgrade_done"])
         assert found.summary == "KubeVirt v1.9.0 is deployed already."
 
+    def test_of_another_build_of_the_same_release(self):
+        vendor = builders.excluding_kubevirt(observedKubeVirtVersion="v1.9.0-1", targetKubeVirtVersion="v1.9.0-1")
+        found = check(cluster(of_kubevirt=vendor), "v1.9.0-2", [vms.gpu()])
+        assert (found.done, found.verdict, codes(found, "error", "warning")) == (False, "ready", [])
+
     def test_that_is_deployed_while_another_is_on_its_way(self):
         leaving = builders.excluding_kubevirt(targetKubeVirtVersion=TARGET)
         found = check(cluster(of_kubevirt=leaving), target="v1.9.0", pools=None)

@@ -154,6 +154,8 @@ class TestVersions:
             (None, "v1.9.0", False),
             ("20261101_0123abc", "20261101_0123abc", True),
             ("20261101_0123abc", "20261102_0123abc", False),
+            ("v1.9.0-1", "v1.9.0-2", False),
+            ("v1.9.0-123-g0123abc", "v1.9.0", True),
         ],
     )
     def test_names_of_the_same_version(self, version, other, same):

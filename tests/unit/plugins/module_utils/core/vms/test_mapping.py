@@ -183,3 +183,7 @@ class TestUpgrade:
     )
     def test_kubevirts_own_image_of_the_next_version(self, stock, later):
         assert Upcoming(stock, "v1.9.0", {}).next_stock == later
+
+    @pytest.mark.parametrize("stock", ["r/virt-launcher:v1.9.0-1", "r/virt-launcher:v1.8.2-7"])
+    def test_kubevirts_own_image_of_a_build(self, stock):
+        assert Upcoming(stock, "v1.9.0-2", {}).next_stock == "r/virt-launcher:v1.9.0-2"

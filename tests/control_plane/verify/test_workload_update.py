@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 
 import playbooks
-from local_cluster import Fleet, Nodes
-from scenario import Scenario, pool
+from local_cluster import Fleet, Nodes, kubevirt, programs
+from scenario import NAMESPACE, Scenario, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
@@ -96,6 +97,14 @@ class WorkloadUpdateScenario(Scenario):
         time.sleep(REST_SECONDS)
         return self.migrations(marker) == 0
 
+    def noted(self, image: str) -> str:
+        """Return what the API server stores when virt-controller notes this launcher image."""
+        noted = json.dumps({"status": {"launcherContainerImageVersion": image}})
+        as_controller = ("--as", f"system:serviceaccount:{NAMESPACE}:kubevirt-controller", "--dry-run=server")
+        patch = ("patch", "vmi", "guest-a", "-n", VMS, "--type=merge", "-p", noted, *as_controller)
+        path = "jsonpath={.status.launcherContainerImageVersion}"
+        return self.cluster.kubectl(*patch, "-o", path)
+
     def corrected(self) -> bool:
         """Return whether KubeVirt sees its own image in the pool's VMs; it looks again when a running VM changes.
 
@@ -168,6 +177,23 @@ def test_a_new_image_is_found_and_carried_out_once(scenario: WorkloadUpdateScena
     with scenario.no_writes():
         again = scenario.module("workload_update")
     assert (again["changed"], again["counts"]["outdated"], again["counts"]["restart"]) == (False, 1, 1)
+
+
+def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: WorkloadUpdateScenario) -> None:
+    later = {**a100(2), "virtLauncherImage": "registry.example/virt-launcher:v1.10.0-a100"}
+    done = scenario.module("upgrade_preparation", version="v1.10.0", pools=[later])
+    assert "MutatingAdmissionPolicy virtpools-outdated: update" in done.get("changes", ()), done
+    assert "upgrade_outdated_policy_stale" not in str(done["findings"])
+    stock = f"{kubevirt.IMAGES}/virt-launcher:"
+    scenario.cluster.wait(
+        lambda: scenario.noted(later["virtLauncherImage"]) == f"{stock}v1.10.0", 60, "the API server to know the policy"
+    )
+    assert scenario.noted(image(2)) == f"{stock}{programs.KUBEVIRT}"
+    assert scenario.noted(image(1)) == image(1)
+    assert scenario.corrected()
+    assert scenario.rests()
+    back = scenario.module("upgrade_preparation", version=programs.KUBEVIRT, pools=[a100(2)])
+    assert "MutatingAdmissionPolicy virtpools-outdated: update" in back.get("changes", ()), back
 
 
 def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(scenario: WorkloadUpdateScenario) -> None:

@@ -125,7 +125,8 @@ def body(task: module_base.Task) -> dict:
         done = parts.preview(task.cluster, seen.part, 0)
     elif seen.changes:
         with task.writing(seen.snapshot.namespace):
-            if not upgraded:
+            # Once it has begun, the images may be what the migrations wait for.
+            if not upgraded and Health.from_kubevirt(seen.snapshot.kubevirt).upgrading is None:
                 _await_migrations(task, seen.snapshot)
             if task.asked.options.prepull and not upgraded:
                 next_images.pull(task.cluster, seen.plan, task.params["pull_timeout"], task.clock)

@@ -175,7 +175,8 @@ def _corrections(table: Table, stock: str) -> list[tuple[str, list[str]]]:
 def _spec(corrections: t.Sequence[tuple[str, t.Sequence[str]]], namespace: str) -> Object:
     """The spec with all defaults that the server would add, so that the live policy can be compared with it."""
     label = cel.literal(names.OUTDATED_LABEL)
-    variables, corrected = [], ""
+    variables: list[Object] = []
+    corrected = ""
     for own, images in corrections:
         first = len(variables)
         variables += [

@@ -250,6 +250,13 @@ class TestInTheMiddleOfAnUpgradeThatWasNotPrepared:
         assert upcoming(world) == {"stock": STOCK, "version": NEXT, "images": {"gpu": LATER["virtLauncherImage"]}}
         assert prepare(run)["changed"] is False
 
+    def test_waits_for_no_migration_that_only_the_image_can_help(self, run, world):
+        status = {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1"}
+        vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status=status)
+        vmi["metadata"].update(labels={names.NODE_NAME_LABEL: "n1"})
+        world.put(vmi)
+        assert prepare(run, migration_timeout=0)["changed"]
+
     def test_goes_on_when_it_is_done(self, run, world):
         world.at[world.now + 60] = lambda: upgrade(world)
         done = prepare(run, wait=600)

@@ -25,6 +25,9 @@ LAUNCHER_CONTAINERS = ("virt-launcher", _IMAGE_HOLDER)
 _HCO_APP_LABEL = "app"
 """HCO watches objects by ``app=kubevirt-hyperconverged``; ours must not look like its own."""
 
+_VERSION_LABEL = "app.kubernetes.io/version"
+"""The product's version (under HCO, HCO's), which no handler reads: each release of HCO changes it, also with the same KubeVirt."""
+
 _VOLATILE_ANNOTATIONS = ("kubevirt.io/install-strategy-", "kubectl.kubernetes.io/")
 
 
@@ -202,7 +205,8 @@ def _container(container: dict[str, t.Any], pool: Pool) -> dict[str, t.Any]:
 
 
 def _labels(labels: t.Mapping[str, str], pool: Pool) -> dict[str, str]:
-    kept = {key: value for key, value in labels.items() if key not in (names.MANAGED_BY_LABEL, _HCO_APP_LABEL)}
+    others = (names.MANAGED_BY_LABEL, _HCO_APP_LABEL, _VERSION_LABEL)
+    kept = {key: value for key, value in labels.items() if key not in others}
     return {**kept, names.OWNER_LABEL: pool.name}
 
 

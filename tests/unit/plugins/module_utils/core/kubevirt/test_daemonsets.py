@@ -77,6 +77,13 @@ class TestObject:
         assert "app" not in found["metadata"]["labels"]
         assert "app" not in template_of(found)["metadata"]["labels"]
 
+    def test_another_version_label_alone_is_no_other_daemonset(self):
+        """Each release of HCO changes it on every object of KubeVirt, also with the same KubeVirt (seen on the real one)."""
+        later = builders.primary()
+        later["metadata"]["labels"]["app.kubernetes.io/version"] = "1.20.1"
+        later["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/version"] = "1.20.1"
+        assert derived(later) == derived()
+
     def test_says_which_pool_it_was_derived_for(self):
         pool = builders.pool(
             tolerations=[TAINT], selector={"deviceNames": ["example.com/gpu"]}, activation="50%", unmatched="allow"

@@ -31,8 +31,8 @@ options:
     default: []
   absent:
     description:
-      - Names of gates to turn off. They leave the list C(featureGates) and, from KubeVirt 1.8, where many gates are on by default, go into
-        C(disabledFeatureGates).
+      - Names of gates to turn off. They leave the list C(featureGates) and, from KubeVirt 1.8, go into C(disabledFeatureGates), unless they
+        are known to be off by default.
     type: list
     elements: str
     default: []

@@ -181,7 +181,7 @@ def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
 def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
     said = scenario.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
     assert "disables the feature gate ImageVolume, which an append cannot undo" in said
-    assert "use HyperConverged's own spec.featureGates" in said
+    assert "HCO has no switch for it in spec.featureGates" in said
 
 
 def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:

@@ -65,6 +65,29 @@ that its comment there names, or 1.6 for older gates and gates without one. Name
 finished or given up. This was read in the source of 1.9, not of each release: good enough for advice, not for
 refusals."""
 
+_BETA: t.Final = """
+    DeclarativeHotplugVolumes ExternalNetResourceInjection GPUsWithDRA HostDevicesWithDRA ImageVolume KubevirtSeccompProfile
+    LibvirtHooksServerAndClient NodeRestriction OptOutRoleAggregation PasstBinding PodSecondaryInterfaceNamingUpgrade RebootPolicy
+    Snapshot Template VmiMemoryOverheadReport WorkloadEncryptionSEV
+"""
+_ON_BY_DEFAULT: t.Final = frozenset(_BETA.split())
+"""The gates that are Beta in KubeVirt 1.9. All others that are known are off unless a list turns them on, or cannot be turned off."""
+
+_OF_HCO: t.Final = {
+    "AlignCPUs": "alignCPUs",
+    "ContainerPathVolumes": "containerPathVolumes",
+    "DecentralizedLiveMigration": "decentralizedLiveMigration",
+    "DeclarativeHotplugVolumes": "declarativeHotplugVolumes",
+    "DisableMDEVConfiguration": "disableMDevConfiguration",
+    "DownwardMetrics": "downwardMetrics",
+    "IncrementalBackup": "incrementalBackup",
+    "ObjectGraph": "objectGraph",
+    "PersistentReservation": "persistentReservation",
+    "VideoConfig": "videoConfig",
+}
+"""The gates of KubeVirt that HCO has a switch for in its own ``spec.featureGates``, with HCO's names (read in HCO's documentation of
+its API v1, and its source, of 2026). It ignores all other names there with a warning (seen)."""
+
 _SINCE: t.Final = {name: release for release, known in _KNOWN_SINCE.items() for name in known.split()}
 _NEWEST_KNOWN: t.Final = max(_KNOWN_SINCE)
 
@@ -135,8 +158,8 @@ def set_gates(
 ) -> Edit:
     """The edit that turns ``present`` on and ``absent`` off: of HyperConverged if there is one, else of KubeVirt.
 
-    A gate is off when it is in the list of disabled gates; before KubeVirt 1.8, which has no such list, when it is not
-    in the list of enabled gates.
+    A gate is off when it is in the list of disabled gates; before KubeVirt 1.8, which has no such list, and when it is known
+    to be off by default, when it is not in the list of enabled gates.
 
     :raises InputErrors: for bad names, a gate in both lists, and what HCO does not allow (see ``_hco_operations``).
     """
@@ -166,9 +189,23 @@ def _has_disabled_list(kubevirt: KubeObject) -> bool:
     return field(kubevirt, *_LISTS_IN, _OFF) is not None
 
 
+def _off_by_itself(kubevirt: KubeObject, gate: str) -> bool:
+    """Whether a gate is known to be off in this KubeVirt unless a list turns it on: then nothing need turn it off."""
+    release = release_of(version_of(kubevirt))
+    known = release is not None and release <= _NEWEST_KNOWN and gate in _SINCE
+    return known and gate not in _ON_BY_DEFAULT
+
+
+def _to_disable(kubevirt: KubeObject, off: t.Sequence[str]) -> list[str]:
+    return [gate for gate in off if not _off_by_itself(kubevirt, gate)]
+
+
 def _with_gates(kubevirt: KubeObject, on: t.Sequence[str], off: t.Sequence[str]) -> KubeObject:
     disabled = _gates(kubevirt, _OFF)
-    wanted = {_ON: _moved(_gates(kubevirt, _ON), on, off), _OFF: _moved(disabled, off, on)}
+    wanted = {
+        _ON: _moved(_gates(kubevirt, _ON), on, off),
+        _OFF: _moved(disabled, _to_disable(kubevirt, off), on),
+    }
     if not _has_disabled_list(kubevirt):
         wanted[_OFF] = _moved(disabled, (), on)
     changed = {name: gates for name, gates in wanted.items() if gates != _gates(kubevirt, name)}
@@ -270,9 +307,8 @@ def _hco_operations(
     current = hco.operations(hyperconverged)
     rendered = {name: _rendered_by_others(kubevirt, current, name) for name in (_ON, _OFF)}
     problems = [
-        f"{hco.title(hyperconverged)}: HCO, or another operation in its annotation, {state} the feature gate {gate}, "
-        f"which an append cannot undo; use HyperConverged's own spec.featureGates, or correct that operation."
-        for name, gates, state in ((_OFF, on, "disables"), (_ON, off, "enables"))
+        _refused_by_hco(hyperconverged, gate, name, current)
+        for name, gates in ((_OFF, on), (_ON, off))
         for gate in gates
         if gate in rendered[name]
     ]
@@ -280,8 +316,38 @@ def _hco_operations(
         raise InputErrors(problems)
     wanted = {_ON: [gate for gate in on if gate not in rendered[_ON]], _OFF: []}
     if rendered[_OFF]:
-        wanted[_OFF] = [gate for gate in off if gate not in rendered[_OFF]]
+        wanted[_OFF] = [gate for gate in _to_disable(kubevirt, off) if gate not in rendered[_OFF]]
     return _appending(hyperconverged, current, wanted, unwanted={_ON: off, _OFF: on})
+
+
+def _refused_by_hco(hyperconverged: KubeObject, gate: str, name: str, current: t.Sequence[Object]) -> str:
+    """Why an append cannot turn a gate on or off, and what can."""
+    theirs = [index for index, each in enumerate(current) if _sets(each, name, gate)]
+    who = f"operation {theirs[-1]} in its annotation" if theirs else "HCO"
+    message = (
+        f"{hco.title(hyperconverged)}: {who} {_STATES[name]} the feature gate {gate}, which an append cannot undo; "
+    )
+    if theirs:
+        return f"{message}take {gate} out of that operation."
+    if gate in _OF_HCO:
+        state = "Enabled" if name == _OFF else "Disabled"
+        return f"{message}set {_OF_HCO[gate]} to {state} in its own spec.featureGates."
+    return (
+        f"{message}HCO has no switch for it in spec.featureGates. Add an operation to the annotation that replaces "
+        f"{_path(name)} with the present list without {gate}, and compare it with HCO's own at each upgrade of HCO."
+    )
+
+
+_STATES: t.Final = {_OFF: "disables", _ON: "enables"}
+
+
+def _sets(operation: Object, name: str, gate: str) -> bool:
+    """Whether an operation of others puts a gate into a list."""
+    return (
+        operation["op"] in ("add", "replace")
+        and hco.is_within(operation["path"], _path(name))
+        and (gate == operation["value"] or (isinstance(operation["value"], list) and gate in operation["value"]))
+    )
 
 
 def _appending(

@@ -146,6 +146,11 @@ class TestKubeVirt:
         assert "Feature gate A is to be both present and absent" in raised.value.messages[2]
 
 
+def test_a_gate_that_is_off_by_default_is_only_taken_out():
+    after = set_gates(kubevirt(["HostDisk", "Snapshot"]), None, [], ["HostDisk", "Snapshot"]).after
+    assert lists_of(after) == (None, ["Snapshot"])
+
+
 class TestUnderHco:
     """``kubevirt`` is what HCO renders with the operations in the annotation."""
 
@@ -155,31 +160,65 @@ class TestUnderHco:
     def test_appends_to_what_hco_renders(self):
         other = {"op": "add", "path": "/spec/configuration/evictionStrategy", "value": "None"}
         item = kubevirt(["CPUManager"], ["ImageVolume"])
-        assert self.after(item, other, on=["Sidecar"], off=["VSOCK"]) == [other, enable("Sidecar"), disable("VSOCK")]
+        assert self.after(item, other, on=["Sidecar"], off=["RebootPolicy"]) == [
+            other,
+            enable("Sidecar"),
+            disable("RebootPolicy"),
+        ]
 
     def test_what_hco_renders_so_itself_needs_nothing(self):
         item, owner = kubevirt(["CPUManager"], ["ImageVolume"]), hyperconverged()
         assert set_gates(item, owner, ["CPUManager"], ["ImageVolume"]).after is owner
 
     def test_repeated_it_changes_nothing(self):
-        owner = hyperconverged(enable("Sidecar"), disable("VSOCK"))
-        for item in (kubevirt(["CPUManager"], ["X"]), kubevirt(["CPUManager", "Sidecar"], ["X", "VSOCK"])):
-            assert set_gates(item, owner, ["Sidecar"], ["VSOCK"]).after is owner
+        owner = hyperconverged(enable("Sidecar"), disable("RebootPolicy"))
+        for item in (kubevirt(["CPUManager"], ["X"]), kubevirt(["CPUManager", "Sidecar"], ["X", "RebootPolicy"])):
+            assert set_gates(item, owner, ["Sidecar"], ["RebootPolicy"]).after is owner
 
     def test_our_own_are_taken_back(self):
-        item = kubevirt(["CPUManager", "Sidecar"], ["X", "VSOCK"])
-        operations = [enable("Sidecar"), disable("VSOCK")]
-        assert self.after(item, *operations, on=["VSOCK"], off=["Sidecar"]) == [enable("VSOCK"), disable("Sidecar")]
+        item = kubevirt(["CPUManager", "Snapshot"], ["X", "RebootPolicy"])
+        operations = [enable("Snapshot"), disable("RebootPolicy")]
+        assert self.after(item, *operations, on=["RebootPolicy"], off=["Snapshot"]) == [
+            enable("RebootPolicy"),
+            disable("Snapshot"),
+        ]
 
     def test_without_a_list_of_disabled_gates_off_means_not_on(self):
         assert self.after(kubevirt(["CPUManager", "Sidecar"]), enable("Sidecar"), off=["Sidecar"]) == []
 
+    def test_our_append_of_a_gate_that_is_off_by_default_is_only_taken_back(self):
+        item = kubevirt(["CPUManager", "Sidecar"], ["ImageVolume"])
+        assert self.after(item, enable("Sidecar"), off=["Sidecar"]) == []
+        assert set_gates(kubevirt(["CPUManager"], ["ImageVolume"]), hyperconverged(), [], ["Sidecar"]).changed is False
+        newer = {**item, "status": {"observedKubeVirtVersion": "v1.10.0"}}
+        assert self.after(newer, enable("Sidecar"), off=["Sidecar"]) == [disable("Sidecar")], (
+            "its default may be another"
+        )
+
     def test_what_hco_decides_is_refused(self):
         with pytest.raises(InputErrors) as raised:
-            self.after(kubevirt(["Snapshot"], ["ImageVolume"]), on=["ImageVolume"], off=["Snapshot"])
-        disables, enables = raised.value.messages
-        assert "disables the feature gate ImageVolume" in disables
-        assert "enables the feature gate Snapshot" in enables
+            self.after(
+                kubevirt(["Snapshot", "ObjectGraph"], ["ImageVolume"]),
+                on=["ImageVolume"],
+                off=["Snapshot", "ObjectGraph"],
+            )
+        disables, graph, enables = raised.value.messages
+        assert "HCO disables the feature gate ImageVolume" in disables
+        assert "HCO has no switch for it in spec.featureGates" in disables
+        assert "HCO enables the feature gate Snapshot" in enables
+        assert graph.endswith("set objectGraph to Disabled in its own spec.featureGates.")
+
+    def test_the_replacement_that_the_refusal_advises_works(self):
+        advised = {"op": "replace", "path": f"{LISTS}/disabledFeatureGates", "value": ["GPUsWithDRA"]}
+        item = kubevirt(["CPUManager"], ["GPUsWithDRA"])
+        assert self.after(item, advised, on=["ImageVolume"]) == [advised, enable("ImageVolume")]
+
+    def test_an_operation_of_others_that_decides_is_named(self):
+        theirs = {"op": "add", "path": f"{LISTS}/featureGates", "value": ["CPUManager", "Sidecar"]}
+        with pytest.raises(
+            InputErrors, match=r"operation 0 in its annotation enables .* take Sidecar out of that operation"
+        ):
+            self.after(kubevirt(["CPUManager", "Sidecar"]), theirs, off=["Sidecar"])
 
     def test_appends_again_what_another_operation_replaced(self):
         theirs = {"op": "add", "path": f"{LISTS}/featureGates", "value": ["CPUManager"]}

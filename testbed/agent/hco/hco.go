@@ -265,7 +265,8 @@ func (h *HCO) writeStatus(ctx context.Context, own, live *unstructured.Unstructu
 	return h.patch(ctx, own, fields{"status": status}, "status")
 }
 
-// conditions returns the conditions; a failed reconciliation makes all others unknown.
+// conditions returns the conditions; a failed reconciliation makes all others unknown. Seen on the real one: while KubeVirt is
+// degraded, HCO is so and not upgradeable, and it is tainted as long as the annotation has operations.
 func conditions(own, live *unstructured.Unstructured, failure error, now time.Time) []any {
 	var all []any
 	add := func(kind, status, reason, message string) {
@@ -294,7 +295,11 @@ func conditions(own, live *unstructured.Unstructured, failure error, now time.Ti
 				add(kind.name, kind.bad, kind.reason, "KubeVirt: "+message)
 			}
 		}
-		add("Upgradeable", "True", done, well)
+		if status, message := componentCondition(live, "Degraded"); status == "True" {
+			add("Upgradeable", "False", "KubeVirtDegraded", "KubeVirt: "+message)
+		} else {
+			add("Upgradeable", "True", done, well)
+		}
 	}
 	if own.GetAnnotations()[Annotation] != "" {
 		add("TaintedConfiguration", "True", "UnsupportedFeatureAnnotation", "Unsupported feature was activated via an HCO annotation")

@@ -120,13 +120,19 @@ func withoutNulls(given fields) fields {
 	return kept
 }
 
-// gates are HCO's own names of KubeVirt's gates. HCO ignores all others.
+// gates are HCO's own names of KubeVirt's gates (read). HCO ignores all others, with a warning (seen on the real one); it has
+// some that are no gates of KubeVirt.
 var gates = map[string]string{
+	"alignCPUs":                  "AlignCPUs",
+	"containerPathVolumes":       "ContainerPathVolumes",
 	"decentralizedLiveMigration": "DecentralizedLiveMigration",
 	"declarativeHotplugVolumes":  "DeclarativeHotplugVolumes",
+	"disableMDevConfiguration":   "DisableMDEVConfiguration",
 	"downwardMetrics":            "DownwardMetrics",
 	"incrementalBackup":          "IncrementalBackup",
 	"objectGraph":                "ObjectGraph",
+	"persistentReservation":      "PersistentReservation",
+	"videoConfig":                "VideoConfig",
 }
 
 // applyGates reads v1's list of names and states, or v1beta1's map.

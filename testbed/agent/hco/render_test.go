@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,6 +51,9 @@ func TestAnnotation(t *testing.T) {
 			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{}},
 		"removing a field does nothing": {`[{"op":"remove","path":"/spec/workloadUpdateStrategy/workloadUpdateMethods"}]`,
 			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{"LiveMigrate"}},
+		"build on an earlier one (seen)": {`[{"op":"add","path":"/spec/workloads","value":{"nodePlacement":{}}},` +
+			`{"op":"add","path":"/spec/workloads/nodePlacement/nodeSelector","value":{"a":"b"}}]`,
+			[]string{"workloads", "nodePlacement", "nodeSelector"}, fields{"a": "b"}},
 		"add workloads": {`[{"op":"add","path":"/spec/workloads","value":{"replicas":1}}]`,
 			[]string{"workloads", "replicas"}, int64(1)},
 	} {
@@ -96,6 +100,23 @@ func TestDecoding(t *testing.T) {
 		}
 		if got := withoutEmptyLists(overlay(ours, patch)); !reflect.DeepEqual(got, any(theirs)) {
 			t.Errorf("%s:\n%v, want\n%v", top, got, theirs)
+		}
+	}
+}
+
+// TestDegraded: seen on the real one.
+func TestDegraded(t *testing.T) {
+	for _, status := range []string{"True", "False"} {
+		live := &unstructured.Unstructured{Object: fields{"status": fields{"conditions": []any{
+			fields{"type": "Degraded", "status": status, "message": "refused"},
+		}}}}
+		found := map[string]any{}
+		for _, item := range conditions(hyperConverged(fields{}, "[]"), live, nil, time.Now()) {
+			found[item.(fields)["type"].(string)] = item.(fields)["status"]
+		}
+		upgradeable := map[string]string{"True": "False", "False": "True"}[status]
+		if found["Degraded"] != status || found["Upgradeable"] != upgradeable || found["TaintedConfiguration"] != "True" {
+			t.Errorf("KubeVirt is degraded %s: HCO %v", status, found)
 		}
 	}
 }

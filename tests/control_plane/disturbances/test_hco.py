@@ -32,13 +32,17 @@ SOMEBODYS = [
 ]
 
 
+WRITTEN = f"{json.dumps(SOMEBODYS, indent=2)}\n"
+SIDECAR = {"op": "add", "path": "/spec/configuration/developerConfiguration/featureGates/-", "value": "Sidecar"}
+
+
 @pytest.fixture(scope="module")
 def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.from_groups(
         Nodes(prefix="gpu-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
     )
     scenario = Scenario(start_cluster(fleet, hco=True), KUBEVIRT)
-    _annotate(scenario, json.dumps(SOMEBODYS))
+    _annotate(scenario, WRITTEN)
     scenario.cluster.wait(lambda: TEAM in _patches(scenario), 30, "somebody's patch")
     scenario.wait_until_settled()
     return scenario
@@ -160,13 +164,59 @@ def test_an_operation_that_others_drop_returns_with_the_next_run(scenario: Scena
     scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
 
 
+def _guarded_site(scenario: Scenario) -> None:
+    scenario.site([GPU], virtpools_guard=True).succeeded()
+
+
+def test_a_patch_that_replaces_ours_does_no_harm(scenario: Scenario) -> None:
+    """HCO's documented way to set a patch. HCO accepts it, and the guard keeps virt-handler off pool nodes (seen on the real one).
+
+    The first run here also drops the terms of the placement that its user took away.
+    """
+    _guarded_site(scenario)
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
+    with Watcher(scenario.cluster) as watcher:
+        _annotate(scenario, json.dumps(SOMEBODYS))
+        scenario.cluster.wait(
+            lambda: _condition(scenario, "Degraded") == "True", 60, "the guard to refuse virt-operator"
+        )
+        assert _condition(scenario, "Upgradeable") == "False"
+        assert _condition(scenario, "TaintedConfiguration") == "True"
+        assert "exclusion_overwritten" in playbooks.run("verify", scenario.writer.kubeconfig).refused()
+        plan = scenario.module("plan_info", pools=[GPU], guard=True)
+        assert plan["findings"][0]["code"] == "exclusion_overwritten"
+        assert plan["errors"] == []
+        _guarded_site(scenario)
+        scenario.wait_until_settled()
+        watcher.stop()
+    assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
+    assert _operations(scenario)[:2] == SOMEBODYS
+    assert OWNER in str(_operations(scenario)[2])
+    assert scenario.findings() == {}
+
+
+def test_an_operation_that_builds_on_ours_is_reported(scenario: Scenario) -> None:
+    former = json.dumps(_operations(scenario))
+    theirs = {"op": "add", "path": "/spec/workloads/nodePlacement/tolerations", "value": [TOLERATION]}
+    _annotate(scenario, json.dumps([*_operations(scenario), theirs]))
+    scenario.cluster.wait(lambda: "tolerations" in _placement(scenario), 30, "HCO to apply it")
+    scenario.wait_until_settled()
+    assert "exclusion_edit_impossible" in playbooks.run("verify", scenario.writer.kubeconfig).refused()
+    said = scenario.refused([GPU])
+    assert "Operation 3 in the annotation" in said
+    assert "builds on operation 2" in said
+    assert "set tolerations in spec.deployment.nodePlacements.workload" in said
+    _annotate(scenario, former)
+    scenario.cluster.wait(lambda: "tolerations" not in _placement(scenario), 30, "HCO to act")
+    scenario.wait_until_settled()
+
+
 def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
-    """The same run drops the terms of the placement that its user took away."""
     gates = {"virtpools_feature_gates_present": ["Sidecar"]}
     marker = scenario.cluster.audit_marker()
     scenario.site([GPU], **gates).succeeded()
     assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
-    assert len(scenario.writes(marker, "hyperconvergeds.hco.kubevirt.io")) == 2
+    assert len(scenario.writes(marker, "hyperconvergeds.hco.kubevirt.io")) == 1
     assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
 
     def on() -> bool:
@@ -185,14 +235,18 @@ def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
 
 
 def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:
-    """All but the feature gate, which no pool needs and which its user takes back."""
+    """The text of the annotation included. Somebody has replaced it, so that only the guard keeps the exclusion by then."""
+    _guarded_site(scenario)
+    _annotate(scenario, WRITTEN.rstrip("]\n") + f", {json.dumps(SIDECAR)}\n]\n")
+    scenario.cluster.wait(lambda: _condition(scenario, "Degraded") == "True", 60, "the guard to refuse virt-operator")
     quick = {"virtpools_node_timeout": 30, "virtpools_settle_timeout": 60, "virtpools_remove": "all"}
+    quick["virtpools_feature_gates_absent"] = ["Sidecar"]
     playbooks.run("remove", scenario.writer.kubeconfig, **quick).succeeded()
     assert _operations(scenario)[:2] == SOMEBODYS
     assert OWNER not in str(_operations(scenario))
-    _annotate(scenario, json.dumps(SOMEBODYS))
     scenario.cluster.wait(lambda: "Sidecar" not in str(scenario.kubevirt()["spec"]), 30, "HCO to take the gate back")
     scenario.wait_until_settled()
+    assert scenario.get(*HCO.split("/"))["metadata"]["annotations"][ANNOTATION] == WRITTEN
     assert differences(before, dump(scenario.cluster)) == {}
     assert ours(scenario.cluster) == []
 

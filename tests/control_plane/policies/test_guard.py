@@ -220,12 +220,13 @@ def test_switched_off_the_guard_goes(scenario: Scenario) -> None:
     assert len(put(scenario, on=True)) == len(OBJECTS)
 
 
-def test_a_removal_deletes_the_guard_before_the_exclusion(scenario: Scenario) -> None:
+def test_a_removal_deletes_the_guard_between_nodes_and_exclusion(scenario: Scenario) -> None:
     variables = {"virtpools_remove": "all", "virtpools_node_timeout": 30, "virtpools_max_unavailable": "100%"}
     run = playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()
     assert run.changes == run.plan["changes"]
     deleted = [run.changes.index(f"{each}: delete") for each in OBJECTS]
-    assert max(deleted) < next(number for number, line in enumerate(run.changes) if line.startswith("Node "))
+    assert min(deleted) > max(number for number, line in enumerate(run.changes) if line.startswith("Node "))
+    assert max(deleted) < next(number for number, line in enumerate(run.changes) if "run on every node again" in line)
     for kind in (kinds.VALIDATING_ADMISSION_POLICY, kinds.VALIDATING_ADMISSION_POLICY_BINDING):
         left = [each["metadata"]["name"] for each in scenario.get(kind.plural)["items"]]
         assert [name for name in left if "virtpools" in name] == []  # KubeVirt has some of its own

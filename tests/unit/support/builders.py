@@ -100,6 +100,13 @@ def under_hco(of_kubevirt, *terms, operations=()):
     return managed, hyperconverged
 
 
+def hco_exclusion():
+    """Our operation in HyperConverged's annotation, where the user's placement has no required terms."""
+    requirement = {"key": names.OWNER_LABEL, "operator": "DoesNotExist", "values": []}
+    required = affinity({"matchExpressions": [requirement], "matchFields": []})
+    return {"op": "add", "path": "/spec/workloads", "value": {"nodePlacement": {"affinity": required}}}
+
+
 def affinity(*terms):
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 

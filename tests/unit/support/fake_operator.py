@@ -23,9 +23,11 @@ class OperatedWorld(World):
     """A world with virt-operator: it keeps the exclusion as the KubeVirt object says, and restarts pods one by one.
 
     ``rendered``: the KubeVirt spec that HCO renders, without its annotation.
+    ``hco_works``: whether HCO's operator runs.
     """
 
     rendered: t.ClassVar = builders.kubevirt()["spec"]
+    hco_works = True
 
     def _tick(self):
         self._render()
@@ -40,11 +42,30 @@ class OperatedWorld(World):
                 self._pull(pod)
 
     def _render(self):
-        """HCO, if it is there: the KubeVirt object has what it renders, with the operations of its annotation."""
-        for hyperconverged in self.all(kinds.HYPER_CONVERGED):
+        """HCO, if it is there: the KubeVirt object has what it renders, with the operations of its annotation.
+
+        Seen on the real one: it undoes any other change, accepts an annotation that lacks our operation, takes up operations that
+        build on earlier ones, stops at one that cannot be applied, and is TaintedConfiguration while there is any.
+        """
+        for hyperconverged in self.all(kinds.HYPER_CONVERGED) if self.hco_works else ():
             operations = (hyperconverged["metadata"].get("annotations") or {}).get(names.HCO_PATCH_ANNOTATION, "[]")
-            spec = _patched(self.rendered, json.loads(operations))
             (kubevirt,) = self.all(kinds.KUBEVIRT)
+            try:
+                spec = _patched(self.rendered, json.loads(operations))
+            except (LookupError, ValueError) as error:
+                hyperconverged["status"] = {
+                    "conditions": [_condition("ReconcileComplete", on=False, message=str(error))]
+                }
+                continue
+            degraded = _is(kubevirt, "Degraded")
+            hyperconverged["status"] = {
+                "conditions": [
+                    _condition("ReconcileComplete", on=True),
+                    _condition("Degraded", on=degraded),
+                    _condition("Upgradeable", on=not degraded),
+                    *([_condition("TaintedConfiguration", on=True)] if json.loads(operations) else []),
+                ]
+            }
             if kubevirt["spec"] == spec:
                 self._since.pop("render", None)
             elif self._lasts("render", self.lag):
@@ -53,20 +74,39 @@ class OperatedWorld(World):
                 self.touch(kubevirt)
 
     def _operate(self):
-        """virt-operator, which sees changes late, like every controller."""
+        """virt-operator, which sees changes late, like every controller. The guard refuses a primary without the exclusion, and
+        KubeVirt is then Degraded with the guard's sentence (seen on the real one)."""
         (kubevirt,) = self.all(kinds.KUBEVIRT)
         live = self._primary()
         kubevirt["status"]["observedGeneration"] = kubevirt["metadata"]["generation"]
-        spec = builders.primary(excluded=exclusion.exclusion_requested(kubevirt))["spec"]
+        wanted = exclusion.exclusion_requested(kubevirt)
+        spec = builders.primary(excluded=wanted)["spec"]
         version = kubevirt["status"]["targetKubeVirtVersion"]
         if version != builders.VERSION:
             spec = json.loads(json.dumps(spec).replace(builders.VERSION, version))
+        guarded = self.find(kinds.VALIDATING_ADMISSION_POLICY_BINDING, names.EXCLUSION_GUARD) is not None
+        refused = live["spec"] != spec and guarded and not wanted
+        self._report(kubevirt, refused)
         if live["spec"] == spec:
             self._since.pop("operate", None)
-        elif self._lasts("operate", self.lag):
+        elif self._lasts("operate", self.lag) and not refused:
             live["spec"] = spec
             live["metadata"]["generation"] += 1
             self.touch(live)
+
+    def _report(self, kubevirt, refused):
+        """What virt-operator reports once in a sync, so also for some time after the guard was deleted."""
+        reported = any(names.EXCLUSION_GUARD in each["message"] for each in kubevirt["status"]["conditions"])
+        if reported == refused or not self._lasts(("degraded", refused), 5.0):
+            return
+        self._since.pop(("degraded", refused))
+        sentence = (
+            f"ValidatingAdmissionPolicy '{names.EXCLUSION_GUARD}' denied request: every required node-affinity term"
+        )
+        for condition in kubevirt["status"]["conditions"]:
+            if condition["type"] in ("Available", "Degraded"):
+                condition["status"] = str((condition["type"] == "Degraded") == refused)
+                condition["message"] = sentence if refused else ""
 
     def _primary(self):
         return self.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
@@ -115,18 +155,28 @@ def _ready(pod):
     return pod["status"]["conditions"][0]["status"] == "True"
 
 
+def _condition(kind, *, on, message=""):
+    return {"type": kind, "status": str(on), "message": message}
+
+
+def _is(obj, kind):
+    return any(each["type"] == kind and each["status"] == "True" for each in obj["status"].get("conditions", ()))
+
+
 def _patched(spec, operations):
-    """A KubeVirt spec with operations of HyperConverged's annotation, of which we send only ``add``."""
+    """A KubeVirt spec with operations of HyperConverged's annotation."""
     document = {"spec": copy.deepcopy(spec)}
     for operation in operations:
-        assert operation["op"] == "add", operation
         *above, last = operation["path"].lstrip("/").split("/")
         target = document
         for part in above:
             target = target[part]
         if isinstance(target, list):
-            assert last == "-", operation
+            assert (operation["op"], last) == ("add", "-"), operation
             target.append(operation["value"])
         else:
+            assert operation["op"] in ("add", "replace"), operation
+            if operation["op"] == "replace":
+                target[last]
             target[last] = copy.deepcopy(operation["value"])
     return document["spec"]

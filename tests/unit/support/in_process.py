@@ -17,14 +17,14 @@ from ansible.module_utils import basic
 MODULES = "ansible_collections.virtpools.kubevirt.plugins.modules"
 
 
-def run_module(name, *, check=False, **arguments):
+def run_module(name, *, check=False, guarded=False, **arguments):
     """Run a module and return its result.
 
-    It writes no guard unless a test asks for one; ``guard=None`` is what users have.
+    It writes no guard unless a test asks for one; ``guard=None`` is what users have, and also the default when ``guarded``.
     """
     module = importlib.import_module(f"{MODULES}.{name}")
     if "guard" in getattr(module, "ARGUMENTS", {}):
-        arguments.setdefault("guard", False)
+        arguments.setdefault("guard", None if guarded else False)
     output = io.StringIO()
     with (
         contextlib.redirect_stdout(output),

@@ -21,15 +21,17 @@ IMAGES = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUN
 
 
 class Runner:
-    """Runs modules on ``world``, which tests fill; ``connected`` says whether any module looked for a cluster."""
+    """Runs modules on ``world``, which tests fill; ``connected`` says whether any module looked for a cluster. ``guarded``: whether
+    they write a guard where a test does not ask for one, as they do for users."""
 
     def __init__(self, world):
         self.world = world
         self.connected = False
+        self.guarded = False
 
     def __call__(self, module, *, check=False, **arguments):
         """The module's result."""
-        return run_module(module, check=check, **arguments)
+        return run_module(module, check=check, guarded=self.guarded, **arguments)
 
     def failure(self, module, **arguments):
         """The sentence a module fails with."""

@@ -10,10 +10,10 @@ import typing as t
 
 from ...core.base import kinds, names
 from ...core.base.findings import counted, listed
-from ...core.base.objects import Object
+from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import exclusion, health
 from ...core.kubevirt.feature_gates import Gates
-from ...core.kubevirt.hco import Edit
+from ...core.kubevirt.hco import Edit, title
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.migrations import Migration, is_evacuated
 from ...core.observed.nodes import Node
@@ -24,6 +24,9 @@ from ..reading import live
 
 _STALL_SECONDS = 180.0
 """A rollout without progress for this long is stuck: a handler needs about a minute to stop and become Ready."""
+
+_HCO_SECONDS = 90.0
+"""How long HCO may take to act on its annotation: it does within a second, and for 20 s after a restart it does nothing."""
 
 _DEGRADED_PATIENCE_SECONDS = 45.0
 """How long KubeVirt may be Degraded: virt-operator updates the condition once per sync, which takes up to 15 s."""
@@ -58,11 +61,15 @@ def await_primary(
     :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
     """
     namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
-    watch = _HealthWatch(cluster, namespace, name, clock)
-    stall = _Stall(clock)
+    watch = _HealthWatch(cluster, namespace, name, clock, guarded=excluded)
+    stall, hco = _Stall(clock), _HcoWatch(snapshot.hyperconverged, clock)
 
     def pending() -> str | None:
         problem = watch.problem()
+        hco.refuse(
+            exclusion.exclusion_requested(watch.kubevirt) != excluded,
+            f"{'brought the exclusion to' if excluded else 'removed the exclusion from'} KubeVirt {namespace}/{name}",
+        )
         daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
         if stall.lasts(daemonset):
             _refuse_dead_nodes(cluster, namespace)
@@ -120,9 +127,12 @@ def await_gates(cluster: Cluster, kubevirt: Object, gates: Gates, timeout: float
     """
     namespace, name = kubevirt["metadata"]["namespace"], kubevirt["metadata"]["name"]
     watch = _HealthWatch(cluster, namespace, name, clock)
+    hco = _HcoWatch(live.find_hyperconverged(cluster, kubevirt), clock)
 
     def pending() -> str | None:
-        if not gates.are_set(cluster.existing(kinds.KUBEVIRT, name, namespace)):
+        arrived = gates.are_set(cluster.existing(kinds.KUBEVIRT, name, namespace))
+        hco.refuse(not arrived, f"brought the feature gates to KubeVirt {namespace}/{name}")
+        if not arrived:
             return "HCO has not brought the gates to the KubeVirt object yet."
         return watch.problem()
 
@@ -132,6 +142,27 @@ def await_gates(cluster: Cluster, kubevirt: Object, gates: Gates, timeout: float
             f"The feature gates were written, but KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} "
             "See why, then run again; nothing else was changed."
         )
+
+
+class _HcoWatch:
+    """Ends a wait when HCO does not act on its annotation, as when its operator is down."""
+
+    def __init__(self, hyperconverged: KubeObject | None, clock: Clock) -> None:
+        self._hyperconverged = hyperconverged
+        self._idle = Persistence(clock, _HCO_SECONDS)
+
+    def refuse(self, waiting: bool, what: str) -> None:
+        """
+        :param waiting: whether the KubeVirt object is not as the annotation asks.
+        :param what: what HCO should have done, as a participle.
+        :raises ClusterError: when HCO has not done it for too long.
+        """
+        if self._hyperconverged is not None and self._idle.lasts(waiting):
+            namespace = self._hyperconverged["metadata"]["namespace"]
+            raise ClusterError(
+                f"HCO has not {what} within {_HCO_SECONDS:.0f} s, although {title(self._hyperconverged)} was changed. See whether its "
+                f"operator works (Deployment hco-operator in namespace {namespace}), then run again."
+            )
 
 
 class _Stall:
@@ -171,7 +202,10 @@ def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
 class _HealthWatch:
     """KubeVirt's health while we wait. ``dead_handlers`` counts primary handlers on nodes that are not Ready."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, name: str, clock: Clock, *, guarded: bool = True) -> None:
+        """``guarded``: whether a refusal by the guard counts; it is stale once a removal has deleted the guard."""
+        self._guarded = guarded
+        self.kubevirt: Object = {}
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
@@ -183,10 +217,11 @@ class _HealthWatch:
 
         :raises ClusterError: during an upgrade of KubeVirt, or when it stays Degraded.
         """
-        kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
+        self.kubevirt = kubevirt = self._cluster.existing(kinds.KUBEVIRT, self._name, self._namespace)
         state = health.Health.from_kubevirt(kubevirt)
         where = f"KubeVirt {self._namespace}/{self._name}"
-        self._degraded.refuse(state, where, "; no node was touched.")
+        if self._guarded or not state.refused_by_guard:
+            self._degraded.refuse(state, where, "; no node was touched.")
         upgrade = health.upgrade_under_way(kubevirt)
         if upgrade is not None:
             raise ClusterError(upgrade.message)
@@ -211,7 +246,8 @@ def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock
 
     :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
     """
-    await_primary(cluster, snapshot, timeout, clock, excluded=exclusion.exclusion_requested(snapshot.kubevirt))
+    wanted = exclusion.is_asked_for(snapshot.kubevirt, snapshot.hyperconverged)
+    await_primary(cluster, snapshot, timeout, clock, excluded=wanted)
 
 
 def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:

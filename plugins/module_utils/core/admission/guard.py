@@ -17,9 +17,10 @@ from ..base import cel, kinds, names, permissions
 from ..base.findings import Finding, error, note, warning
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, digest, short_digest
+from ..base.parts import LAST, Step
 from ..base.permissions import Permission
 from ..base.selectors import example_labels
-from ..kubevirt import exclusion, health
+from ..kubevirt import exclusion, hco, health
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from . import node_policy, policy_objects
@@ -40,6 +41,20 @@ class Guard(policy_objects.WrittenFirst):
     leaving: bool = False
     """Whether the last pool goes, and with it what the guard protects."""
     name: t.ClassVar = "guard"
+
+    @property
+    def _step(self) -> Step:
+        """Before the first batch; the last pool's guard goes only after it: KubeVirt may have been told to drop the exclusion,
+        and pool nodes would get a second handler."""
+        return LAST if self.leaving else 0
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (self._step,) if self.changes(self._step) else ()
+
+    def changes(self, step: Step) -> tuple[str, ...]:
+        """What happens to each object, one line each."""
+        return super().changes(0) if step == self._step else ()
 
     @property
     def desired(self) -> list[tuple[Kind, Object]]:
@@ -79,7 +94,10 @@ class Guard(policy_objects.WrittenFirst):
 
     def findings(self) -> t.Iterator[Finding]:
         """What prevents the guard, and that it is deleted."""
-        open_to_all = "other tools can change the owners of nodes, and let virt-handler back on pool nodes"
+        open_to_all = (
+            "other tools can change the owners of nodes, and let virt-handler back on pool nodes by replacing "
+            f"{hco.shared_place(self.snapshot.hyperconverged)}"
+        )
         if self.wanted and not self.admission.validating and self.asked_for:
             yield error(
                 "guard_not_served",
@@ -101,9 +119,9 @@ class Guard(policy_objects.WrittenFirst):
         if self.to_delete and not self.leaving:
             yield warning(
                 "guard_deleted",
-                "The run deletes the guard, because virtpools_guard is false: then other tools can change the owners of nodes, and a "
-                "reset of spec.customizeComponents in the KubeVirt object gives every pool node two handlers. Leave that option out to "
-                "keep it.",
+                "The run deletes the guard, because virtpools_guard is false: then other tools can change the owners of nodes, and "
+                f"replacing {hco.shared_place(self.snapshot.hyperconverged)} gives every pool node two handlers. Leave that option out "
+                "to keep it.",
             )
         yield from policy_objects.foreign_findings(self.desired, self.admission)
 
@@ -159,13 +177,62 @@ def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
             f"may change the owners of nodes or drop the exclusion; run site to repair it, or set "
             "virtpools_guard: false to delete it.",
         )
-    degraded = health.Health.from_kubevirt(snapshot.kubevirt).degraded or ""
-    if names.EXCLUSION_GUARD in degraded:
+    yield from _refusal(snapshot)
+
+
+def _refusal(snapshot: Snapshot) -> t.Iterator[Finding]:
+    if health.Health.from_kubevirt(snapshot.kubevirt).refused_by_guard:
+        changed = (
+            "customizeComponents or nodePlacement"
+            if snapshot.hyperconverged is None
+            else hco.shared_place(snapshot.hyperconverged)
+        )
         yield warning(
             "guard_refuses",
             f"KubeVirt asks for a {names.HANDLER} that would also run on pool nodes, and the guard refuses that: "
-            f"customizeComponents or nodePlacement was changed. The handlers keep running; run site to restore the exclusion.",
+            f"{changed} was changed. The handlers keep running; run site to restore the exclusion.",
         )
+
+
+def holds_exclusion(snapshot: Snapshot) -> bool:
+    """Whether only the guard keeps the primary off pool nodes, since KubeVirt no longer asks for the exclusion."""
+    return (
+        bool(policy_objects.live_objects(snapshot.admission, names.EXCLUSION_GUARD))
+        and snapshot.primary is not None
+        and exclusion.has_exclusion(snapshot.primary)
+        and not exclusion.is_asked_for(snapshot.kubevirt, snapshot.hyperconverged)
+    )
+
+
+def lost_exclusion(snapshot: Snapshot, remedy: str) -> list[Finding]:
+    """Warnings of a plan that another client took the exclusion away.
+
+    :param remedy: what the run does about that, as a clause.
+    """
+    if not snapshot.pools:
+        return []
+    return [*overwritten(snapshot, warning, remedy)] or [*_refusal(snapshot)]
+
+
+def overwritten(snapshot: Snapshot, severity: t.Callable[[str, str], Finding], remedy: str) -> t.Iterator[Finding]:
+    """Under HCO: the annotation lacks our operation, as after another user has set a patch as HCO's documentation says.
+
+    :param severity: what makes the finding. ``remedy``: what to do, or what the run does, as a clause.
+    """
+    hyperconverged = snapshot.hyperconverged
+    if hyperconverged is None or not exclusion.is_overwritten(hyperconverged):
+        return
+    if snapshot.primary is not None and not exclusion.has_exclusion(snapshot.primary):
+        effect = f"{names.HANDLER} also runs on pool nodes"
+    elif policy_objects.live_objects(snapshot.admission, names.EXCLUSION_GUARD):
+        effect = f"only the guard keeps {names.HANDLER} off pool nodes, and KubeVirt and HCO are Degraded"
+    else:
+        effect = f"{names.HANDLER} is about to run on pool nodes, too"
+    yield severity(
+        "exclusion_overwritten",
+        f"The annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(hyperconverged)} no longer has this collection's operation: it was replaced as a whole, as by "
+        f"kubectl annotate --overwrite. Now {effect}; {remedy}. Append to that annotation instead of replacing it.",
+    )
 
 
 # The policies -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 
 Severity = t.Literal["error", "warning", "note"]
-_HARM_NOW = ("two_handlers",)
+_HARM_NOW = ("two_handlers", "exclusion_overwritten")
 _ORDER: dict[str, int] = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -29,7 +29,8 @@ class Finding:
 
 
 def in_order(findings: t.Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings by severity (errors first), code and message, without duplicates. What harms VMs now comes before all."""
+    """The findings by severity (errors first), code and message, without duplicates. What harms VMs now, or is about to,
+    comes before all."""
     return tuple(sorted(set(findings), key=lambda f: (f.code not in _HARM_NOW, _ORDER[f.severity], f.code, f.message)))
 
 

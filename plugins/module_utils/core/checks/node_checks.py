@@ -192,7 +192,7 @@ STATE = (
         "handler_lost",
         "lost the handler, which will not be recreated",
         find=_handler_lost,
-        remedy="if VMs are to run there, let virt-handler run there (KubeVirt's spec.workloads.nodePlacement)",
+        remedy="if VMs are to run there, let virt-handler run there (KubeVirt's placement of workloads, under HCO that of HyperConverged)",
         severity="warning",
     ),
 )

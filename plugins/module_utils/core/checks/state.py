@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 from dataclasses import dataclass
 
@@ -157,15 +156,19 @@ def _node_drift(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Findi
 def _exclusion(snapshot: Snapshot) -> t.Iterator[Finding]:
     if snapshot.primary is None or not snapshot.pools:
         return
+    yield from guard.overwritten(snapshot, error, "run site")
     if not exclusion.has_exclusion(snapshot.primary):
         yield error(
             "exclusion_missing",
             "Pools exist, but the primary virt-handler is not kept off their nodes; run site.",
         )
         return
-    with contextlib.suppress(InputErrors):  # a plan says what is wrong with the annotation
+    try:
         edit = exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
-        if edit.changed:
+    except InputErrors as problem:
+        yield from exclusion.edit_findings(problem)
+    else:
+        if edit.changed and not (edit.kind == "HyperConverged" and exclusion.is_overwritten(edit.before)):
             kept = exclusion.exclusion_requested(snapshot.kubevirt)
             effect = "follows the former one until then" if kept else "is about to lose the exclusion"
             yield error(

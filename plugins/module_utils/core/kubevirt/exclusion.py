@@ -16,7 +16,7 @@ import typing as t
 
 from ..base import names
 from ..base.affinity import required_terms, with_required_terms, with_requirements, without_required_terms
-from ..base.findings import InputErrors
+from ..base.findings import Finding, InputErrors, error
 from ..base.objects import KubeObject, Object, canonical_json, field
 from . import hco
 from .hco import Edit
@@ -181,16 +181,18 @@ def exclusion_requested(kubevirt: KubeObject) -> bool:
 
 # Edits ------------------------------------------------------------------------------------------------------------
 
+_KEEP_OFF: t.Final = f"keep the primary {names.HANDLER} off nodes with the label {names.OWNER_LABEL}"
+_HCO_PLACE: t.Final = f"annotation {names.HCO_PATCH_ANNOTATION}, spec.workloads.nodePlacement of KubeVirt"
+
 
 def with_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
     """The edit that keeps the primary off pool nodes: of HyperConverged if there is one, else of KubeVirt.
 
     :raises InputErrors: when our operations cannot be merged into HyperConverged's annotation.
     """
-    what = f"keep the primary {names.HANDLER} off nodes with the label {names.OWNER_LABEL}"
     if hyperconverged is not None:
-        return _hco_edit(hyperconverged, what, _operations_with_exclusion(hyperconverged))
-    return _kubevirt_edit(kubevirt, what, _spec_with_exclusion(_spec(kubevirt)))
+        return _hco_edit(hyperconverged, _KEEP_OFF, _operations_with_exclusion(hyperconverged))
+    return _kubevirt_edit(kubevirt, _KEEP_OFF, _spec_with_exclusion(_spec(kubevirt)))
 
 
 def without_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
@@ -205,6 +207,44 @@ def without_exclusion(kubevirt: KubeObject, hyperconverged: KubeObject | None) -
     return _kubevirt_edit(kubevirt, what, _spec_without_exclusion(_spec(kubevirt)))
 
 
+def unchanged(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> Edit:
+    """No edit, of the object that ``with_exclusion`` would edit."""
+    if hyperconverged is None:
+        return _kubevirt_edit(kubevirt, _KEEP_OFF, _spec(kubevirt))
+    return Edit("HyperConverged", hyperconverged, hyperconverged, _KEEP_OFF, _HCO_PLACE)
+
+
+def edit_findings(problem: InputErrors) -> tuple[Finding, ...]:
+    """The errors for an edit that ``with_exclusion`` or ``without_exclusion`` refuses."""
+    return tuple(error("exclusion_edit_impossible", message) for message in problem.messages)
+
+
+def is_overwritten(hyperconverged: KubeObject) -> bool:
+    """Whether HyperConverged's annotation lacks the operation that pools need, as after another client has replaced it.
+
+    Call it only for a cluster with pools: without any, the operation is rightly missing.
+    """
+    try:
+        return not _is_complete(hyperconverged)
+    except InputErrors:
+        return False  # a plan says what is wrong with the annotation
+
+
+def is_asked_for(kubevirt: KubeObject, hyperconverged: KubeObject | None) -> bool:
+    """Whether the object that its user edits asks for the exclusion. HCO may have yet to bring it to KubeVirt, or to drop it."""
+    if hyperconverged is not None:
+        try:
+            return _is_complete(hyperconverged)
+        except InputErrors:
+            pass
+    return exclusion_requested(kubevirt)
+
+
+def _is_complete(hyperconverged: KubeObject) -> bool:
+    current = hco.operations(hyperconverged)
+    return any(map(_has_exclusion, current)) or _operations_with_exclusion(hyperconverged) == current
+
+
 def primary_after(primary: KubeObject, edit: Edit) -> KubeObject:
     """The primary once KubeVirt has followed an edit by ``with_exclusion``.
 
@@ -212,7 +252,7 @@ def primary_after(primary: KubeObject, edit: Edit) -> KubeObject:
     """
     if edit.kind == "KubeVirt":
         return primary
-    workloads = _rendered(edit.after, hco.operations(edit.after))["workloads"]
+    workloads = _rendered(edit.after, hco.numbered(hco.operations(edit.after)))["workloads"]
     wanted = _without_empty(_terms(field(workloads, "nodePlacement", "affinity")))
     if wanted == _terms(field(primary, "spec", "template", "spec", "affinity")):
         return primary
@@ -235,8 +275,7 @@ def _kubevirt_edit(kubevirt: KubeObject, what: str, spec: Object) -> Edit:
 
 def _hco_edit(hyperconverged: KubeObject, what: str, operations: list[Object]) -> Edit:
     after = hco.with_operations(hyperconverged, operations)
-    place = f"annotation {names.HCO_PATCH_ANNOTATION}, spec.workloads.nodePlacement of KubeVirt"
-    return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=place)
+    return Edit(kind="HyperConverged", before=hyperconverged, after=after, what=what, place=_HCO_PLACE)
 
 
 # The operation in HyperConverged's annotation ---------------------------------------------------------------------
@@ -258,16 +297,17 @@ def _has_more(operation: Object) -> bool:
     return bool(_without_empty({**workloads, "nodePlacement": placement}))
 
 
-def _of_others(operations: t.Sequence[Object]) -> list[Object]:
-    """The operations without the exclusion. An administrator's own operation on workloads only loses the requirement."""
-    others: list[Object] = []
-    for operation in operations:
+def _of_others(operations: t.Sequence[Object]) -> list[tuple[int, Object]]:
+    """The operations without the exclusion, with their positions. An administrator's own operation on workloads only loses the
+    requirement."""
+    others: list[tuple[int, Object]] = []
+    for position, operation in enumerate(operations):
         if not _has_exclusion(operation):
-            others.append(operation)
-        elif _has_more(operation) and not any(_sets_workloads(other) for other in others):
+            others.append((position, operation))
+        elif _has_more(operation) and not any(_sets_workloads(other) for _position, other in others):
             workloads = operation["value"]
             placement = without_exclusion_terms(workloads["nodePlacement"])
-            others.append({**operation, "value": {**workloads, "nodePlacement": placement}})
+            others.append((position, {**operation, "value": {**workloads, "nodePlacement": placement}}))
     return others
 
 
@@ -275,7 +315,7 @@ def _sets_workloads(operation: Object) -> bool:
     return operation["op"] != "test" and hco.is_within(operation["path"], _WORKLOADS)
 
 
-def _rendered(hyperconverged: KubeObject, operations: t.Sequence[Object]) -> Object:
+def _rendered(hyperconverged: KubeObject, operations: hco.Numbered) -> Object:
     """What the exclusion depends on in the KubeVirt spec that HCO renders with these operations.
 
     HCO itself renders ``customizeComponents`` empty, and ``workloads`` only from the user's placement.
@@ -288,10 +328,43 @@ def _rendered(hyperconverged: KubeObject, operations: t.Sequence[Object]) -> Obj
     return {"customizeComponents": spec.get("customizeComponents"), "workloads": spec.get("workloads")}
 
 
+def _rendered_by_others(hyperconverged: KubeObject, current: t.Sequence[Object]) -> Object:
+    """What HCO renders without our operation.
+
+    :raises InputErrors: when an operation of others cannot be applied, or only because ours comes before it.
+    """
+    try:
+        return _rendered(hyperconverged, _of_others(current))
+    except hco.NotApplicable as problem:
+        position = problem.position
+        ours = [index for index, operation in enumerate(current[:position]) if _has_exclusion(operation)]
+        if not ours:
+            raise
+        try:
+            _rendered(hyperconverged, hco.numbered(current[: position + 1]))
+        except hco.NotApplicable:
+            raise problem from None
+        raise InputErrors([_builds_on_ours_message(hyperconverged, position, current[position], ours[-1])]) from None
+
+
+def _builds_on_ours_message(hyperconverged: KubeObject, position: int, operation: Object, ours: int) -> str:
+    inside = operation["path"].removeprefix(_WORKLOADS).lstrip("/").split("/")
+    place = f"{hco.placement_path(hyperconverged)} of {hco.title(hyperconverged)}"
+    advice = (
+        f"set {inside[1]} in {place} instead, and take operation {position} out of the annotation"
+        if inside[0] == "nodePlacement" and inside[1:]
+        else f"put it before operation {ours}, as an 'add' of {_WORKLOADS}"
+    )
+    return (
+        f"{hco.operation_title(hyperconverged, position, operation)} builds on operation {ours}, which is this collection's own "
+        f"and comes and goes with the pools; {advice}."
+    )
+
+
 def _operations_with_exclusion(hyperconverged: KubeObject) -> list[Object]:
     current = hco.operations(hyperconverged)
-    others = _of_others(current)
-    theirs = _rendered(hyperconverged, others)
+    others = [operation for _position, operation in _of_others(current)]
+    theirs = _rendered_by_others(hyperconverged, current)
     given = _terms(_placement_affinity(theirs))
     if given and any(map(_is_ours, _patches(theirs))):  # KubeVirt would OR them to our requirement
         raise InputErrors([_embedded_message(hyperconverged)])
@@ -332,7 +405,7 @@ def _written_out(term: Object) -> Object:
 
 def _renders(hyperconverged: KubeObject, operations: t.Sequence[Object], wanted: Object) -> bool:
     """Whether HCO renders ``spec.workloads`` with these operations as the operation ``wanted`` has it."""
-    rendered = _rendered(hyperconverged, operations)["workloads"]
+    rendered = _rendered(hyperconverged, hco.numbered(operations))["workloads"]
     return bool(_without_empty(rendered) == _without_empty(wanted["value"]))
 
 
@@ -347,11 +420,11 @@ def _without_empty(value: t.Any) -> t.Any:
 
 
 def _operations_without_exclusion(hyperconverged: KubeObject) -> list[Object]:
-    others = _of_others(hco.operations(hyperconverged))
-    theirs = _rendered(hyperconverged, others)
+    current = hco.operations(hyperconverged)
+    theirs = _rendered_by_others(hyperconverged, current)
     if theirs != _spec_without_exclusion(theirs):
         raise InputErrors([_embedded_message(hyperconverged)])
-    return others
+    return [operation for _position, operation in _of_others(current)]
 
 
 def _embedded_message(hyperconverged: KubeObject) -> str:

@@ -13,6 +13,7 @@ altogether, so our operations never use positions in a list.
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 import typing as t
 from dataclasses import dataclass
@@ -68,6 +69,20 @@ def placement_path(hyperconverged: KubeObject) -> str:
     if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
         return "spec.workloads.nodePlacement"
     return "spec.deployment.nodePlacements.workload"
+
+
+def placement_place(hyperconverged: KubeObject | None) -> str:
+    """Where the user says on which nodes workloads may run, for messages."""
+    if hyperconverged is None:
+        return "spec.workloads.nodePlacement of the KubeVirt object"
+    return f"{placement_path(hyperconverged)} of {title(hyperconverged)}"
+
+
+def shared_place(hyperconverged: KubeObject | None) -> str:
+    """What the exclusion shares with settings of others, for messages."""
+    if hyperconverged is None:
+        return "spec.customizeComponents of the KubeVirt object"
+    return f"the annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)}"
 
 
 def update_methods_path(hyperconverged: KubeObject) -> str:
@@ -126,14 +141,19 @@ def _malformed(operation: t.Any) -> str | None:
 
 
 def with_operations(hyperconverged: KubeObject, wanted: t.Sequence[Object]) -> KubeObject:
-    """``hyperconverged`` with exactly these operations; the same object if it has them, no annotation for none."""
-    if list(wanted) == operations(hyperconverged):
+    """``hyperconverged`` with exactly these operations; the same object if it has them, no annotation for none.
+
+    Operations that stay keep the text that their owner gave them, line breaks included: GitOps tools compare it.
+    """
+    current = operations(hyperconverged)
+    if list(wanted) == current:
         return hyperconverged
     after = copy.deepcopy(dict(hyperconverged))
     metadata = after.setdefault("metadata", {})
     annotations = metadata.get("annotations") or {}
-    if wanted:
-        annotations[names.HCO_PATCH_ANNOTATION] = canonical_json(list(wanted))
+    text = _Text.parse(annotations.get(names.HCO_PATCH_ANNOTATION)).with_items(current, wanted)
+    if text is not None:
+        annotations[names.HCO_PATCH_ANNOTATION] = text
     else:
         annotations.pop(names.HCO_PATCH_ANNOTATION, None)
     if annotations:
@@ -143,9 +163,101 @@ def with_operations(hyperconverged: KubeObject, wanted: t.Sequence[Object]) -> K
     return after
 
 
+_BLANKS = " \t\r\n"
+_LIST_WAS_THERE = " "
+"""What we write before the last bracket of a list that was empty: without it, we created the annotation ourselves."""
+
+
+class _Item(t.NamedTuple):
+    """An operation as it is written: the text before it (after the bracket or comma), its own, and that up to its comma."""
+
+    lead: str
+    body: str
+    trail: str = ""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """An array as a user wrote it."""
+
+    items: tuple[_Item, ...] = ()
+    start: str = ""
+    """What precedes the array."""
+    end: str = ""
+    """What follows the last item, up to its bracket. In an empty array, all that is between the brackets."""
+    rest: str = ""
+    """What follows the array."""
+    exists: bool = True
+
+    @classmethod
+    def parse(cls, text: str | None) -> _Text:
+        """
+        :param text: a valid array in JSON; None where there is none.
+        """
+        if text is None:
+            return cls(exists=False)
+        opening = text.index("[")
+        place = opening + 1
+        items: list[_Item] = []
+        while True:
+            lead, place = _blanks(text, place)
+            if text[place] == "]":
+                return cls(tuple(items), text[:opening], lead, text[place + 1 :])
+            _value, end = json.JSONDecoder().raw_decode(text, place)
+            trail, after = _blanks(text, end)
+            if text[after] == "]":
+                return cls((*items, _Item(lead, text[place:end])), text[:opening], trail, text[after + 1 :])
+            items.append(_Item(lead, text[place:end], trail))
+            place = after + 1
+
+    def with_items(self, current: t.Sequence[Object], wanted: t.Sequence[Object]) -> str | None:
+        """The text with the operations ``wanted`` instead of ``current``; None for no annotation.
+
+        With ``wanted`` and then ``current`` again it is as it was.
+        """
+        if not wanted and not self._was_empty:
+            return None
+        items: list[_Item] = []
+        before, after = [canonical_json(each) for each in current], [canonical_json(each) for each in wanted]
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if tag == "equal":
+                items += self.items[i1:i2]
+            else:
+                leads = [item.lead for item in self.items[i1:i2]]
+                items += [_Item(leads[n] if n < len(leads) else "", body) for n, body in enumerate(after[j1:j2])]
+        end = self.end
+        if not self.items and self.exists:
+            end += _LIST_WAS_THERE
+        elif not items:
+            end = end.removesuffix(_LIST_WAS_THERE)
+        last = len(items) - 1
+        body = ",".join(f"{lead}{body}{trail if n < last else ''}" for n, (lead, body, trail) in enumerate(items))
+        return f"{self.start}[{body}{end}]{self.rest}"
+
+    @property
+    def _was_empty(self) -> bool:
+        return bool(self.items) and self.end.endswith(_LIST_WAS_THERE)
+
+
+def _blanks(text: str, place: int) -> tuple[str, int]:
+    """The white space at a place, and where it ends."""
+    end = place
+    while text[end] in _BLANKS:
+        end += 1
+    return text[place:end], end
+
+
 def is_within(path: str, field_path: str) -> bool:
     """Whether JSON pointer ``path`` is the field at ``field_path`` or inside it."""
     return path == field_path or path.startswith(field_path + "/")
+
+
+def operation_title(hyperconverged: KubeObject, position: int, operation: Object) -> str:
+    """How messages name an operation: by its place in the annotation as its user sees it, and what it does."""
+    return (
+        f"Operation {position} in the annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)} "
+        f"({operation['op']} {operation['path']})"
+    )
 
 
 def refuse_positions(hyperconverged: KubeObject, list_path: str, later: t.Iterable[Object]) -> None:
@@ -165,30 +277,46 @@ def refuse_positions(hyperconverged: KubeObject, list_path: str, later: t.Iterab
             raise InputErrors([message])
 
 
-def rendered(hyperconverged: KubeObject, base: Object, fields: t.Sequence[str], wanted: t.Sequence[Object]) -> Object:
+class NotApplicable(InputErrors):
+    """An operation that cannot be applied. ``position``: where it is in the annotation."""
+
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__([message])
+        self.position = position
+
+
+Numbered: t.TypeAlias = "t.Sequence[tuple[int, Object]]"
+"""Operations with their positions in the annotation."""
+
+
+def numbered(wanted: t.Sequence[Object]) -> Numbered:
+    return list(enumerate(wanted))
+
+
+def rendered(hyperconverged: KubeObject, base: Object, fields: t.Sequence[str], wanted: Numbered) -> Object:
     """What HCO makes of ``base`` (a part of its fresh render) with these operations, limited to the given fields.
 
     HCO decodes the patched JSON into the object that it rendered (its ``applyAnnotationPatch``): a field that an
     operation removes keeps the rendered value. Operations on other fields are skipped, and so is ``test``, which HCO's
     webhook has tried.
 
-    :raises InputErrors: for operations on these fields that cannot be applied, or only with the whole render.
+    :raises InputErrors: for operations on these fields that can be applied only with the whole render.
+    :raises NotApplicable: for the first one that cannot be applied.
     """
     patched = copy.deepcopy(base)
-    for index, operation in enumerate(wanted):
+    for position, operation in wanted:
         sources = [operation["from"]] if operation["op"] == "move" else []
         touched = [path for path in (operation["path"], *sources) if any(is_within(path, known) for known in fields)]
         if not touched or operation["op"] == "test":
             continue
-        where = f"Operation {index} in the annotation {names.HCO_PATCH_ANNOTATION} of {title(hyperconverged)}"
+        where = operation_title(hyperconverged, position, operation)
         if operation["op"] in ("copy", "move"):
-            advice = "write its value out in an 'add' instead"
-            raise InputErrors([f"{where} is a {operation['op']} that touches {touched[0]}; {advice}."])
+            message = f"{where} touches {touched[0]}; write its value out in an 'add' instead."
+            raise InputErrors([message])
         try:
             _apply(patched, operation)
         except (LookupError, TypeError, ValueError):
-            what = f"{operation['op']} {operation['path']}"
-            raise InputErrors([f"{where} ({what}) cannot be applied; correct or remove it first."]) from None
+            raise NotApplicable(position, f"{where} cannot be applied; correct or remove it first.") from None
     return t.cast("Object", _decoded_onto(base, patched))
 
 

@@ -175,6 +175,11 @@ class Health:
         )
 
     @property
+    def refused_by_guard(self) -> bool:
+        """Whether it is degraded because the guard refuses a primary that would also run on pool nodes."""
+        return names.EXCLUSION_GUARD in (self.degraded or "")
+
+    @property
     def settled(self) -> bool:
         """Whether there is nothing to wait for."""
         return not self.problems()
@@ -317,6 +322,8 @@ def unsettled_by_us(kubevirt: KubeObject, primary: KubeObject | None, on_unready
     """
     if primary is None:
         return False
+    if Health.from_kubevirt(kubevirt).refused_by_guard:
+        return True  # virt-operator reports it up to its next sync, also when a run has restored the exclusion or deleted the guard
     requested = exclusion.exclusion_requested(kubevirt)
     if requested != exclusion.has_exclusion(primary):
         return True

@@ -29,16 +29,11 @@ def conflicts(kubevirt: KubeObject, hyperconverged: KubeObject | None = None) ->
     for index, patch in exclusion.patches_of_others(kubevirt):
         if _targets_primary(patch):
             where = f"{hco.title(kubevirt)}: spec.customizeComponents.patches[{index}]"
-            conflicting.extend(_patch_findings(where, patch, _placement_place(hyperconverged)))
+            if hyperconverged is not None:
+                where = f"{where}, which comes from {hco.shared_place(hyperconverged)},"
+            conflicting.extend(_patch_findings(where, patch, hco.placement_place(hyperconverged)))
     conflicting.extend(_placement_findings(kubevirt, hyperconverged))
     return conflicting
-
-
-def _placement_place(hyperconverged: KubeObject | None) -> str:
-    """Where the user says on which nodes workloads may run."""
-    if hyperconverged is None:
-        return "spec.workloads.nodePlacement"
-    return f"{hco.placement_path(hyperconverged)} of {hco.title(hyperconverged)}"
 
 
 def _targets_primary(patch: Object) -> bool:

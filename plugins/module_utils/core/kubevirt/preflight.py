@@ -10,11 +10,11 @@ import typing as t
 from dataclasses import replace
 
 from ..base import names
-from ..base.findings import Finding, counted, error, listed, warning
+from ..base.findings import Finding, counted, error, listed, note, warning
 from ..observed import operator_api
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
-from . import daemonsets, exclusion, feature_gates, handler_fit, health, image_contents, patch_conflicts
+from . import daemonsets, exclusion, feature_gates, handler_fit, hco, health, image_contents, patch_conflicts
 from .hco import Edit
 
 TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
@@ -36,6 +36,7 @@ SKEW = frozenset({"version_skew", "version_skew_unknown"})
 def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit) -> t.Iterator[Finding]:
     """Everything that forbids a run (errors) or that its user should know (warnings)."""
     yield from (_with_what_may_run(snapshot, finding) for finding in for_exclusion(snapshot, edit))
+    yield from _tainted(edit)
     yield from _operator(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
@@ -75,7 +76,12 @@ def for_removal(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
 
 def own_change_settling(snapshot: Snapshot) -> bool:
     """Whether KubeVirt may still be rolling out this collection's own change."""
-    return health.unsettled_by_us(snapshot.kubevirt, snapshot.primary, snapshot.dead_primary_handlers)
+    primary, hyperconverged = snapshot.primary, snapshot.hyperconverged
+    if primary is not None and hyperconverged is not None:  # which may not have acted on its annotation yet
+        asked = exclusion.is_asked_for(snapshot.kubevirt, hyperconverged)
+        if asked != exclusion.has_exclusion(primary):
+            return True
+    return health.unsettled_by_us(snapshot.kubevirt, primary, snapshot.dead_primary_handlers)
 
 
 def fitness(snapshot: Snapshot) -> list[Finding]:
@@ -86,17 +92,40 @@ def fitness(snapshot: Snapshot) -> list[Finding]:
         unready_nodes=snapshot.unready_nodes,
         primary_handlers_not_ready=snapshot.primary_not_ready,
     )
+    if _dropped_by_others(snapshot):
+        findings = [finding for finding in findings if finding.code != "own_change_settling"]
     if snapshot.hyperconverged is not None:
         findings += health.hco_findings(snapshot.hyperconverged)
     return findings
 
 
+def _dropped_by_others(snapshot: Snapshot) -> bool:
+    """Whether KubeVirt no longer asks for the exclusion although there are pools: a run that removes them takes it away last."""
+    return bool(snapshot.pools) and not exclusion.is_asked_for(snapshot.kubevirt, snapshot.hyperconverged)
+
+
+def _tainted(edit: Edit) -> t.Iterator[Finding]:
+    """A note that HCO reports its annotation (seen on the real one)."""
+    if edit.kind == "HyperConverged" and edit.changed:
+        yield note(
+            "hco_tainted",
+            f"While there are pools, {hco.title(edit.before)} has the condition TaintedConfiguration, and HCO's alert "
+            "UnsupportedHCOModification (severity info) is on: HCO reports every operation in its annotation that way.",
+        )
+
+
 def _operator(snapshot: Snapshot) -> t.Iterator[Finding]:
+    hyperconverged = snapshot.hyperconverged
+    remedy = (
+        "empty that field"
+        if hyperconverged is None
+        else f"take its operation out of {hco.shared_place(hyperconverged)}"
+    )
     for used in operator_api.operator_pools_in_use(snapshot.kubevirt):
         yield error(
             "operator_pools_in_use",
             f"KubeVirt {snapshot.kubevirt_name} has pools of its own in spec.{used}, whose DaemonSets have the names that "
-            "ours would get; empty that field, or leave the pools to this build of KubeVirt (virtpools_mode: operator).",
+            f"ours would get; {remedy}, or leave the pools to this build of KubeVirt (virtpools_mode: operator).",
         )
     if snapshot.operator_api.worker_pools and feature_gates.is_on(snapshot.kubevirt, feature_gates.WORKER_POOLS_GATE):
         yield error(
@@ -233,6 +262,6 @@ def _handlers_not_made_again(snapshot: Snapshot) -> t.Iterator[Finding]:
             "exclusion_would_end_handlers",
             f"The exclusion restarts every primary virt-handler, and {counted(len(nodes), 'node would not get its handler', 'nodes would not get theirs')} "
             f"back, because {reason}: "
-            f"{listed(nodes)}. Undo that, or let virt-handler tolerate it (KubeVirt's spec.workloads.nodePlacement), or delete "
+            f"{listed(nodes)}. Undo that, or let virt-handler tolerate it ({hco.placement_place(snapshot.hyperconverged)}), or delete "
             "the handler pods where no VM is to run, then run again.",
         )

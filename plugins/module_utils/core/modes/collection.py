@@ -63,7 +63,7 @@ class CollectionProposal(PlanProposal[Plan]):
 
     @property
     def wait(self) -> PlanWait:
-        if self.settling:
+        if self.settling and not self.plan.held:
             return "own_change"
         return wait_for(self.errors)
 

@@ -41,6 +41,7 @@ DRIFT = (
         "daemonset_left",
         "exclusion_missing",
         "exclusion_outdated",
+        "exclusion_overwritten",
     ),
     *("guard_edited", "node_drift", "node_policy_edited", "owner_unknown", "policy_edited", "policy_failing"),
     *("policy_not_needed", "policy_outdated", "wrong_handler", "wrong_owner"),

@@ -126,11 +126,12 @@ def _set_gate(kubevirt: Object, gate: str, *, on: bool, depth: int) -> None:
         del owners[level][_TO_GATES[level]]
 
 
-def _refuse_disabled(kubevirt: KubeObject, gate: str) -> None:
+def _refuse_disabled(kubevirt: KubeObject, gate: str, hyperconverged: KubeObject | None = None) -> None:
     if gate in (field(kubevirt, *_TO_GATES[:-1], "disabledFeatureGates") or ()):
+        place = "there" if hyperconverged is None else f"in {hco.shared_place(hyperconverged)}"
         message = (
             f"{hco.title(kubevirt)} has {gate} in disabledFeatureGates, and KubeVirt refuses a gate in both lists; "
-            "remove it there first."
+            f"remove it {place} first."
         )
         raise InputErrors([message])
 
@@ -145,7 +146,7 @@ def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, 
     for gate, on in _gates_wanted(build, wanted).items():
         ours = {"op": "add", "path": f"{_GATES_PATH}/-", "value": gate}
         if on and ours not in operations and not feature_gates.is_on(kubevirt, gate):
-            _refuse_disabled(kubevirt, gate)
+            _refuse_disabled(kubevirt, gate, hyperconverged)
             operations = [*operations, ours]
         elif not on and ours in operations:
             later = operations[operations.index(ours) + 1 :]

@@ -18,7 +18,7 @@ from ..base import affinity, names
 from ..base.findings import Finding, counted, error, listed, warning
 from ..base.objects import KubeObject, Object, field
 from ..base.selectors import Term, example_labels
-from ..kubevirt import handler_fit
+from ..kubevirt import handler_fit, hco
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
@@ -242,7 +242,7 @@ def _patched(snapshot: Snapshot) -> t.Iterator[Finding]:
         if patch.get("resourceName") == names.HANDLER and ("affinity" in text or "nodeSelector" in text):
             yield error(
                 "operator_primary_patched",
-                f"A patch in spec.customizeComponents of KubeVirt {snapshot.kubevirt_name} changes where virt-handler runs, and "
-                "how this combines with this build's own exclusion is not known; move it to spec.workloads.nodePlacement.",
+                f"A patch in {hco.shared_place(snapshot.hyperconverged)} changes where virt-handler runs, and "
+                f"how this combines with this build's own exclusion is not known; move it to {hco.placement_place(snapshot.hyperconverged)}.",
             )
             return

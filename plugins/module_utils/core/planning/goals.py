@@ -56,18 +56,21 @@ class Goal:
     """Whether no pool stays."""
 
 
-def exclusion_edit(snapshot: Snapshot, options: Options) -> Edit:
-    """How the exclusion changes: the first pools bring it, and only removing the last pool takes it away."""
-    if options.restore_nodes is not None:
-        return unchanged(exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged))
-    if options.remove_pools is None:
-        return exclusion.with_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
-    edit = exclusion.without_exclusion(snapshot.kubevirt, snapshot.hyperconverged)
-    return edit if removal.is_last(options.remove_pools, snapshot) else unchanged(edit)
+def exclusion_edit(snapshot: Snapshot, options: Options) -> tuple[Edit, tuple[Finding, ...]]:
+    """How the exclusion changes: the first pools bring it, and only removing the last pool takes it away.
 
-
-def unchanged(edit: Edit) -> Edit:
-    return replace(edit, after=edit.before)
+    With findings, HyperConverged's annotation does not allow that change.
+    """
+    kubevirt, hyperconverged = snapshot.kubevirt, snapshot.hyperconverged
+    removed = options.remove_pools
+    as_it_is = exclusion.unchanged(kubevirt, hyperconverged)
+    if options.restore_nodes is not None or (removed is not None and not removal.is_last(removed, snapshot)):
+        return as_it_is, ()
+    change = exclusion.with_exclusion if removed is None else exclusion.without_exclusion
+    try:
+        return change(kubevirt, hyperconverged), ()
+    except InputErrors as problem:
+        return as_it_is, exclusion.edit_findings(problem)
 
 
 def make_goal(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
@@ -84,8 +87,8 @@ def make_goal(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], 
 
 
 def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], options: Options) -> Goal:
-    edit = exclusion_edit(snapshot, options)
-    primary = exclusion.primary_after(primary, edit)
+    edit, problems = exclusion_edit(snapshot, options)
+    primary = primary if problems else exclusion.primary_after(primary, edit)
     unlisted = [pool for pool in snapshot.pools if pool not in {p.name for p in pools}]
     kept = [] if options.prune else unlisted
     desired, of_kept = _desired(snapshot, primary, pools, kept)
@@ -101,6 +104,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         movable=snapshot,
         waves=waves.group(options.waves, members),
         findings=(
+            *problems,
             *preflight.check(snapshot, pools, edit),
             *of_kept,
             *(waves.check(options.waves, members) if snapshot.complete else ()),
@@ -127,7 +131,7 @@ def _node_loss(
 def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Removed, options: Options) -> Goal:
     """Take pools away, and leave all others as they are."""
     last = removal.is_last(removed, snapshot)
-    edit = exclusion_edit(snapshot, options)
+    edit, problems = exclusion_edit(snapshot, options)
     if last:  # An approved plan holds when an earlier run has deleted these objects.
         options = replace(options, assign_new_nodes=False, guard=False, alerts=None)
     if launcher_backends.backend_in_use(snapshot.admission or Admission()) is None:
@@ -146,6 +150,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         movable=snapshot.limited_to(removal.nodes_of(snapshot.nodes, leaving)),
         waves=waves.group(options.waves, members),
         findings=(
+            *problems,
             *removal.check(snapshot, removed, edit),
             *(waves.check(options.waves, members) if snapshot.complete else ()),
         ),
@@ -166,7 +171,7 @@ def _restore_nodes(
     A DaemonSet has one template for all its nodes: where the former list has another one, the run restores it, and the
     pool's other nodes keep the handlers that they have until these end.
     """
-    edit = exclusion_edit(snapshot, options)
+    edit, _problems = exclusion_edit(snapshot, options)
     movable = snapshot.limited_to(nodes)
     derived = {pool.name: daemonsets.derive(primary, pool) for pool in former}
     templates = _templates(primary, {**snapshot.pools, **derived})

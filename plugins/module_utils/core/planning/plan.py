@@ -10,12 +10,14 @@ import re
 import typing as t
 from dataclasses import dataclass, field, replace
 
+from ..admission import guard
+from ..admission.guard import Guard
 from ..admission.launcher_rollout import LauncherPolicyRollout, unusable_rules
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, in_order, listed, note, warning
 from ..base.objects import Difference, KubeObject, change_line, short_digest
 from ..base.parts import LAST, Part, Step
-from ..kubevirt import daemonsets, preflight
+from ..kubevirt import daemonsets, exclusion, hco, preflight
 from ..kubevirt.feature_gates import NO_GATES, GateChange
 from ..kubevirt.hco import Edit
 from ..monitoring.alerts import Alerts
@@ -172,6 +174,11 @@ class Plan:
         return self.changed or self.settling or any(wave.due for wave in self.waves)
 
     @property
+    def held(self) -> bool:
+        """Whether KubeVirt drops the exclusion only once the run has deleted the guard: then it does not wait for that first."""
+        return self.undoing and self.settling and guard.holds_exclusion(self.snapshot)
+
+    @property
     def launcher_rollout(self) -> LauncherPolicyRollout | None:
         """The part for launcher pods, whose mapping tables others read."""
         return next((part for part in self.parts if isinstance(part, LauncherPolicyRollout)), None)
@@ -262,6 +269,9 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
     findings += _two_handlers(snapshot, restored=goal.exclusion.changed and not undoing)
+    findings += guard.lost_exclusion(
+        snapshot, "the run gives the nodes back first" if undoing else "the run restores it"
+    )
     if not undoing:
         findings += [
             *batching.early_replacements(snapshot, in_waves, goal.desired),
@@ -274,8 +284,8 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     stuck = goal.last and bool(assigned.blocked or held_back or staying)
     return Plan(
         snapshot=snapshot,
-        exclusion=goals.unchanged(goal.exclusion) if stuck else goal.exclusion,
-        settling=goal.settling,
+        exclusion=exclusion.unchanged(snapshot.kubevirt, snapshot.hyperconverged) if stuck else goal.exclusion,
+        settling=goal.settling and not (stuck and guard.holds_exclusion(snapshot)),
         daemonsets=_daemonset_changes(snapshot, goal.desired),
         moves=moves,
         waves=in_waves,
@@ -286,8 +296,8 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         findings=in_order(findings),
         digest=_digest(goal, parts),
         pools=goal.pools,
-        # While pools cannot go, they are watched as they are.
-        parts=tuple(part for part in parts if not (stuck and isinstance(part, Alerts))),
+        # While pools cannot go, they are watched and guarded as they are.
+        parts=tuple(part for part in parts if not (stuck and isinstance(part, (Alerts, Guard)))),
         undoing=undoing,
         cleared=() if stuck else goal.cleared,
         launcher_pools=goal.launcher_pools,
@@ -296,7 +306,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
 
 def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> Plan:
     """The plan for a KubeVirt that has no virt-handler DaemonSet yet: it has findings and nothing to do."""
-    edit = goals.exclusion_edit(snapshot, options)
+    edit, problems = goals.exclusion_edit(snapshot, options)
     return Plan(
         snapshot=snapshot,
         exclusion=edit,
@@ -306,7 +316,7 @@ def _nothing(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> P
         retired=(),
         wanted={},
         desired={},
-        findings=in_order(preflight.check(snapshot, pools, edit)),
+        findings=in_order((*problems, *preflight.check(snapshot, pools, edit))),
         digest=NO_DIGEST,
     )
 
@@ -359,10 +369,8 @@ def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.It
 def _two_handlers(snapshot: Snapshot, *, restored: bool) -> t.Iterator[Finding]:
     nodes = [node for node, pods in snapshot.handlers.items() if len(pods) > 1]
     if nodes:
-        lost = (
-            " The exclusion is missing in the KubeVirt object, and this run restores it. If a GitOps tool removed it, exclude "
-            "spec.customizeComponents from that tool."
-        )
+        place = hco.shared_place(snapshot.hyperconverged)
+        lost = f" The exclusion is missing there, and this run restores it: {place}. Exclude that from a GitOps tool that removed it."
         yield warning(
             "two_handlers",
             f"{counted(len(nodes), 'node has', 'nodes have')} two handler pods, and pause, console and VNC fail there: "

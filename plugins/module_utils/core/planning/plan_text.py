@@ -55,7 +55,7 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
 def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
     """Everything that a run does, in its order."""
     lines = []
-    if plan.settling:
+    if plan.settling and not plan.held:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
     if plan.launcher_rollout and plan.launcher_rollout.steps:
         lines.append(str(plan.launcher_rollout.choice))
@@ -75,6 +75,8 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
         if scope.stop and wave.number == scope.last:
             lines.append(scope.stop)
     last = plan.last_changes()
+    if plan.held:
+        last = (*last, "KubeVirt lets its virt-handler run on every node again, once the guard is deleted")
     if last:
         lines.append("At the end:")
         lines += [f"  {line}" for line in last]

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
@@ -55,6 +57,37 @@ class TestPrimary:
     def test_is_waited_for_until_the_exclusion_is_gone(self, world):
         later(world, 20, builders.primary(excluded=False))
         assert 20 <= self.settle(world, excluded=False) < 26
+
+    def test_a_refusal_by_a_deleted_guard_ends_no_wait(self, world):
+        """virt-operator tries again at longer and longer intervals, also once a removal has deleted the guard."""
+        refused = builders.kubevirt(conditions={"Available": "False", "Degraded": "True"})
+        for condition in refused["status"]["conditions"]:
+            condition["message"] = f"ValidatingAdmissionPolicy '{names.EXCLUSION_GUARD}' denied request"
+        world.put(refused)
+        later(world, 150, builders.primary(excluded=False), builders.kubevirt())
+        assert 150 <= self.settle(world, excluded=False, timeout=300) < 160
+        world.put(refused)
+        with pytest.raises(ClusterError, match="stays degraded"):
+            self.settle(world, timeout=300)
+
+    @pytest.mark.parametrize("seconds", [60, 300])
+    def test_an_hco_that_does_not_act_is_named(self, world, seconds):
+        kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), operations=[builders.hco_exclusion()])
+        world.put(kubevirt)
+        world.put(builders.primary(excluded=False))
+        later(world, seconds, builders.excluding_kubevirt(), builders.primary())
+        snapshot = builders.snapshot_of(of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
+        began = world.now
+        with (
+            contextlib.nullcontext()
+            if seconds == 60
+            else pytest.raises(
+                ClusterError,
+                match=r"HCO has not brought the exclusion .* \(Deployment hco-operator in namespace kubevirt\)",
+            )
+        ):
+            settle.await_primary(world.client(), snapshot, 1800, world.clock(), excluded=True)
+        assert world.now - began < 120
 
     def test_that_takes_too_long_is_said_with_how_far_it_is(self, world):
         world.put(not_ready_yet())

@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.parts import LAST
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -80,7 +81,8 @@ class TestPlan:
     def test_goes_with_the_last_pool(self):
         found = cluster(live(), [GPU, BIG])
         assert plan.make_plan(found, (), Options(remove_pools=("gpu",))).part("guard").changes(0) == ()
-        assert len(plan.make_plan(found, (), Options(remove_pools="all")).part("guard").changes(0)) == len(LINES)
+        last = plan.make_plan(found, (), Options(remove_pools="all")).part("guard")
+        assert (last.steps, last.changes(0), len(last.changes(LAST))) == ((LAST,), (), len(LINES))
 
     @pytest.mark.parametrize("objects", [[], live()])
     def test_is_in_force_from_its_creation_to_its_deletion(self, objects):
@@ -140,6 +142,12 @@ class TestExclusionDropped:
         found = plan.make_plan(self.cluster(), [GPU], GUARDED)
         assert (found.exclusion.changed, found.settling) == (True, False)
         assert found.errors == ()
+
+    def test_a_removal_does_not_wait_for_what_the_guard_refuses(self):
+        found = plan.make_plan(self.cluster(), (), Options(remove_pools="all"))
+        assert (found.held, found.settling, found.errors) == (True, True, ())
+        assert "guard_refuses" in builders.codes(found.findings, "warning")
+        assert "own_change_settling" not in builders.codes(found.findings)
 
     def test_is_told(self):
         assert "guard_refuses" in builders.codes(state.examine(self.cluster()).findings, "warning")

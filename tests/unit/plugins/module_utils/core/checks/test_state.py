@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import typing as t
+
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU = builders.pool("gpu")
+GUARD = [obj for _kind, obj in guard.derive(builders.NAMESPACE, ())]
 
 
 TAINT = {"key": "a", "effect": "NoSchedule"}
@@ -171,8 +175,55 @@ def test_an_exclusion_missing_in_the_kubevirt_object_is_outdated():
 def test_a_placement_that_changed_under_hco_is_not_followed_yet():
     """KubeVirt has the exclusion, with the terms of before."""
     zone = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
-    kubevirt, hyperconverged = builders.under_hco(builders.excluding_kubevirt(), zone)
+    kubevirt, hyperconverged = builders.under_hco(
+        builders.excluding_kubevirt(), zone, operations=[builders.hco_exclusion()]
+    )
     found = examined([hw("n1", "gpu")], of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
     message = builders.message(found.findings, "exclusion_outdated")
     assert message.startswith("HyperConverged kubevirt/kubevirt-hyperconverged has changed since")
     assert message.endswith("the primary virt-handler follows the former one until then; run site.")
+
+
+class TestAnnotationReplaced:
+    """Somebody has set another patch as HCO's documentation says, which replaces ours (seen on the real one)."""
+
+    THEIRS: t.ClassVar = {"op": "add", "path": "/spec/configuration/evictionStrategy", "value": "None"}
+
+    def examined(self, *, excluded, guarded):
+        kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), operations=[self.THEIRS])
+        return examined(
+            [hw("n1", "gpu")],
+            of_primary=builders.primary(excluded=excluded),
+            of_kubevirt=kubevirt,
+            hyperconvergeds=[hyperconverged],
+            admission=vms.admission(*(GUARD if guarded else ()), validating=True),
+        )
+
+    @pytest.mark.parametrize(
+        ("excluded", "guarded", "effect"),
+        [
+            (True, True, "only the guard keeps virt-handler off pool nodes, and KubeVirt and HCO are Degraded"),
+            (True, False, "virt-handler is about to run on pool nodes, too"),
+            (False, False, "virt-handler also runs on pool nodes"),
+        ],
+    )
+    def test_is_the_first_finding(self, excluded, guarded, effect):
+        first = self.examined(excluded=excluded, guarded=guarded).findings[0]
+        assert (first.severity, first.code) == ("error", "exclusion_overwritten")
+        assert first.message == (
+            "The annotation kubevirt.kubevirt.io/jsonpatch of HyperConverged kubevirt/kubevirt-hyperconverged no longer has this "
+            "collection's operation: it was replaced as a whole, as by kubectl annotate --overwrite. "
+            f"Now {effect}; run site. Append to that annotation instead of replacing it."
+        )
+
+    def test_is_no_change_of_ours(self):
+        assert "own_change_settling" not in builders.codes(self.examined(excluded=True, guarded=True).findings)
+
+
+def test_an_annotation_that_cannot_be_edited_is_an_error():
+    theirs = {"op": "add", "path": "/spec/workloads/nodePlacement/tolerations", "value": []}
+    kubevirt, hyperconverged = builders.under_hco(
+        builders.excluding_kubevirt(), operations=[builders.hco_exclusion(), theirs]
+    )
+    found = examined([hw("n1", "gpu")], of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
+    assert "builds on operation 0" in builders.message(found.findings, "exclusion_edit_impossible")

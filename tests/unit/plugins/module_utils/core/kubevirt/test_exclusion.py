@@ -30,6 +30,7 @@ ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
 GPU = {"key": "gpu", "operator": "Exists"}
 THEIR_PATCH = {"patch": '{"a":1}', "resourceName": "virt-api", "resourceType": "Deployment", "type": "merge"}
 
+PLACE = "spec.deployment.nodePlacements.workload of HyperConverged kv/kubevirt-hyperconverged"
 PATCHES = "/spec/customizeComponents/patches"
 THEIR_LIST = {"op": "add", "path": PATCHES, "value": [THEIR_PATCH]}
 UNRELATED = {"op": "replace", "path": "/spec/configuration/evictionStrategy", "value": "None"}
@@ -298,6 +299,47 @@ class TestUnderHco:
     def test_others_removal_of_the_placement_has_no_effect_in_hco(self):
         remove = {"op": "remove", "path": "/spec/workloads"}
         assert excluded([remove], {"affinity": affinity(term(ZONE))}) == [remove, our_operation(term(ZONE, OURS))]
+
+    @pytest.mark.parametrize("edit", [with_exclusion, without_exclusion])
+    @pytest.mark.parametrize(
+        ("path", "advice"),
+        [
+            (
+                "/spec/workloads/nodePlacement/tolerations",
+                f"set tolerations in {PLACE} instead, and take operation 2 out of the annotation.",
+            ),
+            (
+                "/spec/workloads/nodePlacement/affinity/podAffinity",
+                f"set affinity in {PLACE} instead, and take operation 2 out of the annotation.",
+            ),
+            ("/spec/workloads/replicas", "put it before operation 1, as an 'add' of /spec/workloads."),
+        ],
+    )
+    def test_an_operation_that_builds_on_ours_is_told_its_place(self, edit, path, advice):
+        """HCO applies it (seen on the real one), and without ours its parent is missing."""
+        theirs = {"op": "add", "path": path, "value": []}
+        item = hyperconverged([UNRELATED, our_operation(term(OURS)), theirs])
+        as_hco_renders(item)
+        with pytest.raises(InputErrors) as raised:
+            edit(kubevirt(), item)
+        (message,) = raised.value.messages
+        assert message.startswith(
+            f"Operation 2 in the annotation {names.HCO_PATCH_ANNOTATION} of HyperConverged kv/kubevirt-hyperconverged "
+            f"(add {path}) builds on operation 1, which is this collection's own and comes and goes with the pools; "
+        )
+        assert message.endswith(advice)
+
+    def test_the_placement_that_the_refusal_advises_works(self):
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        item = hyperconverged([UNRELATED, our_operation(term(OURS))], {"tolerations": tolerations})
+        assert with_exclusion(kubevirt(), item).after is item
+        assert as_hco_renders(item)["spec"]["workloads"]["nodePlacement"]["tolerations"] == tolerations
+        assert operations_of(without_exclusion(kubevirt(), item).after) == [UNRELATED]
+
+    def test_an_operation_is_counted_as_its_user_does(self):
+        theirs = {"op": "remove", "path": "/spec/workloads/nodePlacement/nothing"}
+        with pytest.raises(InputErrors, match=r"Operation 1 .* cannot be applied; correct or remove it first"):
+            included([our_operation(term(OURS)), theirs])
 
     @pytest.mark.parametrize("operation", ["x", {"op": "add", "path": "/status/x", "value": 1}])
     @pytest.mark.parametrize("edit", [with_exclusion, without_exclusion])

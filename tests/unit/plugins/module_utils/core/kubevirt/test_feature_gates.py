@@ -186,7 +186,7 @@ class TestUnderHco:
     def test_without_a_list_of_disabled_gates_off_means_not_on(self):
         assert self.after(kubevirt(["CPUManager", "Sidecar"]), enable("Sidecar"), off=["Sidecar"]) == []
 
-    def test_our_append_of_a_gate_that_is_off_by_default_is_only_taken_back(self):
+    def test_our_append_of_a_gate_off_by_default_is_only_taken_back(self):
         item = kubevirt(["CPUManager", "Sidecar"], ["ImageVolume"])
         assert self.after(item, enable("Sidecar"), off=["Sidecar"]) == []
         assert set_gates(kubevirt(["CPUManager"], ["ImageVolume"]), hyperconverged(), [], ["Sidecar"]).changed is False

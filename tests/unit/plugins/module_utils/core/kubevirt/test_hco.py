@@ -34,7 +34,7 @@ def add(path, value):
 
 
 def render(base, *operations):
-    return hco.rendered(hyperconverged(), {"spec": base}, KNOWN, operations)["spec"]
+    return hco.rendered(hyperconverged(), {"spec": base}, KNOWN, hco.numbered(operations))["spec"]
 
 
 class TestPlacement:
@@ -103,6 +103,53 @@ class TestAnnotation:
         assert "annotations" not in hco.with_operations(hyperconverged([add("/spec/a", 1)]), [])["metadata"]
 
 
+class TestText:
+    """GitOps tools compare the annotation's text, so what stays in it stays as its owner wrote it."""
+
+    THEIRS = add("/spec/a", [1, {"b": "ü ,]"}])
+    OURS = add("/spec/workloads", {"x": 1})
+    OTHER = add("/spec/configuration/developerConfiguration/featureGates/-", "Sidecar")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[]",
+            "[ \n ]",
+            json.dumps([THEIRS]),
+            json.dumps([THEIRS, {"path": "/spec/c", "op": "remove"}], indent=2),
+            '\n[\n  {"op":"add", "path":"/spec/a", "value":[1,{"b":"ü ,]"}]} ,\n  {"op":"remove","path":"/spec/c"}\n]\n',
+            None,
+        ],
+    )
+    @pytest.mark.parametrize("ours", [[OURS], [OURS, OTHER]])
+    def test_comes_back_as_it_was(self, text, ours):
+        before = hyperconverged(text)
+        theirs = hco.operations(before)
+        written = hco.with_operations(before, [*theirs, *ours])
+        assert hco.operations(written) == [*theirs, *ours]
+        assert hco.with_operations(written, theirs) == before
+        one_by_one = hco.with_operations(written, [*theirs, *ours[1:]])
+        assert hco.with_operations(one_by_one, theirs) == before
+
+    def test_what_others_append_behind_ours_stays_as_they_wrote_it(self):
+        text = (
+            '[\n  {"op": "remove", "path": "/spec/c"},'
+            + json.dumps(self.OURS)
+            + ',\n  {"op": "remove", "path": "/spec/d"}\n]'
+        )
+        (first, _ours, last) = hco.operations(hyperconverged(text))
+        after = hco.with_operations(hyperconverged(text), [first, last])
+        assert after == hyperconverged(
+            '[\n  {"op": "remove", "path": "/spec/c"},\n  {"op": "remove", "path": "/spec/d"}\n]'
+        )
+
+    def test_an_operation_that_changes_keeps_its_place(self):
+        item = hyperconverged(json.dumps([self.OURS, self.THEIRS], indent=1))
+        after = hco.with_operations(item, [self.OTHER, self.THEIRS])
+        assert hco.operations(after) == [self.OTHER, self.THEIRS]
+        assert after["metadata"]["annotations"][names.HCO_PATCH_ANNOTATION].startswith('[\n {"op":"add"')
+
+
 class TestRender:
     """Our small JSON patch: what HCO makes of its render with operations."""
 
@@ -137,7 +184,7 @@ class TestRender:
         base, value = {"spec": {"list": [1]}}, {"x": []}
         operations = [add("/spec/map", value), add("/spec/map/x/-", 1), add("/spec/list/-", 2)]
         before = copy.deepcopy((base, operations))
-        hco.rendered(hyperconverged(), base, KNOWN, operations)
+        hco.rendered(hyperconverged(), base, KNOWN, hco.numbered(operations))
         assert (base, operations) == before
 
     @pytest.mark.parametrize(

@@ -150,8 +150,9 @@ class TestConflicts:
         item = kubevirt(THEIR_PATCH, patch(in_template(affinity=None)))
         (direct,), (under_hco,) = conflicts(item), conflicts(item, hyperconverged())
         assert "KubeVirt kv/kubevirt: spec.customizeComponents.patches[1]" in direct.message
-        assert "to spec.workloads.nodePlacement and" in direct.message
+        assert "to spec.workloads.nodePlacement of the KubeVirt object and" in direct.message
         assert "to spec.deployment.nodePlacements.workload of HyperConverged kv/kubevirt-hyper" in under_hco.message
+        assert f"patches[1], which comes from the annotation {names.HCO_PATCH_ANNOTATION} of Hyper" in under_hco.message
 
     @pytest.mark.parametrize(
         ("placement", "found"),

@@ -22,6 +22,47 @@ def codes(*args, severity=None, **options):
     return builders.codes(checked(*args, **options), severity)
 
 
+class TestUnderHco:
+    """Advice that HCO would revert is none."""
+
+    def snapshot(self, nodes=(), **hco):
+        kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), **hco)
+        return builders.snapshot_of(
+            nodes or [builders.node()],
+            of_kubevirt=kubevirt,
+            of_primary=builders.primary(excluded=False),
+            hyperconvergeds=[hyperconverged],
+            pods=[builders.handler_pod("n1")],
+        )
+
+    def test_what_the_annotation_brings_with_it_is_said_once(self):
+        (said,) = (each for each in checked(self.snapshot(), ()) if each.code == "hco_tainted")
+        assert said.severity == "note"
+        assert "TaintedConfiguration" in said.message
+        assert "UnsupportedHCOModification" in said.message
+        assert "hco_tainted" not in codes(self.snapshot(operations=[builders.hco_exclusion()]), ())
+
+    def test_a_placement_is_changed_where_hco_has_it(self):
+        tainted = builders.node(taints=[{"key": "a", "effect": "NoSchedule"}])
+        message = builders.message(checked(self.snapshot([tainted]), ()), "exclusion_would_end_handlers")
+        assert "let virt-handler tolerate it (spec.deployment.nodePlacements.workload of HyperConverged" in message
+
+    def test_an_interrupted_run_is_continued_when_hco_has_not_acted(self):
+        assert preflight.own_change_settling(self.snapshot(operations=[builders.hco_exclusion()]))
+        assert not preflight.own_change_settling(self.snapshot())
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_a_refusal_by_the_guard_that_is_over_is_waited_for(excluded):
+    """virt-operator has acted, and reports what it was refused up to its next sync (seen with KubeVirt's own)."""
+    kubevirt = (builders.excluding_kubevirt if excluded else builders.kubevirt)(conditions={"Degraded": "True"})
+    for condition in kubevirt["status"]["conditions"]:
+        condition["message"] = f"ValidatingAdmissionPolicy '{names.EXCLUSION_GUARD}' denied request"
+    snapshot = builders.snapshot_of(of_kubevirt=kubevirt, of_primary=builders.primary(excluded=excluded))
+    assert preflight.own_change_settling(snapshot)
+    assert builders.codes(preflight.fitness(snapshot)) == ["own_change_settling"]
+
+
 class TestFitness:
     def test_of_a_settled_kubevirt(self):
         assert codes(builders.snapshot_of([builders.node()], [GPU])) == []

@@ -72,8 +72,8 @@ class KindCluster:
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the administrator, on the control plane's node, which has the one that fits; return its output."""
         given = list(arguments)
-        if "-f" in given and given[given.index("-f") + 1] != "-":
-            at = given.index("-f") + 1
+        at = given.index("-f") + 1 if "-f" in given else None
+        if at and given[at] != "-" and "://" not in given[at]:
             stdin, given[at] = Path(given[at]).read_text("utf-8"), "-"
         return self.on(
             f"{self.name}-control-plane", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *given, stdin=stdin

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from local_cluster import paths, programs
@@ -37,6 +38,8 @@ NOT_ON_A_NODE = (
     "systemd-logind.service",
 )
 """Units of Debian that a machine without a console does without."""
+LAUNCHER_USERS = {"v1.8.2": 0}
+"""The user of launcher images whose KubeVirt starts them in virt-handler's pod and does not say as whom."""
 STUB_NAMES = ("pause", "virt-exportproxy")
 NEWER_QEMU = f"virtpools-kind/virt-launcher:{KUBEVIRT}-newer-qemu"
 """A launcher whose QEMU has another major version."""
@@ -44,25 +47,26 @@ GUEST, GUEST_KERNEL, GUEST_INITRD = "virtpools-kind/guest:kernel", "/boot/vmlinu
 """The guest's image, and where its kernel and files are."""
 
 
+@dataclass(frozen=True)
+class Release:
+    """A version of KubeVirt, as a cluster is given it."""
+
+    manifest: Path
+    """What installs its operator."""
+    images: list[str]
+    """What the nodes must have."""
+
+
 def make(log: Log = print) -> dict[str, object]:
     """Make all images that the engine lacks; return the variables with which the scenario kind takes them."""
     engine.require()
     kubernetes = programs.build_one("Kubernetes", KUBERNETES, log)
     node = programs.build_one("Node", KUBERNETES, log)
-    kubevirt = programs.build_one("KubeVirt", KUBEVIRT, log)
-    handler = programs.build_one("Handler", KUBEVIRT, log)
     launcher = programs.build_one("Launcher", KUBEVIRT, log)
     stub = programs.build_stub(log)
     root = debian.NODE.make(log)
-    loaded = [
-        *(
-            _program(f"{STOCK}/{name}:{KUBEVIRT}", [kubevirt / name], log)
-            for name in ("virt-operator", "virt-controller", "virt-api")
-        ),
-        _handler(f"{STOCK}/virt-handler:{KUBEVIRT}", handler, log),
-        _launcher(f"{STOCK}/virt-launcher:{KUBEVIRT}", debian.LAUNCHER, launcher, log),
-        _stub(f"{STOCK}/virt-exportproxy:{KUBEVIRT}", stub, log, user="1001"),
-    ]
+    release = make_release(KUBEVIRT, log)
+    earlier = make_release(programs.EARLIER, log)
     inside = [
         *(
             _program(f"{OURS}/{name}:{KUBERNETES}", [kubernetes / name], log, user="0")
@@ -77,9 +81,27 @@ def make(log: Log = print) -> dict[str, object]:
     make_registry(log)
     _launcher(NEWER_QEMU, debian.NEWER_LAUNCHER, launcher, log)
     make_guest(log)
-    manifest = paths.cache() / f"kubevirt-operator-{KUBEVIRT}.yaml"
+    return _variables(release, earlier)
+
+
+def make_release(version: str, log: Log = print) -> Release:
+    """Make the images of a version of KubeVirt, and the manifest that installs it with them."""
+    kubevirt = programs.build_one("KubeVirt", version, log)
+    handler = programs.build_one("Handler", version, log)
+    launcher = programs.build_one("Launcher", version, log)
+    stub = programs.build_stub(log)
+    made = [
+        *(
+            _program(f"{STOCK}/{name}:{version}", [kubevirt / name], log)
+            for name in ("virt-operator", "virt-controller", "virt-api")
+        ),
+        _handler(f"{STOCK}/virt-handler:{version}", handler, log),
+        _launcher(f"{STOCK}/virt-launcher:{version}", debian.LAUNCHER, launcher, log, LAUNCHER_USERS.get(version)),
+        _stub(f"{STOCK}/virt-exportproxy:{version}", stub, log, user="1001"),
+    ]
+    manifest = paths.cache() / f"kubevirt-operator-{version}.yaml"
     paths.write_atomically(manifest, programs.manifest(kubevirt, images=STOCK))
-    return _variables(manifest, loaded)
+    return Release(manifest, made)
 
 
 def make_registry(log: Log = print) -> str:
@@ -98,21 +120,23 @@ def kind(log: Log = print) -> Path:
     return programs.build_one("Kind", programs.KIND, log) / "kind"
 
 
-def _variables(manifest: Path, loaded: list[str]) -> dict[str, object]:
+def _variables(release: Release, earlier: Release) -> dict[str, object]:
     return {
         "node_image": NODE,
         # What the node image has of its own: addresses of pods, and no DNS for them, which KubeVirt does not need.
         "kind_networking": {"disableDefaultCNI": True},
         "kubeadm_patches": [json.dumps(patch) for patch in _kubeadm()],
         "kubevirt_version": KUBEVIRT,
-        "kubevirt_operator": str(manifest),
+        "kubevirt_operator": str(release.manifest),
         "kubevirt_configuration": {
             # Its programs are of another project, whose modules cannot be had.
             "virtTemplateDeployment": {"enabled": False},
             # The node's containerd mounts no images.
             "developerConfiguration": {"disabledFeatureGates": ["ImageVolume"]},
         },
-        "images_to_load": loaded,
+        "images_to_load": [*release.images, *earlier.images],
+        "earlier_kubevirt_version": programs.EARLIER,
+        "earlier_kubevirt_operator": str(earlier.manifest),
     }
 
 
@@ -136,7 +160,7 @@ def _handler(name: str, folder: Path, log: Log) -> str:
     return _image(name, layer, ["USER 0", 'ENTRYPOINT ["/usr/bin/virt-handler"]'], log, debian.HANDLER)
 
 
-def _launcher(name: str, system: Debian, folder: Path, log: Log) -> str:
+def _launcher(name: str, system: Debian, folder: Path, log: Log, user: int | None = None) -> str:
     """Make a launcher's image as KubeVirt's own is, as far as VMs of tests need it."""
     files: dict[str, Path | bytes | File] = {
         f"/usr/bin/{each.name}": each for each in folder.iterdir() if each.is_file()
@@ -149,7 +173,7 @@ def _launcher(name: str, system: Debian, folder: Path, log: Log) -> str:
         files[f"/etc/libvirt/{each}"] = File(LAUNCHER_FILES / each, 0o644)
     # virt-launcher puts a link to its hook into that folder.
     layer = engine.archive(files, folders=["/etc/libvirt/hooks"])
-    instructions = [f"USER {engine.QEMU}", 'ENTRYPOINT ["/usr/bin/virt-launcher"]']
+    instructions = [f"USER {engine.QEMU if user is None else user}", 'ENTRYPOINT ["/usr/bin/virt-launcher"]']
     return _image(name, layer, instructions, log, system)
 
 

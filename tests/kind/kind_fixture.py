@@ -69,8 +69,9 @@ class KindScenario(Scenario):
         platforms = {each["metadata"]["name"]: each["metadata"]["labels"].get("accelerator", "") for each in nodes}
         self.gpu_nodes = sorted(name for name, platform in platforms.items() if platform == "nvidia-a100")
         self.l4_node = next(name for name, platform in platforms.items() if platform == "nvidia-l4")
+        self.other_nodes = sorted({*kind.nodes} - {*self.gpu_nodes, self.l4_node})
         self.control_plane = f"{kind.name}-control-plane"
-        self.stock = self._stock()
+        self.stock = self.stock_images()
         self.images = images
         for what in self.stock:
             for tag in "bc":
@@ -85,8 +86,8 @@ class KindScenario(Scenario):
         made = registry.variant(base or self.stock[what], f"registry.example/{what}:{tag}", **changes)
         return self.images.push(made, f"{what}:{tag}", host)
 
-    def _stock(self) -> dict[str, str]:
-        """Return the images of KubeVirt's own handler and launcher."""
+    def stock_images(self) -> dict[str, str]:
+        """Return the images of KubeVirt's own handler and launcher, as they are now."""
         pod = self.get("daemonset", "virt-handler")["spec"]["template"]["spec"]
         return {"virt-handler": pod["containers"][0]["image"], "virt-launcher": pod["initContainers"][0]["image"]}
 

@@ -96,12 +96,10 @@ def test_a_guest_goes_from_pool_to_pool_and_back(
 ) -> None:
     """Each time another pool selects it, and a live migration brings it there. It is the same boot all the way."""
     guest_scenario.start(TRAVELLER, TRAVELLER)
-    taken = {*scenario.gpu_nodes, scenario.l4_node}
-    rest = [node for node in scenario.kind.nodes if node not in taken]
     ways = {
         "gpu": (images["gpu"]["virtLauncherImage"], scenario.gpu_nodes),
         "l4": (images["l4"]["virtLauncherImage"], [scenario.l4_node]),
-        "": (scenario.stock["virt-launcher"], rest),
+        "": (scenario.stock["virt-launcher"], scenario.other_nodes),
     }
     assert runs_in_its_pool(guest_scenario, TRAVELLER, *ways[""])
     for taker, there in ways.items():
@@ -221,7 +219,5 @@ def test_a_removal_waits_for_the_owner_of_a_guest(
         run = running.wait(900).succeeded()
         guest_scenario.restart_kubelets(TRAVELLER)
         report(seconds=round(run.seconds))
-    taken = {*scenario.gpu_nodes, scenario.l4_node}
-    rest = [node for node in scenario.kind.nodes if node not in taken]
-    assert runs_in_its_pool(guest_scenario, TRAVELLER, scenario.stock["virt-launcher"], rest)
+    assert runs_in_its_pool(guest_scenario, TRAVELLER, scenario.stock["virt-launcher"], scenario.other_nodes)
     assert scenario.owners() == {}

@@ -49,6 +49,21 @@ LOCAL_CLUSTER := $(TESTBED) python -m local_cluster
 demo: $(RUN) ## Pools on a local Kubernetes with 15 nodes; the first start builds it, which takes minutes
 	$(TESTBED) python testbed/demo.py $(CLUSTER) $(FLEET)
 
+KIND_CLUSTER := virtpools-molecule
+# [IMAGES=published], else those of kind-images.
+ON_KIND = variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
+    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables
+
+.PHONY: demo-guests
+demo-guests: $(VENV) ## Two pools and three guests that boot, on a kind cluster with images made from packages: needs what kind-images needs
+	$(ON_KIND) molecule create --scenario-name kind
+	$(TESTBED) python testbed/demo_guests.py $(KIND_CLUSTER)
+
+.PHONY: demo-guests-down
+demo-guests-down: $(VENV) ## Stop that cluster
+	$(ON_KIND) molecule destroy --scenario-name kind
+	-docker rm --force --volumes $(KIND_CLUSTER)-registry
+
 .PHONY: cluster
 cluster: $(RUN) ## Start a local Kubernetes with KubeVirt and no pools: [CLUSTER=name] [FLEET=file of nodes] [KUBEVIRT=v1.8.2] [KUBERNETES=v1.37.0]
 	$(LOCAL_CLUSTER) up --name $(CLUSTER) --fleet $(FLEET) \
@@ -156,8 +171,7 @@ kind-images: $(VENV) ## Build the images of make test-kind from packages: needs 
 .PHONY: test-kind
 test-kind: $(VENV) ## Tests with real kubelets and virt-handlers: the molecule scenario kind. [IMAGES=published], else those of kind-images
 	@mkdir -p .build
-	variables=$(if $(filter published,$(IMAGES)),,$$($(KIND) images)); program=$$($(KIND) kind); \
-	    PATH=$$(dirname $$program):$$PATH VIRTPOOLS_KIND_IMAGES=$$variables molecule test --scenario-name kind
+	$(ON_KIND) molecule test --scenario-name kind
 
 .PHONY: test
 # Unit tests run once, with units, the stricter way.

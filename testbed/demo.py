@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping, matching
@@ -41,40 +41,40 @@ RECAP = re.compile(r"changed=(\d+)")
 def main() -> int:
     name, fleet = sys.argv[1], Path(sys.argv[2])
     try:
-        cluster = LocalCluster.start(name, fleet, log=_say)
+        cluster = LocalCluster.start(name, fleet, log=say)
         cluster.kubectl("apply", "-f", str(CLUSTER_ROLES))
         # Not as the administrator: the demo has only the rights that the collection asks for.
         kubeconfig = cluster.kubeconfig_for("demo", ["virtpools-writer"])
-        _title("Before")
+        title("Before")
         _show(cluster)
         with Watcher(cluster) as watcher:
-            _title("The run")
-            code, output = _play(kubeconfig, "site", f"@{POOLS.relative_to(CHECKOUT)}")
+            title("The run")
+            code, output = play(kubeconfig, "site", f"@{POOLS.relative_to(CHECKOUT)}")
             watcher.stop()
-        _title("After")
+        title("After")
         _show(cluster)
         _summary(output, watcher)
         if not code:
             _start_vms(cluster)
-            _title("Is every VM where it belongs?")
+            title("Is every VM where it belongs?")
             PAGE.parent.mkdir(exist_ok=True)
-            code, _output = _play(kubeconfig, "verify", f"virtpools_report_html={PAGE}")
+            code, _output = play(kubeconfig, "verify", f"virtpools_report_html={PAGE}")
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
     if code:
-        _say("\nThe playbook failed; its output is above.")
+        say("\nThe playbook failed; its output is above.")
         return code
     _hints(name, cluster)
     return 0
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, flush=True)
 
 
-def _title(text: str) -> None:
-    _say(f"\n{text}\n{'=' * len(text)}")
+def title(text: str) -> None:
+    say(f"\n{text}\n{'=' * len(text)}")
 
 
 def _show(cluster: LocalCluster) -> None:
@@ -82,18 +82,18 @@ def _show(cluster: LocalCluster) -> None:
     workers = f"!{kubevirt.CONTROL_PLANE}"
     nodes = json.loads(cluster.kubectl("get", "nodes", "-l", workers, "-o", "json"))["items"]
     owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
-    _say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
+    say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
     columns = (
         "DAEMONSET:.metadata.name,DESIRED:.status.desiredNumberScheduled,READY:.status.numberReady,"
         "IMAGE:.spec.template.spec.containers[0].image"
     )
-    _say(cluster.kubectl("get", "daemonsets", "-n", "kubevirt", "-o", f"custom-columns={columns}").rstrip())
+    say(cluster.kubectl("get", "daemonsets", "-n", "kubevirt", "-o", f"custom-columns={columns}").rstrip())
 
 
-def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[str]]:
+def play(kubeconfig: Path, playbook: str, variables: str, output: TextIO = sys.stdout) -> tuple[int, list[str]]:
     """Run a playbook as a user would; return its exit code and the lines that it printed."""
     command = [f"{BIN}/ansible-playbook", f"virtpools.kubevirt.{playbook}", "-e", variables]
-    _say(f"$ KUBECONFIG={kubeconfig} {' '.join(command)}")
+    print(f"$ KUBECONFIG={kubeconfig} {' '.join(command)}", flush=True, file=output)
     quiet = {
         "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
@@ -104,13 +104,13 @@ def _play(kubeconfig: Path, playbook: str, variables: str) -> tuple[int, list[st
     with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             lines.append(line)
-            print(line, end="", flush=True)
+            print(line, end="", flush=True, file=output)
     return process.returncode, lines
 
 
 def _start_vms(cluster: LocalCluster) -> None:
-    _title("VMs")
-    _say(f"$ kubectl apply -f {VMS.relative_to(CHECKOUT)}")
+    title("VMs")
+    say(f"$ kubectl apply -f {VMS.relative_to(CHECKOUT)}")
     cluster.kubectl("apply", "-f", str(VMS))
     wanted = json.loads(cluster.kubectl("get", "-f", str(VMS), "-o", "json"))["items"]
     running = [vm for vm in wanted if vm["kind"] == "VirtualMachine" and vm["spec"].get("runStrategy") == "Always"]
@@ -124,7 +124,7 @@ def _start_vms(cluster: LocalCluster) -> None:
     rows = [("VM", "POOL", "NODE", "LAUNCHER IMAGE", "WHY"), *_vm_rows(cluster, pods)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:
@@ -151,34 +151,34 @@ def _vm_rows(cluster: LocalCluster, pods: list[LauncherPod]) -> list[tuple[str, 
 def _summary(output: list[str], watcher: Watcher) -> None:
     """Show what the playbook reported, and what an independent witness saw of nodes and handler pods during the run."""
     recap = next((m for line in reversed(output) if (m := RECAP.search(line))), None)
-    _title("What changed")
+    title("What changed")
     if recap is not None and recap[1] == "0":
-        _say("No change: the cluster already matches the pools.")
+        say("No change: the cluster already matches the pools.")
     moved = {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1}
     gaps = watcher.gaps()
     if gaps:
-        _say("NODE       OWNER                              LONGEST TIME WITHOUT A READY HANDLER")
+        say("NODE       OWNER                              LONGEST TIME WITHOUT A READY HANDLER")
     for node in sorted(gaps):
         owners = " -> ".join(owner for owner in moved.get(node, ["primary"]) if owner != IN_TRANSIT)
-        _say(f"{node:<10} {owners:<34} {gaps[node]:.1f} s{'' if node in moved else '  (the exclusion)'}")
-    _say(f"Nodes that had two handlers at any time: {', '.join(watcher.crowded) or 'none'}.")
+        say(f"{node:<10} {owners:<34} {gaps[node]:.1f} s{'' if node in moved else '  (the exclusion)'}")
+    say(f"Nodes that had two handlers at any time: {', '.join(watcher.crowded) or 'none'}.")
 
 
 def _hints(name: str, cluster: LocalCluster) -> None:
-    _title("Look around")
+    title("Look around")
     suffix = "" if name == "demo" else f" CLUSTER={name}"
-    _say(f"export KUBECONFIG={cluster.kubeconfig}")
-    _say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
-    _say(f"kubectl get nodes -L {OWNER_LABEL}")
-    _say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
-    _say("kubectl get vmis -A -o wide")
-    _say(
+    say(f"export KUBECONFIG={cluster.kubeconfig}")
+    say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
+    say(f"kubectl get nodes -L {OWNER_LABEL}")
+    say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
+    say("kubectl get vmis -A -o wide")
+    say(
         f"{BIN}/ansible-playbook virtpools.kubevirt.explain -e virtpools_vm=team-a/night   # a VM that does not run yet"
     )
-    _say(f"{BIN}/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
-    _say(f"{PAGE.as_uri()}   # the report of verify, for a browser")
-    _say(f"make demo{suffix}           # a second run changes nothing")
-    _say(f"make cluster-down{suffix}   # stop and delete it")
+    say(f"{BIN}/ansible-playbook virtpools.kubevirt.plan -e @examples/pools.yml   # after you changed the pools")
+    say(f"{PAGE.as_uri()}   # the report of verify, for a browser")
+    say(f"make demo{suffix}           # a second run changes nothing")
+    say(f"make cluster-down{suffix}   # stop and delete it")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ The tests run in order, on the same guests. All images but KubeVirt's own come f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,8 @@ from kind_fixture import GPU, PATIENT, KindScenario, Object, l4
 pytestmark = pytest.mark.timeout(1800)
 Report = Callable[..., None]
 LEAVE = {"virtpools_remove_vms": "leave"}
-SELECTING, TYPED, FIXED, TRAVELLER = "selecting", "typed", "fixed", "traveller"
+SELECTING, TYPED, EQUIPPED, FIXED, TRAVELLER = "selecting", "typed", "equipped", "fixed", "traveller"
+DEVICE = "vendor.example/accelerator"
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,28 @@ def test_vms_find_their_pool_by_selector_and_by_instancetype(
     scenario.kind.kubectl("delete", "vm", "-n", "default", TYPED, SELECTING, "--timeout=120s")
 
 
+def test_a_vm_finds_its_pool_by_a_device(
+    scenario: KindScenario,
+    guest_scenario: GuestScenario,
+    pools: Callable[..., list[Object]],
+    images: dict[str, Object],
+) -> None:
+    """A device that the nodes only count: the guest does not see it, which QEMU here could not give to it."""
+    for node in scenario.gpu_nodes:
+        amount = json.dumps([{"op": "add", "path": f"/status/capacity/{DEVICE.replace('/', '~1')}", "value": "1"}])
+        scenario.kind.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", amount)
+    gpu, *others = pools()
+    scenario.site([{**gpu, "selector": {"deviceNames": [DEVICE]}}, *others]).succeeded()
+    machine = guest_scenario.machine(EQUIPPED, "none")
+    resources = machine["spec"]["template"]["spec"]["domain"]["resources"]
+    resources["requests"][DEVICE] = "1"
+    resources["limits"] = {DEVICE: "1"}
+    guest_scenario.start(EQUIPPED, "none", machine)
+    assert runs_in_its_pool(guest_scenario, EQUIPPED, images["gpu"]["virtLauncherImage"], scenario.gpu_nodes)
+    assert scenario.module("verification_info")["problems"] == {}
+    scenario.kind.kubectl("delete", "vm", "-n", "default", EQUIPPED, "--timeout=120s")
+
+
 def test_a_guest_goes_from_pool_to_pool_and_back(
     scenario: KindScenario,
     guest_scenario: GuestScenario,
@@ -138,24 +162,67 @@ def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(
     assert attaching.image_id == scenario.kind.image_id(node, scenario.stock["virt-launcher"])
 
 
-def volume(name: str, path: str) -> list[dict[str, Any]]:
+def volume(name: str, path: str, size: str = "16Mi") -> list[dict[str, Any]]:
     """A volume in a folder of a node, and a claim that gets it."""
-    size = {"storage": "16Mi"}
+    storage = {"storage": size}
     common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeMode": "Filesystem"}
     return [
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             "metadata": {"name": name},
-            "spec": {**common, "capacity": size, "hostPath": {"path": path}},
+            "spec": {**common, "capacity": storage, "hostPath": {"path": path}},
         },
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "namespace": "default"},
-            "spec": {**common, "resources": {"requests": size}, "volumeName": name},
+            "spec": {**common, "resources": {"requests": storage}, "volumeName": name},
         },
     ]
+
+
+def test_the_memory_of_a_guest_of_a_pool_is_dumped(
+    scenario: KindScenario, guest_scenario: GuestScenario, report: Report
+) -> None:
+    """KubeVirt attaches a volume for it, and the pool's QEMU writes it."""
+    node = guest_scenario.node(FIXED)
+    scenario.kind.on(node, "sh", "-c", "mkdir -p /var/dump && chown 107 /var/dump")
+    for each in volume("dump", "/var/dump", "512Mi"):
+        scenario.apply(each)
+    with guest_scenario.unnoticed(FIXED, silence=MIGRATION) as silence:
+        guest_scenario.ask(FIXED, "memorydump", {"claimName": "dump"}, of="virtualmachines")
+
+        def phase() -> str:
+            status = scenario.kind.get("vm", FIXED, namespace="default")["status"]
+            return str(status.get("memoryDumpRequest", {}).get("phase"))
+
+        scenario.kind.wait(lambda: phase() in {"Completed", "Failed"}, 180, "the memory dump")
+        assert phase() == "Completed"
+        report(silence=round(silence(), 2))
+    assert scenario.kind.on(node, "find", "/var/dump", "-size", "+32M").strip()
+    guest_scenario.ask(FIXED, "removememorydump", of="virtualmachines")
+
+
+def test_a_guest_of_a_pool_has_a_snapshot(
+    scenario: KindScenario, guest_scenario: GuestScenario, report: Report
+) -> None:
+    """Of its description, for its disks are in images: KubeVirt freezes and thaws it through the pool's handler."""
+    snapshot = {
+        "apiVersion": "snapshot.kubevirt.io/v1beta1",
+        "kind": "VirtualMachineSnapshot",
+        "metadata": {"name": "before", "namespace": "default"},
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": TRAVELLER}},
+    }
+    with guest_scenario.unnoticed(TRAVELLER) as silence:
+        scenario.apply(snapshot)
+
+        def ready() -> bool:
+            found = scenario.kind.get("virtualmachinesnapshot", "before", namespace="default")
+            return bool(found.get("status", {}).get("readyToUse"))
+
+        scenario.kind.wait(ready, 180, "the snapshot")
+        report(silence=round(silence(), 2))
 
 
 def test_a_guest_that_cannot_migrate_stays_and_is_named(

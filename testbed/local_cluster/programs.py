@@ -80,11 +80,22 @@ CONTAINER_DISK = ("container-disk", "cmd/container-disk-v2alpha/main.c")
 # libvirt is looked up when virt-launcher starts, so compiling needs nothing of it. net and os/user stay without C, as in all
 # other programs.
 LAUNCHER_TAGS = "libvirt_dlopen,netgo,osusergo"
-# The module proxy has no version of libnbd's bindings. KubeVirt uses them for backups only, and not before 1.9.
+# The module proxy has no version of libnbd's bindings. KubeVirt uses them for backups only.
 WITHOUT_NBD = {
-    "pkg/storage/nbdclient/nbdclient.go": (
-        'package nbdclient\n\nimport "google.golang.org/grpc"\n\nfunc RegisterNBDServer(*grpc.Server, string) {}\n'
-    ),
+    "v1.8.2": {
+        "pkg/virt-launcher/virtwrap/storage/nbd_client.go": """\
+package storage
+
+import nbdv1 "kubevirt.io/kubevirt/pkg/storage/cbt/nbd/v1"
+
+func NewNBDClient(string) nbdv1.NBDServer { return nil }
+"""
+    },
+    "v1.9.0": {
+        "pkg/storage/nbdclient/nbdclient.go": (
+            'package nbdclient\n\nimport "google.golang.org/grpc"\n\nfunc RegisterNBDServer(*grpc.Server, string) {}\n'
+        ),
+    },
 }
 # The only file of virt-handler with C in it finds out what Hyper-V features KVM offers. Without it no compiler of C is
 # needed, no libc in the image, and a thousand libraries need not be compiled a second time.
@@ -282,7 +293,7 @@ def _module(title: str, version: str) -> Module:
             LAUNCHER_PROGRAMS,
             staging=version,
             tags=LAUNCHER_TAGS,
-            replaced={} if version == EARLIER else WITHOUT_NBD,
+            replaced=WITHOUT_NBD[version],
             c_program=CONTAINER_DISK,
         )
     if title == "Prometheus":

@@ -31,6 +31,7 @@ GUESTS = {"train": "gpu", "render": "l4", "office": "none"}
 """The virtual machines, and what their label ``workload`` says."""
 PLATFORMS = {"gpu": "nvidia-a100", "l4": "nvidia-l4"}
 PATIENCE_SECONDS = 300
+CONSOLE_LINES = 3
 
 
 class Demo:
@@ -84,9 +85,9 @@ class Demo:
         for name in GUESTS:
             log = self._cluster.kubectl("logs", "-n", "default", self._pod(name)["name"], "-c", "guest-console-log")
             say(f"{name}:")
-            for line in log.splitlines():
-                if "GUEST" in line:
-                    say(f"  {line[line.index('GUEST') :].strip()}")
+            lines = [line[line.index("GUEST") :].strip() for line in log.splitlines() if "GUEST" in line]
+            for line in lines[:CONSOLE_LINES]:
+                say(f"  {line}")
 
     def change_launcher(self) -> None:
         """Change the launcher image under the guests, with a table of how they are, until all is done."""

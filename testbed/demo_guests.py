@@ -122,12 +122,13 @@ class Demo:
     def _table(self, begin: float) -> list[str]:
         rows = [("GUEST", "NODE", "LAUNCHER IMAGE", "BOOT", "UPTIME", "LONGEST SILENCE")]
         for name in GUESTS:
-            guest = self._probe.guest(name)
-            answer = guest.answers[-1]
             try:
                 pod = self._pod(name)
             except (ClusterError, StopIteration):
                 continue
+            # Only now: to ask for the pod takes a second or two, in which the guest has answered again.
+            guest = self._probe.guest(name)
+            answer = guest.answers[-1]
             silence = max(guest.silence(begin), time.monotonic() - answer.at)
             rows.append((name, pod["node"], pod["image"], answer.boot, f"{answer.uptime:.0f} s", f"{silence:.1f} s"))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -31,7 +31,7 @@ GUESTS = ("stays", "moves")
 GATE = "VMStatsCollector"
 """Version 1.9 of virt-controller passes --vm-stats-collector with it, which no earlier virt-launcher knows."""
 UPGRADE_SECONDS = 900
-BETWEEN_STARTS = 8
+BETWEEN_STARTS = 15
 
 
 @pytest.fixture(autouse=True)

@@ -1,23 +1,40 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""An upgrade of KubeVirt with pools: what upgrade_check says comes true, no run interferes, and VMs start at every moment."""
+"""An upgrade of KubeVirt with pools: what upgrade_check says comes true, no run interferes, and VMs start at every moment.
+
+No launcher runs here. Whether a VM would start is judged by the arguments that the real virt-controller passes in its pod, and by
+those that virt-launcher of the pod's image knows.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import playbooks
-from local_cluster import ClusterError, Fleet, Nodes, kubevirt, programs
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import launcher_arguments
+from local_cluster import ClusterError, Fleet, Nodes, kubevirt, launchers, programs
+from passed_arguments import Passed, compute
 from playbooks import Account
 from scenario import NAMESPACE, Object, Scenario, pool
 from watcher import Watcher
 
-FROM, TO = programs.EARLIER, programs.KUBEVIRT
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UPGRADES = [
+    (programs.EARLIER, programs.KUBEVIRT),
+    pytest.param(
+        ("v1.7.0", programs.EARLIER),
+        # The programs of 1.7.0 are compiled first.
+        marks=[pytest.mark.thorough, pytest.mark.timeout(3600)],
+    ),
+]
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 STOCK = f"{kubevirt.IMAGES}/virt-handler"
 GPU_NODE, PLAIN_NODE = "a100-00", "node-00"
@@ -55,7 +72,10 @@ def codes(report: Object, severity: str) -> list[str]:
 
 
 class UpgradeScenario(Scenario):
-    """A cluster whose KubeVirt is upgraded."""
+    """A cluster whose KubeVirt is upgraded, from one version to another one."""
+
+    before: str
+    after: str
 
     def launchers(self) -> dict[str, tuple[str, str]]:
         """Return uid and image of each running VM's launcher."""
@@ -67,13 +87,20 @@ class UpgradeScenario(Scenario):
         items: list[Object] = self.get("pods", "-l", "kubevirt.io=virt-launcher")["items"]
         return items
 
+    def passed(self) -> dict[str, Passed]:
+        """Return, by VM, what virt-controller passes to its launcher."""
+        return {pod["metadata"]["annotations"]["kubevirt.io/domain"]: Passed.of(pod) for pod in self._launcher_pods()}
+
+    def failing(self) -> dict[str, frozenset[str]]:
+        """Return the VMs that would not start, with the arguments that their launcher does not know."""
+        return {name: passed.refused for name, passed in self.passed().items() if passed.refused}
+
     def images(self, prefix: str) -> dict[str, tuple[str, str]]:
         """Return, by VM, the launcher image that KubeVirt gave to its pod, and the one that the policy gave it instead."""
         found = {}
         for pod in self._launcher_pods():
-            (compute,) = [each for each in pod["spec"]["containers"] if each["name"] == "compute"]
-            stock = {each["name"]: each.get("value") for each in compute["env"]}["VIRTPOOLS_STOCK_IMAGE"]
-            found[pod["metadata"]["annotations"]["kubevirt.io/domain"]] = (stock, compute["image"])
+            container, stock = compute(pod)
+            found[pod["metadata"]["annotations"]["kubevirt.io/domain"]] = (stock, container["image"])
         return {name: images for name, images in found.items() if name.startswith(prefix)}
 
     def start_vms(self, *vms: Object) -> None:
@@ -92,15 +119,15 @@ class UpgradeScenario(Scenario):
     def upgrade(self) -> None:
         """Begin the upgrade as a user does; new handlers of the primary do not get Ready for the time being."""
         self.knob(PLAIN_NODE, "never-ready/virt-handler")
-        manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)
+        manifest = programs.manifest(self.cluster.add_kubevirt(self.after), NAMESPACE, kubevirt.IMAGES)
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
-        new = [f"{STOCK}:{TO}"]
+        new = [f"{STOCK}:{self.after}"]
         self.cluster.wait(lambda: self.handlers().get(PLAIN_NODE) == new, 120, "the new virt-handler")
 
     def finish_upgrade(self) -> None:
         """Let the new handlers get Ready and wait for the end of the upgrade."""
         self.knob(PLAIN_NODE, None)
-        self.cluster.wait(lambda: self.versions() == (TO, TO), 120, "the upgrade")
+        self.cluster.wait(lambda: self.versions() == (self.after, self.after), 120, "the upgrade")
         self.wait_until_settled()
 
 
@@ -130,14 +157,16 @@ class Starts:
                 self.names.append(name)
 
 
-@pytest.fixture(scope="module")
-def scenario(start_cluster: Any) -> UpgradeScenario:
+@pytest.fixture(scope="module", params=UPGRADES, ids=" to ".join)
+def scenario(request: pytest.FixtureRequest, start_cluster: Any) -> UpgradeScenario:
     fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=1, labels={"accelerator": "a100"}, capacity={DEVICE: 500}),
         Nodes(prefix="node-", count=1),
     )
-    scenario = UpgradeScenario(start_cluster(fleet, kubevirt=FROM))
-    scenario.site([gpu(FROM)]).succeeded()
+    before, after = request.param
+    scenario = UpgradeScenario(start_cluster(fleet, kubevirt=before))
+    scenario.before, scenario.after = before, after
+    scenario.site([gpu(before)]).succeeded()
     scenario.start_vms(gpu_vm("trains"), vm("serves"))
     return scenario
 
@@ -145,20 +174,22 @@ def scenario(start_cluster: Any) -> UpgradeScenario:
 def test_the_check_before_the_upgrade_says_what_it_needs(scenario: UpgradeScenario) -> None:
     reader = Account.make(scenario.cluster, "reader")
     with scenario.no_writes():
-        run = playbooks.run("upgrade_check", reader.kubeconfig, None, virtpools_upgrade_to=TO).succeeded()
+        run = playbooks.run("upgrade_check", reader.kubeconfig, None, virtpools_upgrade_to=scenario.after).succeeded()
         (task,) = run.results_of("virtpools.kubevirt.upgrade_info")
     assert (run.changed, task.result["verdict"]) == (0, "prepare")
     needed = [image["needed"] for image in task.result["images"]]
-    assert needed == [gpu(TO)["virtHandlerImage"], gpu(TO)["virtLauncherImage"]]
-    old = scenario.module("upgrade_info", version=TO, pools=[gpu(FROM)])
+    assert needed == [gpu(scenario.after)["virtHandlerImage"], gpu(scenario.after)["virtLauncherImage"]]
+    old = scenario.module("upgrade_info", version=scenario.after, pools=[gpu(scenario.before)])
     assert (old["verdict"], codes(old, "error")) == ("blocked", ["upgrade_image_skew"] * 2), old["text"]
-    ready = scenario.module("upgrade_info", version=TO, pools=[gpu(TO)])
+    ready = scenario.module("upgrade_info", version=scenario.after, pools=[gpu(scenario.after)])
     assert (ready["verdict"], codes(ready, "note")) == ("ready", ["upgrade_site_after"]), ready["text"]
 
 
 def upgrade(scenario: UpgradeScenario, *arguments: str) -> playbooks.Run:
     """Run the playbook upgrade with the list for the new version."""
-    return playbooks.run("upgrade", scenario.writer.kubeconfig, [gpu(TO)], *arguments, virtpools_upgrade_to=TO)
+    return playbooks.run(
+        "upgrade", scenario.writer.kubeconfig, [gpu(scenario.after)], *arguments, virtpools_upgrade_to=scenario.after
+    )
 
 
 def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
@@ -167,51 +198,61 @@ def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
         predicted = upgrade(scenario, "--check").succeeded()
     marker = scenario.cluster.audit_marker()
     done = upgrade(scenario).succeeded()
-    image = gpu(TO)["virtLauncherImage"]
+    image = gpu(scenario.after)["virtLauncherImage"]
     for run in (predicted, done):
         (task,) = run.results_of("virtpools.kubevirt.upgrade_preparation")
         assert task.result["changes"][1:] == [
-            f"VMs that match pool gpu start with {image} once KubeVirt {TO} starts them"
+            f"VMs that match pool gpu start with {image} once KubeVirt {scenario.after} starts them"
         ], task.result
     assert (scenario.writes(marker, "nodes"), scenario.writes(marker, "daemonsets")) == ([], [])
     assert (scenario.handlers(), scenario.launchers()) == (handlers, launchers)
     assert upgrade(scenario).succeeded().changed == 0
-    scenario.settled([gpu(FROM)])
+    scenario.settled([gpu(scenario.before)])
 
 
 def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: UpgradeScenario) -> None:
     """VMs and the pool's handler live through the upgrade; site replaces the handler after it."""
     launchers = scenario.launchers()
     assert {name: image for name, (_uid, image) in launchers.items()} == {
-        "trains": gpu(FROM)["virtLauncherImage"],
-        "serves": f"{kubevirt.IMAGES}/virt-launcher:{FROM}",
+        "trains": gpu(scenario.before)["virtLauncherImage"],
+        "serves": f"{kubevirt.IMAGES}/virt-launcher:{scenario.before}",
     }
     with Watcher(scenario.cluster) as watcher, Starts(scenario) as starts:
         scenario.upgrade()
-        assert scenario.versions() == (FROM, TO)
+        assert scenario.versions() == (scenario.before, scenario.after)
         assert upgrade(scenario).succeeded().changed == 0
-        for version in (FROM, TO):
-            assert f"is being upgraded from {FROM} to {TO}; wait until that is done" in scenario.refused([gpu(version)])
-        assert scenario.versions() == (FROM, TO)
+        for version in (scenario.before, scenario.after):
+            assert (
+                f"is being upgraded from {scenario.before} to {scenario.after}; wait until that is done"
+                in scenario.refused([gpu(version)])
+            )
+        assert scenario.versions() == (scenario.before, scenario.after)
         scenario.finish_upgrade()
         begun = len(starts.names)
         scenario.cluster.wait(lambda: len(starts.names) > begun + 5, 60, "VMs that the new version starts")
         watcher.stop()
     scenario.cluster.wait(lambda: set(starts.names) <= scenario.launchers().keys(), 180, "all VMs to run")
-    of_version = {f"{kubevirt.IMAGES}/virt-launcher:{each}": gpu(each)["virtLauncherImage"] for each in (FROM, TO)}
+    of_version = {
+        f"{kubevirt.IMAGES}/virt-launcher:{each}": gpu(each)["virtLauncherImage"]
+        for each in (scenario.before, scenario.after)
+    }
     images = scenario.images("start-")
     assert dict(images.values()) == of_version
+    assert scenario.failing() == {}
     assert {name: pair for name, pair in images.items() if of_version[pair[0]] != pair[1]} == {}
     assert {start.node for start in watcher.starts} == {PLAIN_NODE}
     assert {name: seen.owners for name, seen in watcher.nodes.items() if len(seen.owners) > 1} == {}
     assert watcher.crowded == []
     assert {name: scenario.launchers()[name] for name in launchers} == launchers
     # The pool keeps its old image, as the note says, and the run refuses the list that the check refused.
-    assert scenario.handlers() == {GPU_NODE: [gpu(FROM)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
-    error = scenario.refused([gpu(FROM)])
+    assert scenario.handlers() == {
+        GPU_NODE: [gpu(scenario.before)["virtHandlerImage"]],
+        PLAIN_NODE: [f"{STOCK}:{scenario.after}"],
+    }
+    error = scenario.refused([gpu(scenario.before)])
     for field in ("virtHandlerImage", "virtLauncherImage"):
-        assert f"{field} {gpu(FROM)[field]} is of another version than KubeVirt {TO}" in error
-    done = scenario.module("upgrade_info", version=TO, pools=[gpu(TO)])
+        assert f"{field} {gpu(scenario.before)[field]} is of another version than KubeVirt {scenario.after}" in error
+    done = scenario.module("upgrade_info", version=scenario.after, pools=[gpu(scenario.after)])
     assert (done["verdict"], codes(done, "note")) == ("ready", ["upgrade_done"])
 
 
@@ -221,8 +262,43 @@ def test_the_pools_follow_the_upgrade(scenario: UpgradeScenario) -> None:
         upgrade(scenario).succeeded()
         watcher.stop()
     assert (watcher.restarted, watcher.crowded, watcher.without_ready_handler) == ({GPU_NODE: 1}, [], [])
-    assert scenario.handlers() == {GPU_NODE: [gpu(TO)["virtHandlerImage"]], PLAIN_NODE: [f"{STOCK}:{TO}"]}
+    assert scenario.handlers() == {
+        GPU_NODE: [gpu(scenario.after)["virtHandlerImage"]],
+        PLAIN_NODE: [f"{STOCK}:{scenario.after}"],
+    }
     assert scenario.launchers() == launchers
-    scenario.settled([gpu(TO)])
+    scenario.settled([gpu(scenario.after)])
     scenario.start_vms(gpu_vm("trains-too"))
-    assert scenario.launchers()["trains-too"][1] == gpu(TO)["virtLauncherImage"]
+    assert scenario.launchers()["trains-too"][1] == gpu(scenario.after)["virtLauncherImage"]
+    assert scenario.failing() == {}
+
+
+def refused_and_said(scenario: UpgradeScenario) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield, for each VM and version, what such a launcher would refuse, and what the collection says it refuses."""
+    live = scenario.kubevirt()
+    for passed in scenario.passed().values():
+        for version in launchers.VERSIONS:
+            said = launcher_arguments.refused(f"registry.example/virt-launcher:{version}", passed.controller, live)
+            yield set(passed.refused_by(version)), {each.name for each in said}
+
+
+def test_the_collection_knows_what_each_virt_controller_passes(scenario: UpgradeScenario) -> None:
+    assert {passed.controller for passed in scenario.passed().values()} == {scenario.before, scenario.after}
+    for refused, said in refused_and_said(scenario):
+        # Gates that are on by default pass arguments, too, and always beside one that needs none.
+        assert (said <= refused, bool(said)) == (True, bool(refused)), (refused, said)
+
+
+def test_the_collection_knows_what_is_passed_with_feature_gates(scenario: UpgradeScenario) -> None:
+    gates = sorted({argument.gate for argument in launcher_arguments._ARGUMENTS if argument.gate})
+    patch = {"spec": {"configuration": {"developerConfiguration": {"featureGates": gates}}}}
+    scenario.cluster.kubectl("delete", "vm", "--all", "--wait=false", "-n", NAMESPACE)
+    scenario.cluster.kubectl("patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(patch))
+    scenario.wait_until_settled()
+    scenario.cluster.wait(lambda: scenario.passed() == {}, 60, "the VMs to end")
+    scenario.start_vms(gpu_vm("gated"))
+    for refused, said in refused_and_said(scenario):
+        assert refused == said
+    assert scenario.failing() == {}
+    (passed,) = scenario.passed().values()
+    assert passed.arguments >= launchers.known(scenario.after) - launchers.known(scenario.before)

@@ -35,6 +35,7 @@ LONGEST_FIRST = (
     "nodes/test_node_policies.py",
     "runs/test_input.py",
     "runs/test_upgrade.py",
+    "runs/test_upgrade_moments.py",
     "verify/test_verify.py",
     "runs/test_rollback.py",
     "runs/test_inventory.py",

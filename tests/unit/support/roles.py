@@ -23,6 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules need not have them
 jinja2 = pytest.importorskip("jinja2")
 nativetypes = pytest.importorskip("jinja2.nativetypes")
+merge_hash = pytest.importorskip("ansible.utils.vars").merge_hash
 
 ROOT = Path(__file__).parents[3]
 OURS = "virtpools.kubevirt."
@@ -66,10 +67,11 @@ class Play:
         self._folder = None
         self.stats = {}
 
-    def role(self, name, *, validate=True, **variables):
+    def role(self, name, *, validate=True, tasks="main", **variables):
         """Run a role with these variables.
 
         :param validate: whether Ansible checks first that required variables are set.
+        :param tasks: the file of tasks to run.
 
         :raises TaskFailed: when a task does, after the role's own ``always``.
         """
@@ -88,7 +90,7 @@ class Play:
         if validate and missing:
             raise TaskFailed(f"missing required arguments: {', '.join(missing)}")
         try:
-            self._file("main.yml", scope, {})
+            self._file(f"{tasks}.yml", scope, {})
         finally:
             self._folder = outer
 
@@ -170,7 +172,8 @@ class Play:
         arguments = self._rendered(given, scope)
         if short in ("include_role", "import_role"):
             validate = arguments.get("rolespec_validate", True)
-            self.role(arguments["name"].removeprefix(OURS), validate=validate, **scope)
+            tasks = arguments.get("tasks_from", "main")
+            self.role(arguments["name"].removeprefix(OURS), validate=validate, tasks=tasks, **scope)
         elif short == "fail":
             raise TaskFailed(arguments["msg"], action=action)
         elif short == "set_fact":
@@ -178,7 +181,7 @@ class Play:
         elif action == f"{OURS}role_options":
             return self._options(arguments, scope)
         elif short == "set_stats":
-            self.stats.update(arguments["data"])
+            self.stats = merge_hash(self.stats, arguments["data"])  # as Ansible aggregates them
         elif short != "debug":
             assert action.startswith(OURS), f"{action} is not understood here"
             more = {"check": True} if checking else {}

@@ -101,7 +101,7 @@ class Task:
 
     def cluster_id(self) -> tuple[str, str]:
         """Address of the API server and UID of the cluster; empty with ``dump``, or without the right to read it."""
-        return ("", "") if self.params["dump"] else (self.cluster.server, live.uid(self.cluster) or "")
+        return ("", "") if self.params.get("dump") else (self.cluster.server, live.uid(self.cluster) or "")
 
     def require(self, rights: t.Iterable[Permission]) -> None:
         """Check that the user has these rights.

@@ -79,8 +79,8 @@ options:
     description:
       - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
         given.
-      - The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of run. With several
-        clusters there is one plan for each.
+      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
+        run. With several clusters there is one plan for each.
     type: raw
   require_approval:
     description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
@@ -320,7 +320,6 @@ import time
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.plans.planner import Planner
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import dump
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
@@ -360,7 +359,7 @@ def body(task: module_base.Task) -> dict:
         canary_vm=canary_vm,
         for_run=params["for_run"],
         settle_timeout=params["settle_timeout"],
-        expected=_expected(params, run),
+        expected=approval.expected_digest(params, run, changes=params["for_run"]),
         objects=dump.read_objects(params["dump"]) if params["dump"] else None,
         kubevirt=(params["kubevirt_namespace"], params["kubevirt_name"]),
     )
@@ -378,15 +377,6 @@ def _run(params: dict) -> approval.Run:
     if params["remove_pools"] is not None:
         return "remove"
     return "rollback" if params["pools_from_history"] else "site"
-
-
-def _expected(params: dict, run: approval.Run) -> str | None:
-    """The digest of the approved plan, if there is one."""
-    name = params["cluster_name"]
-    expected = params["expected_plan"] or approval.digest_of(params["published_plan"] or {}, name, run)
-    if params["require_approval"] and params["for_run"] and not expected:
-        raise InputErrors([approval.missing(name, run)])
-    return expected
 
 
 def main() -> None:

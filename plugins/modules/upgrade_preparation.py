@@ -18,9 +18,12 @@ description:
     The policy is tried with pods of both versions before VMs depend on it.
   - Handlers, nodes, and the recorded pool list stay as they are. Run C(site) with the same list after the upgrade. It replaces the handlers, and the former
     images leave the policy.
-  - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error. Waits until no VM on a node of a
-    pool is being migrated or evicted, and refuses to go on when that takes longer than O(migration_timeout). With O(prepull=true), pulls the
-    images of the list to the nodes of the pools, and looks whether they have all that KubeVirt needs.
+  - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error, and what would keep C(site) from
+    applying the list after the upgrade. Waits until no VM on a node of a pool is being migrated or evicted, and refuses to go on when that takes longer
+    than O(migration_timeout). With O(prepull=true), pulls the images of the list to the nodes of the pools, and looks whether they have all that KubeVirt
+    needs.
+  - An approval covers the cluster, O(version), the list, the owner of every node, and the options that change what is written. It holds before, during
+    and after the upgrade.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
     place.
   - When the upgrade has begun without preparation, still prepares it, so that VMs start from then on.
@@ -54,6 +57,37 @@ options:
     description: Seconds that the API servers may take to act by a new policy.
     type: int
     default: 60
+  cluster_name:
+    description: The cluster's name in the inventory, under which the preparation is published and approved.
+    type: str
+    default: localhost
+  feature_gates_present:
+    description: Feature gates of KubeVirt that the run turns on before anything else. Pools on stock KubeVirt need none.
+    type: list
+    elements: str
+    default: []
+  feature_gates_absent:
+    description: Feature gates of KubeVirt that the run turns off before anything else.
+    type: list
+    elements: str
+    default: []
+  expected_plan:
+    description:
+      - Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what changed since, and changes
+        nothing.
+      - An approved plan still holds after an interruption, since the digest does not cover what is left to do.
+    type: str
+  published_plan:
+    description:
+      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
+        given.
+      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
+        run. With several clusters there is one plan for each.
+    type: raw
+  require_approval:
+    description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
+    type: bool
+    default: false
 seealso:
   - module: virtpools.kubevirt.upgrade_info
   - module: virtpools.kubevirt.run_part
@@ -78,6 +112,16 @@ changes:
   returned: success
   type: list
   elements: str
+digest:
+  description: Approve the upgrade by this digest, as O(expected_plan).
+  returned: success
+  type: str
+  sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+published:
+  description: What a later job of a workflow needs to carry out this very upgrade. A dictionary by O(cluster_name), then V(upgrade).
+  returned: success
+  type: dict
+  sample: {"west": {"upgrade": {"digest": "4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
 findings:
   description: What the user should know. See M(virtpools.kubevirt.plan_info) for the fields.
   returned: success
@@ -96,60 +140,60 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import parts, settle
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.launcher_rollout import (
-    LauncherPolicyRollout,
-)
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.upgrade import Upgrade
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.health import Health
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import preparation
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, preparation
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.preparation import Preparation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 ARGUMENTS = {
-    **option_table.arguments("mode", "pools", "run"),
+    **option_table.arguments("mode", "pools", "run", "upgrade_preparation"),
     "version": {"type": "str", "required": True},
     "pull_timeout": {"type": "int", "default": 900},
     "migration_timeout": {"type": "int", "default": 900},
     "wait": {"type": "int", "default": 0},
     "timeout": {"type": "int", "default": 60},
+    "cluster_name": {"type": "str", "default": "localhost"},
 }
 
 
 def body(task: module_base.Task) -> dict:
     seen = _examine(task)
-    done, upgraded = [], seen.check.done
-    if seen.changes and task.check_mode:
-        done = parts.preview(task.cluster, seen.part, 0)
-    elif seen.changes:
+    done, upgraded, made = [], seen.check.done, seen.made
+    if made.changes and task.check_mode:
+        done = parts.preview(task.cluster, made.rollout, 0)
+    elif made.changes:
         with task.writing(seen.snapshot.namespace):
             # Once it has begun, the images may be what the migrations wait for.
-            if not upgraded and Health.from_kubevirt(seen.snapshot.kubevirt).upgrading is None:
+            if not upgraded and not made.begun:
                 _await_migrations(task, seen.snapshot)
             if task.asked.options.prepull and not upgraded:
-                next_images.pull(task.cluster, seen.plan, task.params["pull_timeout"], task.clock)
+                next_images.pull(task.cluster, made.plan, task.params["pull_timeout"], task.clock)
             # While this waited for the Lease, and for images, others may have changed what it had read.
             seen = _examine(task)
-            if seen.changes:
-                done = parts.put(task.cluster, seen.snapshot, seen.part, 0, task.params["timeout"], task.clock)
+            made = seen.made
+            if made.changes:
+                done = parts.put(task.cluster, seen.snapshot, made.rollout, 0, task.params["timeout"], task.clock)
     if not upgraded and not task.check_mode:
         metadata = seen.snapshot.kubevirt["metadata"]
         where = (metadata["namespace"], metadata["name"], task.params["version"])
         upgraded = settle.await_version(task.cluster, *where, task.params["wait"], task.clock) is None
+        if upgraded:
+            # Nodes may have joined in hours of waiting, and what follows brings the list to those that were approved only.
+            _examine(task)
+    cluster = dict(zip(("server", "uid"), task.cluster_id(), strict=True))
     return {
-        "changed": bool(seen.changes),
-        "changes": list(seen.changes),
+        "changed": bool(made.changes),
+        "changes": list(made.changes),
         "upgraded": upgraded,
-        "findings": [finding.to_dict() for finding in seen.findings],
+        "digest": str(made.digest),
+        "published": approval.publish(task.params["cluster_name"], "upgrade", made, cluster),
+        "findings": [finding.to_dict() for finding in made.findings],
         "text": terminal.preparation_lines(
-            seen.check,
-            seen.findings,
-            seen.changes,
-            begun=Health.from_kubevirt(seen.snapshot.kubevirt).upgrading is not None,
-            upgraded=upgraded,
-            waited=task.params["wait"],
+            seen.check, made, upgraded=upgraded, waited=None if task.check_mode else task.params["wait"]
         ),
         "diff": [module_base.object_diff(each.before, each.after) for each in done],
     }
@@ -161,31 +205,30 @@ class _Examined:
 
     snapshot: Snapshot
     check: Upgrade
-    plan: Plan
-    part: LauncherPolicyRollout
-    findings: tuple[Finding, ...]
-    changes: tuple[str, ...]
+    made: Preparation
 
 
 def _examine(task: module_base.Task) -> _Examined:
     """Read the cluster.
 
-    :raises InputErrors: when the upgrade must wait, or cannot be prepared.
+    :raises InputErrors: when the upgrade must wait, cannot be prepared, or is not the approved one.
     """
-    version, asked = task.params["version"], task.asked
+    params, asked = task.params, task.asked
+    version, expected = params["version"], approval.expected_digest(params, "upgrade", changes=not task.check_mode)
     snapshot = task.snapshot()
     if task.mode(snapshot).name != "collection":
         raise InputErrors([preparation.BY_OPERATOR])
-    made = preparation.prepare(snapshot, asked.pools, asked.options, version)
+    gates = Gates(tuple(params["feature_gates_present"]), tuple(params["feature_gates_absent"]))
+    made = preparation.prepare(snapshot, asked.pools, asked.options, version, gates)
     checked = upgrade.check(snapshot, version, asked.pools, asked.options, prepares=True)
-    part = made.rollout
-    findings = () if made.under_way else (*checked.findings, *part.findings())
-    errors = [finding.message for finding in findings if finding.severity == "error"]
+    made = made.with_findings(checked.findings)
+    errors = [finding.message for finding in made.findings if finding.severity == "error"]
     if made.unfinished is not None and not errors:
         errors = [made.unfinished]
     if errors:
         raise InputErrors(errors)
-    return _Examined(snapshot, checked, made.plan, part, findings, () if made.under_way else part.changes(0))
+    approval.check(made.digest, expected, objects=preparation.APPROVED)
+    return _Examined(snapshot, checked, made)
 
 
 def _await_migrations(task: module_base.Task, snapshot: Snapshot) -> None:

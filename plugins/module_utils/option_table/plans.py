@@ -32,8 +32,8 @@ OPTIONS: tuple[Option, ...] = (
         An approved plan still holds after an interruption, since the digest does not cover what is left to do.
         """,
         roles=("pools", "remove"),
-        modules=("plan_info",),
-        question=Question("Digest of the approved plan", ("site", "rollout", "remove")),
+        modules=("plan_info", "upgrade_preparation"),
+        question=Question("Digest of the approved plan", ("site", "rollout", "remove", "upgrade")),
     ),
     Option(
         "published_plan",
@@ -42,11 +42,11 @@ OPTIONS: tuple[Option, ...] = (
         The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is
         used where O(expected_plan) is not given.
 
-        The playbook C(plan), and C(rollback) and C(remove) in check mode, publish their plans, each for its own kind of
-        run. With several clusters there is one plan for each.
+        The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its
+        own kind of run. With several clusters there is one plan for each.
         """,
         roles=("pools", "remove"),
-        modules=("plan_info",),
+        modules=("plan_info", "upgrade_preparation"),
         variable_name="virtpools_plan",
         written="yaml",
     ),
@@ -57,7 +57,7 @@ OPTIONS: tuple[Option, ...] = (
         Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
         """,
         roles=("pools", "remove"),
-        modules=("plan_info",),
+        modules=("plan_info", "upgrade_preparation"),
         default=False,
     ),
     Option(

@@ -251,7 +251,7 @@ OPTIONS: tuple[Option, ...] = (
         Feature gates of KubeVirt that the run turns on before anything else. Pools on stock KubeVirt need none.
         """,
         roles=("pools",),
-        modules=("plan_info",),
+        modules=("plan_info", "upgrade_preparation"),
         default=[],
         elements="str",
     ),
@@ -265,7 +265,7 @@ OPTIONS: tuple[Option, ...] = (
                 "text": "Feature gates of KubeVirt that the run turns off at its end: those that only pools needed."
             }
         },
-        modules=("plan_info",),
+        modules=("plan_info", "upgrade_preparation"),
         module_variants={
             "plan_info": {"text": "Feature gates of KubeVirt that the run turns off, with O(remove_pools) at its end."}
         },

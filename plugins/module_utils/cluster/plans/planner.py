@@ -12,7 +12,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ...core.base import permissions
-from ...core.base.findings import Finding, InputErrors, in_order
+from ...core.base.findings import Finding, in_order
 from ...core.base.objects import KubeObject
 from ...core.base.permissions import Permission
 from ...core.checks import canary
@@ -22,6 +22,7 @@ from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
+from ...core.planning import approval
 from ...core.planning.departure import Departure
 from ...core.planning.history import PendingMove
 from ...core.planning.proposal import AskedMode, Proposal
@@ -108,10 +109,7 @@ class Planner:
                 in_order((*proposal.findings, *move.findings))
             )
         begun = move.begun if move else ""
-        changed = proposal.digest.mismatch(self.expected, begun=begun) if self.expected else None
-        if changed:
-            again = f"Read the plan again, then approve {proposal.digest}."
-            raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
+        approval.check(proposal.digest, self.expected, begun=begun)
         record = move.to_record(mode, str(proposal.digest)) if move else None
         return Planned(mode, self._with_findings(proposal, departure), departure, record)
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 
-from ..base.findings import InputErrors, counted, listed
-from .plan import Plan
+from ..base.findings import Finding, InputErrors, counted, listed
+from .plan import DESIRED_OBJECTS, Digest, Plan
 from .progress import RolloutScope
-from .proposal import Proposal
 
-Run = t.Literal["site", "rollback", "remove"]
+Run = t.Literal["site", "rollback", "remove", "upgrade"]
 """``site``: a run that brings a pool list, in waves or not."""
 
 Published: t.TypeAlias = "dict[str, dict[str, dict[str, t.Any]]]"
@@ -26,7 +25,26 @@ Published: t.TypeAlias = "dict[str, dict[str, dict[str, t.Any]]]"
 _MOST_PAIRS = 10
 
 
-def publish(host: str, run: Run, proposal: Proposal, cluster: t.Mapping[str, str]) -> Published:
+class Approvable(t.Protocol):
+    """A plan, as its approval knows it."""
+
+    @property
+    def digest(self) -> Digest: ...
+
+    @property
+    def pending(self) -> bool: ...
+
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def sizes(self) -> t.Mapping[str, int]: ...
+
+    @property
+    def summary(self) -> str: ...
+
+
+def publish(host: str, run: Run, proposal: Approvable, cluster: t.Mapping[str, str]) -> Published:
     """What a job publishes of its plan.
 
     :param host: the cluster's name in the inventory.
@@ -57,15 +75,7 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
     if plan.daemonsets:
         parts.append(counted(len(plan.daemonsets), "DaemonSet changes", "DaemonSets change"))
     if plan.moves:
-        pairs = Counter(
-            f"{move.source} -> {move.target}" if move.source != move.target else f"new handlers in {move.target}"
-            for move in plan.moves
-        )
-        shown = [f"{pair}: {count}" for pair, count in sorted(pairs.items())]
-        more = f", {len(shown) - _MOST_PAIRS} more" if len(shown) > _MOST_PAIRS else ""
-        parts.append(
-            f"{counted(len(plan.moves), 'node')} in {counted(len(plan.batches), 'batch', 'batches')} ({', '.join(shown[:_MOST_PAIRS])}{more})"
-        )
+        parts.append(moves_in_words(plan))
     if plan.launcher_rollout and plan.launcher_rollout.steps:
         parts.append("the launcher policy changes")
     if plan.retired:
@@ -74,6 +84,18 @@ def summary(plan: Plan, scope: RolloutScope) -> str:
     if warnings:
         parts.append(counted(warnings, "warning"))
     return "; ".join(parts or ["policies and records change"])
+
+
+def moves_in_words(plan: Plan) -> str:
+    """How many nodes change, and how."""
+    pairs = Counter(
+        f"{move.source} -> {move.target}" if move.source != move.target else f"new handlers in {move.target}"
+        for move in plan.moves
+    )
+    shown = [f"{pair}: {count}" for pair, count in sorted(pairs.items())]
+    more = f", {len(shown) - _MOST_PAIRS} more" if len(shown) > _MOST_PAIRS else ""
+    nodes, batches = counted(len(plan.moves), "node"), counted(len(plan.batches), "batch", "batches")
+    return f"{nodes} in {batches} ({', '.join(shown[:_MOST_PAIRS])}{more})"
 
 
 def digest_of(published: t.Any, host: str, run: Run) -> str | None:
@@ -94,9 +116,36 @@ def digest_of(published: t.Any, host: str, run: Run) -> str | None:
     return digests.get(host)
 
 
-def missing(host: str, run: Run) -> str:
+def expected_digest(params: t.Mapping[str, t.Any], run: Run, *, changes: bool) -> str | None:
+    """The digest of the approved plan, by a module's options; None when there is none.
+
+    :param changes: whether the plan is carried out, so that the approval may be required.
+    :raises InputErrors: when it is required and missing, or when it is of other clusters only.
+    """
+    host = params["cluster_name"]
+    expected: str | None = params["expected_plan"] or digest_of(params["published_plan"] or {}, host, run)
+    if params["require_approval"] and changes and not expected:
+        raise InputErrors([_missing(host, run)])
+    return expected
+
+
+def check(digest: Digest, expected: str | None, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> None:
+    """Compare a plan with the approved one.
+
+    :param expected: the approved digest; None when no plan was approved.
+    :param begun: the digest with which an unfinished move began.
+    :param objects: what the digest's part for objects is about, in words.
+    :raises InputErrors: with what changed since.
+    """
+    changed = digest.mismatch(expected, begun=begun, objects=objects) if expected else None
+    if changed:
+        again = f"Read the plan again, then approve {digest}."
+        raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])
+
+
+def _missing(host: str, run: Run) -> str:
     """The sentence that refuses a run which needs an approval and has none."""
-    how = {"site": "the playbook plan", "rollback": "rollback --check", "remove": "remove --check"}[run]
+    how = "the playbook plan" if run == "site" else f"{run} --check"
     return (
         f"virtpools_require_approval is true, and no plan of {run} was approved for {host}: run {how}, read the plan, and "
         "give its digest as virtpools_expected_plan. In a workflow of AWX the digest comes from the job before."

@@ -31,6 +31,10 @@ from .options import DIGEST_OPTIONS, LEAVE, Options
 
 ObjectAction = t.Literal["create", "update", "delete"]
 
+DESIRED_OBJECTS: t.Final = (
+    "the desired objects (pools, images, launcher policy, or the primary DaemonSet they derive from)"
+)
+
 
 @dataclass(frozen=True)
 class DaemonSetChange:
@@ -71,11 +75,12 @@ class Digest:
     def __str__(self) -> str:
         return "-".join(part for part in (self.objects, self.owners, self.options, self.takedown) if part)
 
-    def mismatch(self, expected: str, *, begun: str = "") -> str | None:
+    def mismatch(self, expected: str, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> str | None:
         """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
 
         :param begun: the digest with which an unfinished move began. Nodes may have come and gone since, and the cluster must
             not stay without pools because of that.
+        :param objects: the desired objects, in words.
         :raises InputErrors: when ``expected`` is not the digest of a plan.
         """
         expected = expected.strip()
@@ -87,11 +92,7 @@ class Digest:
                 ]
             )
         meanings = (
-            (
-                "the desired objects (pools, images, launcher policy, or the primary DaemonSet they derive from)",
-                self.objects,
-                parts[0],
-            ),
+            (objects, self.objects, parts[0]),
             (
                 "the owners of nodes (nodes or their labels, or the pools' selectors)",
                 self.owners,

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import typing as t
-
-from ..base.findings import Finding, counted
+from ..base.findings import counted
 from ..base.text import finding_lines, table
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
 from ..checks.verification import Report
 from ..kubevirt import image_contents
+from ..planning.preparation import Preparation
 
 _MOST_VMS = 20
 _SHOWN_VERDICTS = tuple(reversed(VERDICTS))
@@ -50,22 +49,19 @@ def upgrade_lines(upgrade: Upgrade) -> list[str]:
     return lines
 
 
-def preparation_lines(
-    upgrade: Upgrade,
-    findings: t.Iterable[Finding],
-    changes: t.Iterable[str],
-    *,
-    begun: bool = False,
-    upgraded: bool,
-    waited: int,
-) -> list[str]:
+def preparation_lines(upgrade: Upgrade, prepared: Preparation, *, upgraded: bool, waited: int | None) -> list[str]:
     """What was prepared for an upgrade, and what to do next.
 
-    :param begun: whether KubeVirt is being upgraded.
     :param upgraded: whether KubeVirt has the new version by now.
-    :param waited: for how many seconds the module waited for that.
+    :param waited: for how many seconds the module waited for that; None when it only looks, and prepared nothing.
     """
-    lines = [*finding_lines(findings), *changes]
+    lines = [*finding_lines(prepared.findings), *prepared.changes]
+    if waited is None:
+        return [
+            f"Upgrade of KubeVirt to {upgrade.target}: {prepared.summary}.",
+            *lines,
+            f"Plan digest: {prepared.digest}",
+        ]
     target = upgrade.target
     if upgrade.done:
         return [upgrade.summary, *lines]
@@ -74,10 +70,10 @@ def preparation_lines(
             *lines,
             f"KubeVirt {target} is deployed now. Run site with the same list, so that the pools' handlers follow.",
         ]
-    prepared = f"VMs start during the upgrade from KubeVirt {upgrade.current or 'an unknown version'} to {target}."
+    started = f"VMs start during the upgrade from KubeVirt {upgrade.current or 'an unknown version'} to {target}."
     after = f" It was not there within {waited} s." if waited else ""
-    now = "It is under way: wait until it is done" if begun else f"Upgrade KubeVirt to {target} now"
-    return [*lines, f"{prepared} {now}, then run this again with the same list.{after}"]
+    now = "It is under way: wait until it is done" if prepared.begun else f"Upgrade KubeVirt to {target} now"
+    return [*lines, f"{started} {now}, then run this again with the same list.{after}"]
 
 
 def verification_lines(report: Report) -> list[str]:

@@ -30,6 +30,7 @@ def raw(version=builders.VERSION):
 
 NOW, LATER = raw(), raw(NEXT)
 STOCK = builders.LAUNCHER_IMAGE
+REQUIRED = {"require_approval": True, "cluster_name": "west"}
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +73,7 @@ def upgrade(world, version=NEXT):
     for which in ("observed", "target"):
         kubevirt["status"][f"{which}KubeVirtVersion"] = version
     world.put(kubevirt)
+    world.put(json.loads(json.dumps(builders.primary(desired=0)).replace(builders.VERSION, version)))
 
 
 @pytest.mark.usefixtures("pooled")
@@ -144,6 +146,14 @@ class TestPrepares:
         assert [rule["name"] for rule in table["rules"]] == ["gpu", "rt"]
         assert upcoming(world)["images"] == {"gpu": LATER["virtLauncherImage"]}
 
+    def test_what_site_would_refuse_after_the_upgrade(self, run, world):
+        """Afterwards the old handlers could not follow, and it would be too late."""
+        misspelt = {**LATER, "nodeSelector": {"hw": "gpus"}}
+        for check in (True, False):
+            message = run.failure("upgrade_preparation", pools=[misspelt], version=NEXT, check=check)
+            assert "Pool gpu would lose" in message
+        assert world.writes == []
+
     def test_what_the_upgrade_check_refuses(self, run, world):
         message = run.failure("upgrade_preparation", pools=[NOW], version=NEXT)
         assert "is of another version than v99.0.0" in message
@@ -196,6 +206,88 @@ class TestMigrations:
         prepare(run)
         self.put(world)
         assert prepare(run, [NOW], builders.VERSION, migration_timeout=0)["changed"]
+
+
+@pytest.mark.usefixtures("pooled")
+class TestApproval:
+    def plan(self, run, **options):
+        """What a job in check mode publishes."""
+        return prepare(run, check=True, cluster_name="west", **options)["published"]
+
+    def refusal(self, run, pools=(LATER,), version=NEXT, **options):
+        return run.failure("upgrade_preparation", pools=list(pools), version=version, **REQUIRED, **options)
+
+    def test_what_a_person_approves_is_published(self, run):
+        found = prepare(run, check=True, cluster_name="west")
+        entry = found["published"]["west"]["upgrade"]
+        assert (entry["digest"], entry["pending"], entry["nodes"]) == (found["digest"], True, 1)
+        assert entry["summary"].startswith(
+            f"before the upgrade the launcher policy also serves KubeVirt {NEXT}; after it 1 node in 1 batch (new handlers in gpu: 1)"
+        )
+        assert found["text"][-1] == f"Plan digest: {found['digest']}"
+
+    def test_one_approval_holds_over_the_whole_upgrade(self, run, world):
+        planned = self.plan(run)
+        first = prepare(run, published_plan=planned, **REQUIRED)
+        again = prepare(run, published_plan=planned, **REQUIRED)
+        upgrade(world)
+        after = prepare(run, published_plan=planned, **REQUIRED)
+        assert [each["changed"] for each in (first, again)] == [True, False]
+        assert after["upgraded"] is True
+        assert {each["digest"] for each in (first, again, after)} == {planned["west"]["upgrade"]["digest"]}
+
+    def test_without_one_nothing_is_changed(self, run, world, pulls):
+        assert "no plan of upgrade was approved for west: run upgrade --check" in self.refusal(run)
+        of_site = {"west": {"site": {"digest": "0" * 12}}}
+        assert "no plan of upgrade was approved for west" in self.refusal(run, published_plan=of_site)
+        assert (world.writes, pulls) == ([], [])
+
+    @pytest.mark.parametrize(
+        ("options", "changed"),
+        [
+            ({"version": "v99.0.1", "pools": [raw("v99.0.1")]}, "the cluster, the version, the pools and their images"),
+            ({"pools": [{**LATER, "virtLauncherImage": f"other.example/virt-launcher:{NEXT}"}]}, "the pools and their"),
+            ({"outdated": "correct"}, "virtpools_outdated"),
+            ({"max_unavailable": 2}, "the options (overlap"),
+            ({"feature_gates_present": ["LiveMigration"]}, "the options (overlap"),
+        ],
+        ids=["version", "image", "outdated", "option", "gates"],
+    )
+    def test_another_upgrade_is_refused(self, run, world, pulls, options, changed):
+        planned = self.plan(run)
+        text = self.refusal(run, published_plan=planned, **options)
+        assert text.startswith("The plan is not the approved one: ")
+        assert changed in text
+        assert (world.writes, pulls) == ([], [])
+
+    def test_that_of_another_cluster_is_refused(self, run, world):
+        planned = self.plan(run)
+        kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        kubevirt["metadata"]["uid"] = "another"
+        world.put(kubevirt)
+        assert "the cluster, the version" in self.refusal(run, published_plan=planned)
+        assert world.writes == []
+
+    def test_a_node_that_joined_during_the_wait_is_refused(self, run, world):
+        planned = self.plan(run)
+
+        def join():
+            upgrade(world)
+            world.put(builders.node("n2", labels={"hw": "gpu"}))
+            world.put(builders.handler_pod("n2"))
+
+        world.at[world.now + 600] = join
+        assert "the owners of nodes" in self.refusal(run, published_plan=planned, wait=3600)
+
+    def test_a_node_that_joined_since_is_refused(self, run, world):
+        planned = self.plan(run)
+        prepare(run, published_plan=planned, **REQUIRED)
+        upgrade(world)
+        world.put(builders.node("n2", labels={"hw": "gpu"}))
+        world.put(builders.handler_pod("n2"))
+        world.writes.clear()
+        assert "the owners of nodes" in self.refusal(run, published_plan=planned)
+        assert world.writes == []
 
 
 @pytest.mark.usefixtures("pooled")

@@ -84,9 +84,16 @@ class TestDigest:
 
 
 @pytest.mark.parametrize(
-    ("run", "how"), [("site", "playbook plan"), ("rollback", "rollback --check"), ("remove", "remove --check")]
+    ("run", "how"),
+    [
+        ("site", "playbook plan"),
+        ("rollback", "rollback --check"),
+        ("remove", "remove --check"),
+        ("upgrade", "upgrade --check"),
+    ],
 )
 def test_a_run_without_approval_is_told_how_to_get_one(run, how):
-    sentence = approval.missing("west", run)
-    assert how in sentence
-    assert "west" in sentence
+    params = {"cluster_name": "west", "expected_plan": None, "published_plan": None, "require_approval": True}
+    with pytest.raises(InputErrors, match=f"no plan of {run} was approved for west: run .*{how}"):
+        approval.expected_digest(params, run, changes=True)
+    assert approval.expected_digest(params, run, changes=False) is None

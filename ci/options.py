@@ -22,8 +22,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.option import Option
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
     PLAYBOOKS,
-    WORKFLOW,
+    WORKFLOWS,
     Question,
+    roles_of,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +58,7 @@ plugin_routing:
 _ACTION = "virtpools.kubevirt.in_worker"
 _DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null is treated as not given.
 """
-_SURVEYS = f"""{_LICENSE}# Made by make options: what AWX asks before it starts a job, by playbook, and what it asks before the workflow.
+_SURVEYS = f"""{_LICENSE}# Made by make options: what AWX asks before it starts a job, by playbook, and what it asks before a workflow.
 """
 _BOOLEANS = ("true", "false")
 """A survey knows no booleans."""
@@ -164,7 +165,7 @@ def _specs(role: str, text: str) -> str:
 
 def _asked(survey: str) -> t.Iterator[tuple[Option, Question]]:
     """What a survey asks: first what it must know, then all else in the order of the table."""
-    roles = PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
+    roles = roles_of(survey)
     found = []
     for option in option_table.TABLE:
         if option.question and survey in option.question.surveys:
@@ -203,7 +204,7 @@ def _surveys() -> str:
             "description": f"Questions of {survey}. docs/variables.md describes all variables.",
             "spec": [_question(option, question) for option, question in _asked(survey)],
         }
-        for survey in (*PLAYBOOKS, WORKFLOW)
+        for survey in (*PLAYBOOKS, *WORKFLOWS)
     }
     return _SURVEYS + _yaml({"__awx_surveys": surveys}, 0).replace("''\n", '""\n')
 

@@ -10,7 +10,12 @@ It never returns a secret. The role's tasks read credentials and settings of not
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
+    ROLLOUT_WORKFLOW,
+    UPGRADE_WORKFLOW,
+)
 
 Access = t.Literal["reader", "writer"]
 Data = dict[str, t.Any]
@@ -33,7 +38,7 @@ class Template:
 
 
 TEMPLATES = (
-    # Its artifacts show what there is to approve.
+    # The artifacts of plan, and of upgrade in check mode, show what there is to approve.
     Template("plan", "reader", "What would site do? Changes nothing.", notify_success=True),
     Template("site", "writer", "Give the clusters these pools."),
     Template(
@@ -48,30 +53,116 @@ TEMPLATES = (
     Template("explain", "reader", "Why does a VM get this image and these nodes? Changes nothing."),
     Template("workload_update", "writer", "Live-migrate VMs whose launcher image is outdated."),
     Template("upgrade_check", "reader", "Can KubeVirt be upgraded? Changes nothing."),
-    Template("upgrade", "writer", "Take the pools over an upgrade of KubeVirt."),
+    Template(
+        "upgrade",
+        "writer",
+        "Take the pools over an upgrade of KubeVirt. Carries out only an approved upgrade.",
+        {"virtpools_require_approval": True},
+        notify_success=True,
+    ),
 )
 
-# The workflow: a plan is approved before it is carried out, and so is the way back.
-APPROVALS = (
-    {
-        "node": "approve",
-        "name": "Approve the plan",
-        "description": "The job plan shows what rollout will do. A run with another plan is refused.",
-    },
-    {
-        "node": "approve_rollback",
-        "name": "Go back to the previous list",
-        "description": "A job failed. Look at it first. Approve only if it changed something that should be undone.",
-    },
-)
-JOBS = ("plan", "rollout", "verify", "rollback")
-"""The nodes of the workflow that run a job template, by its playbook."""
-LINKS = (
-    {"node": "plan", "success": ["approve"], "failure": []},
-    {"node": "approve", "success": ["rollout"], "failure": []},
-    {"node": "rollout", "success": ["verify"], "failure": ["approve_rollback"]},
-    {"node": "verify", "success": [], "failure": ["approve_rollback"]},
-    {"node": "approve_rollback", "success": ["rollback"], "failure": []},
+
+@dataclass(frozen=True)
+class Approval:
+    """A node of a workflow that waits for a person."""
+
+    node: str
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A node of a workflow that runs the job template of a playbook."""
+
+    node: str
+    playbook: str
+    check: bool = False
+    """Whether it runs in check mode. Its template must write: only then AWX asks for the job type."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The nodes that follow a node."""
+
+    node: str
+    success: tuple[str, ...] = ()
+    failure: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Jobs of several playbooks, with approvals between them."""
+
+    name: str
+    """Its name after the prefix."""
+    description: str
+    survey: str
+    approvals: tuple[Approval, ...]
+    jobs: tuple[Job, ...]
+    links: tuple[Link, ...]
+
+
+WORKFLOWS = (
+    # A plan is approved before it is carried out, and so is the way back.
+    Workflow(
+        "rollout with approval",
+        "Plan, approve, roll out, verify; and go back if that fails",
+        ROLLOUT_WORKFLOW,
+        (
+            Approval(
+                "approve",
+                "Approve the plan",
+                "The job plan shows what rollout will do. A run with another plan is refused.",
+            ),
+            Approval(
+                "approve_rollback",
+                "Go back to the previous list",
+                "A job failed. Look at it first. Approve only if it changed something that should be undone.",
+            ),
+        ),
+        (Job("plan", "plan"), Job("rollout", "rollout"), Job("verify", "verify"), Job("rollback", "rollback")),
+        (
+            Link("plan", ("approve",)),
+            Link("approve", ("rollout",)),
+            Link("rollout", ("verify",), ("approve_rollback",)),
+            Link("verify", (), ("approve_rollback",)),
+            Link("approve_rollback", ("rollback",)),
+        ),
+    ),
+    # The first job is the second one in check mode, so it refuses what that would refuse. Nothing follows a job that failed: the
+    # workflow fails then, and what is prepared harms neither version of KubeVirt.
+    Workflow(
+        "upgrade with approval",
+        "Check, approve, prepare the pools, wait for KubeVirt's upgrade, let the pools follow, verify",
+        UPGRADE_WORKFLOW,
+        (
+            Approval(
+                "approve",
+                "Approve the upgrade",
+                "The job before shows what upgrade will do. A run with another version, list or owner of a node is refused.",
+            ),
+            Approval(
+                "kubevirt_upgraded",
+                "KubeVirt has been upgraded",
+                "The pools are prepared. Upgrade KubeVirt, then approve, so that the pools follow.",
+            ),
+        ),
+        (
+            Job("check", "upgrade", check=True),
+            Job("prepare", "upgrade"),
+            Job("follow", "upgrade"),
+            Job("verify", "verify"),
+        ),
+        (
+            Link("check", ("approve",)),
+            Link("approve", ("prepare",)),
+            Link("prepare", ("kubevirt_upgraded",)),
+            Link("kubevirt_upgraded", ("follow",)),
+            Link("follow", ("verify",)),
+        ),
+    ),
 )
 
 # A kubeconfig for several clusters. AWX writes it to a file while a job runs. Hosts of the inventory choose one of its
@@ -161,9 +252,7 @@ def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
         "notification_names": notification_names,
         "hosts": [{"name": name, "variables": each or {}} for name, each in options["awx_hosts"].items()],
         "templates": [_template(each, options, names, secrets, notification_names) for each in TEMPLATES],
-        "approvals": [*APPROVALS],
-        "jobs": [{"node": job, "template": _prefixed(names, job)} for job in JOBS],
-        "links": [*LINKS],
+        **_workflows(names),
     }
     return {**found, "steps": _steps(options, found)}
 
@@ -176,7 +265,6 @@ def _names(options: t.Mapping[str, t.Any]) -> dict[str, str]:
         "execution_environment": prefix,
         "project": prefix,
         "inventory": f"{prefix} clusters",
-        "workflow": f"{prefix} rollout with approval",
         "schedule": f"{prefix} verify",
         "verify_template": f"{prefix} verify",
         "reader": f"{prefix} reader",
@@ -192,8 +280,9 @@ def _prefixed(names: t.Mapping[str, str], name: str) -> str:
 
 def _own_names(names: t.Mapping[str, str]) -> list[str]:
     """The names of everything that the role creates in the organization."""
-    kinds = ("project", "inventory", "workflow", "execution_environment", "webhook", "email", "reader", "writer")
-    return [*(names[kind] for kind in kinds), *(_prefixed(names, each.playbook) for each in TEMPLATES)]
+    kinds = ("project", "inventory", "execution_environment", "webhook", "email", "reader", "writer")
+    templates = (*(each.name for each in WORKFLOWS), *(each.playbook for each in TEMPLATES))
+    return [*(names[kind] for kind in kinds), *(_prefixed(names, each) for each in templates)]
 
 
 def _credentials(names: t.Mapping[str, str], secrets: Secrets) -> list[Data]:
@@ -254,6 +343,29 @@ def _template(
     }
 
 
+def _workflows(names: t.Mapping[str, str]) -> dict[str, list[Data]]:
+    """The workflows, and the nodes of all of them: AWX knows a node by its workflow and its identifier."""
+    found: dict[str, list[Data]] = {"workflows": [], "approvals": [], "jobs": [], "links": []}
+    for each in WORKFLOWS:
+        name = _prefixed(names, each.name)
+        found["workflows"].append({"name": name, "description": each.description, "survey": each.survey})
+        found["approvals"] += [{"workflow": name, **asdict(approval)} for approval in each.approvals]
+        found["jobs"] += [
+            {
+                "workflow": name,
+                "node": job.node,
+                "template": _prefixed(names, job.playbook),
+                "job_type": "check" if job.check else "",
+            }
+            for job in each.jobs
+        ]
+        found["links"] += [
+            {"workflow": name, "node": link.node, "success": [*link.success], "failure": [*link.failure]}
+            for link in each.links
+        ]
+    return found
+
+
 def _steps(options: t.Mapping[str, t.Any], found: Data) -> dict[str, list[str]]:
     """What each step of the role creates, in words.
 
@@ -278,12 +390,14 @@ def _steps(options: t.Mapping[str, t.Any], found: Data) -> dict[str, list[str]]:
         ],
         "templates": [
             *(f"job template {each['name']}" for each in found["templates"]),
-            f"workflow {names['workflow']}",
+            *(f"workflow {each['name']}" for each in found["workflows"]),
         ],
         "workflow_nodes": [
-            *(f"workflow approval {each['node']}" for each in found["approvals"]),
-            *(f"workflow job {each['node']}" for each in found["jobs"]),
+            *(f"workflow approval {each['node']} of {each['workflow']}" for each in found["approvals"]),
+            *(f"workflow job {each['node']} of {each['workflow']}" for each in found["jobs"]),
             *([f"schedule {names['schedule']}"] if schedule else []),
         ],
-        "workflow_links": [f"what follows workflow node {each['node']}" for each in found["links"]],
+        "workflow_links": [
+            f"what follows workflow node {each['node']} of {each['workflow']}" for each in found["links"]
+        ],
     }

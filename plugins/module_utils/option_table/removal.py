@@ -10,7 +10,7 @@ import typing as t
 
 from ..core.planning import removal
 from .option import Option
-from .surveys import ANY_LIST, Question
+from .surveys import ANY_LIST, UPGRADE_WORKFLOW, Question
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -164,7 +164,7 @@ OPTIONS: tuple[Option, ...] = (
         "KubeVirt's version after the upgrade, such as V(v1.9.1).",
         roles=("upgrade_check", "upgrade"),
         required=True,
-        question=Question("Version after the upgrade", ("upgrade_check", "upgrade"), limits=(1, 64)),
+        question=Question("Version after the upgrade", ("upgrade_check", "upgrade", UPGRADE_WORKFLOW), limits=(1, 64)),
     ),
     Option(
         "upgrade_wait",
@@ -175,6 +175,6 @@ OPTIONS: tuple[Option, ...] = (
         """,
         roles=("upgrade",),
         default=0,
-        question=Question("Seconds to wait for the upgrade", ("upgrade",), limits=(0, 86400)),
+        question=Question("Seconds to wait for the upgrade", ("upgrade", UPGRADE_WORKFLOW), limits=(0, 86400)),
     ),
 )

@@ -26,9 +26,14 @@ PLAYBOOKS: t.Mapping[str, tuple[str, ...]] = {
 Where several have an option, the last role describes it.
 """
 
-WORKFLOW = "workflow"
-"""The survey of AWX's workflow. Its answers reach all playbooks of the workflow."""
-NEW_LIST = ("plan", "site", "rollout", "upgrade", WORKFLOW)
+ROLLOUT_WORKFLOW = "rollout_workflow"
+UPGRADE_WORKFLOW = "upgrade_workflow"
+WORKFLOWS: t.Mapping[str, str] = {ROLLOUT_WORKFLOW: "rollout", UPGRADE_WORKFLOW: "upgrade"}
+"""The surveys of AWX's workflows, each with the playbook that carries out the workflow's change.
+
+The answers reach all playbooks of the workflow.
+"""
+NEW_LIST = ("plan", "site", "rollout", "upgrade", *WORKFLOWS)
 """The surveys for what brings a pool list to a cluster."""
 ANY_LIST = (*NEW_LIST, "rollback")
 
@@ -40,7 +45,7 @@ class Question:
     text: str
     """The question, in a few words. AWX shows the option's description behind a question mark."""
     surveys: tuple[str, ...]
-    """The surveys that ask: names of playbooks, and ``WORKFLOW``."""
+    """The surveys that ask: names of playbooks, and of ``WORKFLOWS``."""
     type: str = ""
     """The type in AWX, where it does not follow from the option's."""
     limits: tuple[int, int] = (0, 1024)
@@ -51,3 +56,8 @@ class Question:
     What is filled in hides the variable of an inventory, so an option that is about a cluster rather than about one run
     is left open.
     """
+
+
+def roles_of(survey: str) -> tuple[str, ...]:
+    """The roles whose variables a survey may ask for."""
+    return PLAYBOOKS[WORKFLOWS.get(survey, survey)]

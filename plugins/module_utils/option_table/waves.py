@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from .option import Option
-from .surveys import ANY_LIST, WORKFLOW, Question
+from .surveys import ANY_LIST, ROLLOUT_WORKFLOW, Question
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -39,7 +39,7 @@ OPTIONS: tuple[Option, ...] = (
         """,
         roles=("pools",),
         modules=("plan_info",),
-        question=Question("Last wave of this run", ("rollout", WORKFLOW)),
+        question=Question("Last wave of this run", ("rollout", ROLLOUT_WORKFLOW)),
     ),
     Option(
         "soak_seconds",
@@ -47,7 +47,9 @@ OPTIONS: tuple[Option, ...] = (
         "Seconds to wait after every wave before its gates are checked a second time.",
         roles=("pools",),
         default=0,
-        question=Question("Soak time after a wave (seconds)", ("rollout", WORKFLOW, "rollback"), limits=(0, 86400)),
+        question=Question(
+            "Soak time after a wave (seconds)", ("rollout", ROLLOUT_WORKFLOW, "rollback"), limits=(0, 86400)
+        ),
     ),
     Option(
         "gate_timeout",
@@ -130,6 +132,6 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools",),
         default="stop",
         choices=("stop", "rollback_wave", "rollback_all"),
-        question=Question("When a wave fails", ("site", "rollout", WORKFLOW)),
+        question=Question("When a wave fails", ("site", "rollout", ROLLOUT_WORKFLOW)),
     ),
 )

@@ -26,7 +26,26 @@ from playbooks import Run
 ROOT = Path(__file__).parents[3]
 SURVEYS = yaml.safe_load((ROOT / "roles/awx/vars/main/surveys.yml").read_text("utf-8"))["__awx_surveys"]
 TEMPLATES = sorted(f"virtpools {playbook}" for playbook in PLAYBOOKS)
-WORKFLOW = "virtpools rollout with approval"
+ROLLOUT, UPGRADE = WORKFLOWS = ("virtpools rollout with approval", "virtpools upgrade with approval")
+NODES = {
+    ROLLOUT: {
+        "plan": ("virtpools plan", ["approve"], []),
+        "approve": ("Approve the plan", ["rollout"], []),
+        "rollout": ("virtpools rollout", ["verify"], ["approve_rollback"]),
+        "verify": ("virtpools verify", [], ["approve_rollback"]),
+        "approve_rollback": ("Go back to the previous list", ["rollback"], []),
+        "rollback": ("virtpools rollback", [], []),
+    },
+    UPGRADE: {
+        "check": ("virtpools upgrade", ["approve"], []),
+        "approve": ("Approve the upgrade", ["prepare"], []),
+        "prepare": ("virtpools upgrade", ["kubevirt_upgraded"], []),
+        "kubevirt_upgraded": ("KubeVirt has been upgraded", ["follow"], []),
+        "follow": ("virtpools upgrade", ["verify"], []),
+        "verify": ("virtpools verify", [], []),
+    },
+}
+"""The nodes of each workflow: what each runs, what follows it when that succeeds, and what when it fails."""
 NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
 SECRETS = (
     "the-token-of-awx",
@@ -57,11 +76,19 @@ EVERYTHING = {
     "credential virtpools writer",
     "inventory source virtpools",
     *(f"job template {name}" for name in TEMPLATES),
-    f"workflow {WORKFLOW}",
-    *(f"workflow approval {node}" for node in ("approve", "approve_rollback")),
-    *(f"workflow job {node}" for node in ("plan", "rollout", "verify", "rollback")),
+    *(f"workflow {workflow}" for workflow in WORKFLOWS),
+    *(
+        f"workflow {'job' if runs.startswith('virtpools ') else 'approval'} {node} of {workflow}"
+        for workflow, nodes in NODES.items()
+        for node, (runs, _success, _failure) in nodes.items()
+    ),
     "schedule virtpools verify",
-    *(f"what follows workflow node {node}" for node in ("plan", "approve", "rollout", "verify", "approve_rollback")),
+    *(
+        f"what follows workflow node {node} of {workflow}"
+        for workflow, nodes in NODES.items()
+        for node, (_runs, success, failure) in nodes.items()
+        if success or failure
+    ),
 }
 """What check mode lists when not even the organization exists."""
 
@@ -236,42 +263,28 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     assert awx.related("job_templates", name, "credentials") == ["virtpools writer" if writes else "virtpools reader"]
     assert awx.related("job_templates", name, "labels") == ["virtpools"]
     assert sorted(awx.related("job_templates", name, "notification_templates_error")) == NOTIFICATIONS
-    told = NOTIFICATIONS if playbook == "plan" else []
+    told = NOTIFICATIONS if playbook in ("plan", "upgrade") else []
     assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
     assert template["survey_enabled"]
     assert awx.survey("job_templates", name) == SURVEYS[playbook]
     assert template["ask_limit_on_launch"]
     assert template["ask_job_type_on_launch"] == writes
-    approval = {"virtpools_require_approval": True} if playbook == "rollout" else {}
+    approval = {"virtpools_require_approval": True} if playbook in ("rollout", "upgrade") else {}
     assert json.loads(template["extra_vars"]) == {"virtpools_waves": [{"per": "platform"}], **approval}
 
 
-def test_the_workflow(made: tuple[Server, Run]) -> None:
-    awx = made[0].awx
-    workflow = awx.one("workflow_job_templates", WORKFLOW)
-    assert awx.survey("workflow_job_templates", WORKFLOW) == SURVEYS["workflow"]
-    assert sorted(awx.related("workflow_job_templates", WORKFLOW, "notification_templates_approvals")) == NOTIFICATIONS
-    kind = "workflow_job_template_nodes"
-    jobs = {f"virtpools {name}": name for name in ("plan", "rollout", "verify", "rollback")}
-    approvals = {"Approve the plan": "approve", "Go back to the previous list": "approve_rollback"}
-    assert awx.names(kind) == sorted([*jobs.values(), *approvals.values()])
-    for others, nodes in (("job_templates", jobs), ("workflow_approval_templates", approvals)):
-        for name, node in nodes.items():
-            assert awx.one(kind, node)["workflow_job_template"] == workflow["id"]
-            assert awx.one(kind, node)["unified_job_template"] == awx.one(others, name)["id"]
-    links = {
-        (node, what): awx.related(kind, node, what)
-        for node in awx.names(kind)
-        for what in ("success_nodes", "failure_nodes")
-    }
-    assert {key: value for key, value in links.items() if value} == {
-        ("plan", "success_nodes"): ["approve"],
-        ("approve", "success_nodes"): ["rollout"],
-        ("rollout", "success_nodes"): ["verify"],
-        ("rollout", "failure_nodes"): ["approve_rollback"],
-        ("verify", "failure_nodes"): ["approve_rollback"],
-        ("approve_rollback", "success_nodes"): ["rollback"],
-    }
+@pytest.mark.parametrize(("workflow", "survey"), [(ROLLOUT, "rollout_workflow"), (UPGRADE, "upgrade_workflow")])
+def test_a_workflow(made: tuple[Server, Run], workflow: str, survey: str) -> None:
+    awx, kind = made[0].awx, "workflow_job_templates"
+    assert awx.survey(kind, workflow) == SURVEYS[survey]
+    assert awx.one(kind, workflow)["ask_limit_on_launch"]
+    for when in ("success", "error", "approvals"):
+        assert sorted(awx.related(kind, workflow, f"notification_templates_{when}")) == NOTIFICATIONS
+    nodes = awx.nodes(workflow)
+    found = {name: (each["runs"], each["success_nodes"], each["failure_nodes"]) for name, each in nodes.items()}
+    assert found == NODES[workflow]
+    checks = {name for name, each in nodes.items() if each["job_type"]}
+    assert checks == ({"check"} if workflow == UPGRADE else set())
 
 
 def test_the_schedule(made: tuple[Server, Run]) -> None:

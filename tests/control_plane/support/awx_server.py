@@ -234,6 +234,7 @@ KINDS: dict[str, Kind] = {
             "all_parents_must_converge": False,
             "extra_data": {},
             "limit": None,
+            "job_type": None,
         },
         required=("workflow_job_template",),
         refers={"workflow_job_template": "workflow_job_templates", "unified_job_template": "unified_job_templates"},
@@ -333,9 +334,27 @@ class Awx:
         return sorted(each.get("name") or each.get("identifier", "") for each in self.objects[kind].values())
 
     def one(self, kind: str, name: str) -> Object:
-        """The object of a kind with a name, or with an identifier."""
+        """The object of a kind with a name, or with an identifier that no other has."""
         (found,) = (each for each in self.objects[kind].values() if name in (each.get("name"), each.get("identifier")))
         return found
+
+    def nodes(self, workflow: str) -> dict[str, Object]:
+        """The nodes of a workflow by identifier, with what they run and what follows them by identifier."""
+        number, kind = self.one("workflow_job_templates", workflow)["id"], "workflow_job_template_nodes"
+        kept = self.objects[kind]
+        templates = {number: each["name"] for other in UNIFIED for number, each in self.objects[other].items()}
+        return {
+            each["identifier"]: {
+                "runs": templates[each["unified_job_template"]],
+                "job_type": each["job_type"],
+                **{
+                    what: [kept[other]["identifier"] for other in self._related.get((each["id"], what), [])]
+                    for what in KINDS[kind].lists
+                },
+            }
+            for each in kept.values()
+            if each["workflow_job_template"] == number
+        }
 
     def survey(self, kind: str, name: str) -> Object:
         """The survey of a template."""
@@ -512,6 +531,12 @@ class Awx:
             data["notification_configuration"] = configuration
         if data.get("messages") and (error := messages_error(data["messages"])):
             raise Refused(400, {"messages": [error]})
+
+    def _validate_workflow_job_template_nodes(self, merged: Object, data: Object) -> None:
+        """A node may only answer what its template asks (AWX: _accept_or_ignore_job_kwargs of a job template)."""
+        template = self.objects["job_templates"].get(merged["unified_job_template"])
+        if merged["job_type"] is not None and not (template and template["ask_job_type_on_launch"]):
+            raise Refused(400, {"job_type": ["Field is not configured to prompt on launch."]})
 
     def _validate_schedules(self, merged: Object, data: Object) -> None:
         if error := rule_error(merged["rrule"]):

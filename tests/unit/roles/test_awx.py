@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS, WORKFLOW
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table import surveys
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx_objects
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import APPROVALS, JOBS, LINKS, TEMPLATES
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import TEMPLATES, WORKFLOWS
 from ansible_collections.virtpools.kubevirt.tests.unit.support import awx_rules
 
 yaml = pytest.importorskip("yaml")
@@ -34,7 +35,7 @@ QUESTIONS = {
 
 
 def _roles(survey):
-    return PLAYBOOKS.get(survey, PLAYBOOKS["rollout"])
+    return surveys.roles_of(survey)
 
 
 # Surveys ------------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def _roles_of(tasks):
 def test_every_playbook_for_clusters_has_a_template_and_a_survey():
     playbooks = {file.stem for file in (ROOT / "playbooks").glob("*.yml")} - {"find_clusters", "awx"}
     assert {*PLAYBOOKS} == playbooks
-    assert {*SURVEYS} == {*playbooks, WORKFLOW}
+    assert {*SURVEYS} == {*playbooks, *surveys.WORKFLOWS}
     assert {template.playbook for template in TEMPLATES} == playbooks
 
 
@@ -189,24 +190,58 @@ def test_who_reads_only_has_the_credential_that_reads():
         }
 
 
-# Workflow -----------------------------------------------------------------------------------------------------------
+# Workflows ----------------------------------------------------------------------------------------------------------
+
+ACCESS = {template.playbook: template.access for template in TEMPLATES}
+every_workflow = pytest.mark.parametrize("workflow", WORKFLOWS, ids=[each.survey for each in WORKFLOWS])
 
 
-def test_nodes_of_the_workflow_exist():
-    nodes = {*JOBS, *(approval["node"] for approval in APPROVALS)}
-    linked = {each for link in LINKS for each in [*link["success"], *link["failure"]]}
-    assert {link["node"] for link in LINKS} < nodes
-    assert nodes - linked == {"plan"}  # where it begins
-    assert {*JOBS} <= {template.playbook for template in TEMPLATES}
+def _parents(workflow):
+    """The node before each node."""
+    found = [(each, link.node) for link in workflow.links for each in (*link.success, *link.failure)]
+    return dict(found), found
 
 
-def test_nothing_is_changed_without_an_approval():
-    before = {each: link["node"] for link in LINKS for each in [*link["success"], *link["failure"]]}
-    writers = {template.playbook for template in TEMPLATES if template.access == "writer"}
-    approvals = {approval["node"] for approval in APPROVALS}
-    assert {before[job] for job in JOBS if job in writers} <= approvals
-    (rollout,) = (template for template in TEMPLATES if template.playbook == "rollout")
-    assert rollout.variables["virtpools_require_approval"] is True
+@every_workflow
+def test_nodes_of_a_workflow_exist(workflow):
+    nodes = [*(job.node for job in workflow.jobs), *(approval.node for approval in workflow.approvals)]
+    assert len({*nodes}) == len(nodes)
+    linked = _parents(workflow)[0]
+    assert {link.node for link in workflow.links} < {*nodes}
+    assert {*nodes} - linked.keys() == {workflow.jobs[0].node}  # where it begins
+    assert {job.playbook for job in workflow.jobs} <= ACCESS.keys()
+    assert workflow.survey in SURVEYS
+
+
+@every_workflow
+def test_nothing_is_changed_without_an_approval(workflow):
+    approvals = {approval.node for approval in workflow.approvals}
+    parents = _parents(workflow)[1]
+    changing = {job.node for job in workflow.jobs if ACCESS[job.playbook] == "writer" and not job.check}
+    assert changing
+    assert {parent for node, parent in parents if node in changing} <= approvals
+
+
+@pytest.mark.parametrize("playbook", ["rollout", "upgrade"])
+def test_a_template_carries_out_only_what_was_approved(playbook):
+    (template,) = (template for template in TEMPLATES if template.playbook == playbook)
+    assert template.variables["virtpools_require_approval"] is True
+    assert "virtpools_expected_plan" in [question["variable"] for question in SURVEYS[playbook]["spec"]]
+
+
+@every_workflow
+def test_awx_asks_for_the_job_type_of_what_runs_in_check_mode(workflow):
+    assert {ACCESS[job.playbook] for job in workflow.jobs if job.check} <= {"writer"}
+
+
+def test_an_upgrade_that_fails_leads_nowhere():
+    """So the workflow fails, too, and neither a job that was refused nor one that was cancelled undoes anything."""
+    (workflow,) = (each for each in WORKFLOWS if each.survey == surveys.UPGRADE_WORKFLOW)
+    assert [link.failure for link in workflow.links if link.failure] == []
+    first, *later = [job for job in workflow.jobs if job.playbook == "upgrade"]
+    assert (first.check, [job.check for job in later]) == (True, [False, False])
+    last = {job.node for job in workflow.jobs} - {link.node for link in workflow.links}
+    assert last == {"verify"}
 
 
 # Schedules and notifications ----------------------------------------------------------------------------------------

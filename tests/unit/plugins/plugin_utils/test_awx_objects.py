@@ -26,16 +26,20 @@ def _objects(secrets=NONE, **variables):
 def test_all_names_begin_with_the_prefix():
     found = _objects(ALL, prefix="east")
     assert all(name.startswith("east") for name in [*found["names"].values(), *found["own_names"]])
-    named = [each["name"] for kind in ("credentials", "templates", "removable_credentials") for each in found[kind]]
+    named = [
+        each["name"]
+        for kind in ("credentials", "templates", "workflows", "removable_credentials")
+        for each in found[kind]
+    ]
     assert all(name.startswith("east ") for name in named)
 
 
 def test_objects_of_the_organization_are_known_as_its_own():
     """A name that is missing would keep the organization when the rest is removed."""
     found = _objects(ALL)
-    kinds = ("credentials", "templates")
+    kinds = ("credentials", "templates", "workflows")
     created = {each["name"] for kind in kinds for each in found[kind]} | {*found["notification_names"]}
-    created |= {found["names"][kind] for kind in ("project", "inventory", "workflow", "execution_environment")}
+    created |= {found["names"][kind] for kind in ("project", "inventory", "execution_environment")}
     assert {*found["own_names"]} == created
 
 
@@ -82,7 +86,7 @@ def test_only_notifications_with_settings_are_created_and_sent():
     assert {kind: each["create"] for kind, each in found["notifications"].items()} == {"webhook": False, "email": True}
     assert found["notification_names"] == ["virtpools email"]
     on_success = {each["playbook"]: each["notify_success"] for each in found["templates"] if each["notify_success"]}
-    assert on_success == {"plan": ["virtpools email"]}
+    assert on_success == {"plan": ["virtpools email"], "upgrade": ["virtpools email"]}
 
 
 def test_no_value_of_a_secret_is_returned():
@@ -97,9 +101,27 @@ def test_the_steps_list_what_is_created():
     assert "execution environment virtpools" in steps["base_objects"]
     assert steps["credentials_and_hosts"] == ["credential virtpools reader", "credential virtpools writer", "host east"]
     assert "schedule virtpools verify" in steps["workflow_nodes"]
+    assert {f"workflow job verify of virtpools {name} with approval" for name in ("rollout", "upgrade")} < {
+        *steps["workflow_nodes"]
+    }
     steps = _objects(verify_schedule="none")["steps"]
     assert steps["credentials_and_hosts"] == ["inventory source virtpools"]
     assert "schedule virtpools verify" not in steps["workflow_nodes"]
+
+
+def test_a_node_names_its_workflow_and_the_template_of_its_job():
+    found = _objects(prefix="east")
+    assert [each["name"] for each in found["workflows"]] == ["east rollout with approval", "east upgrade with approval"]
+    upgrade = {each["node"]: each for each in found["jobs"] if each["workflow"] == "east upgrade with approval"}
+    assert {node: (job["template"], job["job_type"]) for node, job in upgrade.items()} == {
+        "check": ("east upgrade", "check"),
+        "prepare": ("east upgrade", ""),
+        "follow": ("east upgrade", ""),
+        "verify": ("east verify", ""),
+    }
+    nodes = [(each["workflow"], each["node"]) for kind in ("approvals", "jobs") for each in found[kind]]
+    assert len({*nodes}) == len(nodes)
+    assert {(each["workflow"], each["node"]) for each in found["links"]} < {*nodes}
 
 
 def test_hosts_of_the_inventory():

@@ -76,6 +76,8 @@ class UpgradeScenario(Scenario):
 
     before: str
     after: str
+    approved = ""
+    """The digest of the approved upgrade."""
 
     def launchers(self) -> dict[str, tuple[str, str]]:
         """Return uid and image of each running VM's launcher."""
@@ -186,16 +188,22 @@ def test_the_check_before_the_upgrade_says_what_it_needs(scenario: UpgradeScenar
 
 
 def upgrade(scenario: UpgradeScenario, *arguments: str) -> playbooks.Run:
-    """Run the playbook upgrade with the list for the new version."""
-    return playbooks.run(
-        "upgrade", scenario.writer.kubeconfig, [gpu(scenario.after)], *arguments, virtpools_upgrade_to=scenario.after
-    )
+    """Run the playbook upgrade with the list for the new version, as it was approved before the upgrade."""
+    asked = {
+        "virtpools_upgrade_to": scenario.after,
+        "virtpools_require_approval": True,
+        "virtpools_expected_plan": scenario.approved,
+    }
+    return playbooks.run("upgrade", scenario.writer.kubeconfig, [gpu(scenario.after)], *arguments, **asked)
 
 
 def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
     handlers, launchers = scenario.handlers(), scenario.launchers()
     with scenario.no_writes():
         predicted = upgrade(scenario, "--check").succeeded()
+    assert "no plan of upgrade was approved for localhost" in upgrade(scenario).refused()
+    (task,) = predicted.results_of("virtpools.kubevirt.upgrade_preparation")
+    scenario.approved = task.result["digest"]
     marker = scenario.cluster.audit_marker()
     done = upgrade(scenario).succeeded()
     image = gpu(scenario.after)["virtLauncherImage"]

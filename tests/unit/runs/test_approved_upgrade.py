@@ -39,7 +39,7 @@ class Scenario:
         """Run the role upgrade as AWX's job template does, and return the artifacts."""
 
         def module(name, **arguments):
-            return self._runner(name, check=check, **arguments)
+            return self._runner(name, **{"check": check, **arguments})
 
         play = Play(module)
         asked = {"virtpools_pools": FOR_NEXT_VERSION, "virtpools_max_unavailable": 2, **variables}

@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds
 from policy_server import ARENA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 Object = dict[str, Any]
@@ -48,10 +48,19 @@ class Webhooks:
 
     def webhook(self, name: str, arena: str, change: Callable[[Object], Patch], *, reinvocation: str) -> Object:
         """Return a webhook for the pods of an arena that answers with the patch that ``change`` returns for a pod."""
-        _Handler.changes[f"/{name}"] = change
-        host, port = self._server.server_address[:2]
-        client = {"url": f"https://{host!s}:{port}/{name}", "caBundle": self._authority}
+        client = self.answer(name, change)
         return for_pods(name, arena, client, reinvocation=reinvocation)
+
+    def answer(self, name: str, change: Callable[[Object], Patch]) -> Object:
+        """Let a webhook answer with the patch that ``change`` returns; return how API servers reach it."""
+        _Handler.changes[f"/{name}"] = change
+        host = self._server.server_address[0]
+        return {"url": f"https://{host!s}:{self.port}/{name}", "caBundle": self._authority}
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
 
 
 def for_pods(name: str, arena: str, client: Object, *, reinvocation: str = "Never") -> Object:
@@ -71,9 +80,12 @@ def for_pods(name: str, arena: str, client: Object, *, reinvocation: str = "Neve
 
 
 @contextmanager
-def serve(directory: Path) -> Iterator[Webhooks]:
-    """Serve webhooks; certificate and key are kept in the directory."""
-    certificate, key = _certificate()
+def serve(directory: Path, *names: str) -> Iterator[Webhooks]:
+    """Serve webhooks; certificate and key are kept in the directory.
+
+    :param names: what API servers call the server besides its address, as ``service.namespace.svc``.
+    """
+    certificate, key = _certificate(names)
     file = directory / "webhooks.pem"
     file.write_bytes(certificate + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -115,13 +127,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def _certificate() -> tuple[bytes, bytes]:
-    """Return a self-signed certificate for the loopback, and its key."""
+def _certificate(names: Iterable[str]) -> tuple[bytes, bytes]:
+    """Return a self-signed certificate for the loopback and other names, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test webhooks")])
     now = datetime.datetime.now(datetime.timezone.utc)
     day = datetime.timedelta(days=1)
-    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    all_names = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -130,7 +143,7 @@ def _certificate() -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - day)
         .not_valid_after(now + day)
-        .add_extension(loopback, critical=False)
+        .add_extension(all_names, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -30,6 +30,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
         role, override = self._task.args["role"], self._task.args.get("override") or {}
         try:
             _need(self._task.args.get("collections") or [])
+            option_table.check_names(task_vars or {})
             options = option_table.resolve(role, self._variables(role, task_vars or {}), override)
         except InputErrors as error:
             return {**result, "failed": True, "msg": "\n".join(error.messages)}

@@ -398,3 +398,36 @@ def test_empty_variables_of_the_playbooks_were_not_given(tmp_path):
         without_cluster = json.dumps({**variables, "virtpools_dump": "files"})
         code, output = _run(tmp_path, "virtpools.kubevirt.find_clusters", *inventory, "-e", without_cluster)
         assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("virtpools_expectd_plan", "perhaps you mean virtpools_expected_plan"),
+        ("virtpools_drian", "perhaps you mean virtpools_drain"),
+        ("virtpools_soak_second", "perhaps you mean virtpools_soak_seconds"),
+        ("virtpools_wave", "perhaps you mean virtpools_waves"),
+        ("virtpools_xyz", "docs/variables.md lists all"),
+    ],
+)
+def test_a_variable_that_nothing_knows_is_refused(name, hint):
+    given = {"virtpools_pools": [], "ansible_host": "a", "mine": 1, name: "1"}
+    with pytest.raises(InputErrors) as refused:
+        option_table.check_names(given)
+    (message,) = refused.value.messages
+    assert message.startswith(f"There is no variable {name}: {hint}.")
+
+
+def test_a_file_without_its_sign_is_refused():
+    with pytest.raises(InputErrors, match="-e pools.yml sets no variable: write -e @pools.yml"):
+        option_table.check_names({"_raw_params": "pools.yml"})
+
+
+def test_what_roles_and_playbooks_use_themselves_is_known():
+    """Variables that roles hand on, that playbooks read, and the wave that gates of users find."""
+    files = [*(ROOT / "roles").glob("*/tasks/*.yml"), *(ROOT / "playbooks").glob("*.yml")]
+    used = {name for file in files for name in re.findall(r"(?<![\w.])virtpools_\w+", file.read_text("utf-8"))}
+    assert {"virtpools_plan", "virtpools_updated_vms", "virtpools_context", "virtpools_wave"} <= used
+    option_table.check_names(
+        {**dict.fromkeys(used, "1"), "virtpools_wave": {"name": "first", "number": 1, "nodes": []}}
+    )

@@ -14,6 +14,7 @@ an empty string. Surveys have text areas, but neither lists nor mappings, so rol
 
 from __future__ import annotations
 
+import difflib
 import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -44,6 +45,26 @@ TABLE: tuple[Option, ...] = (
     *limits.OPTIONS,
 )
 """All options, in the order of the page of variables and of the argument specs."""
+
+PREFIX: t.Final = "virtpools_"
+"""What every variable of ours begins with, and no variable of a user's own."""
+
+_OF_PLAYBOOKS = ("virtpools_hosts", "virtpools_kubeconfig", "virtpools_context")
+"""Variables that choose the cluster, and that no role has."""
+
+_HANDED_ON = (
+    *("virtpools_plan", "virtpools_result", "virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
+    *("virtpools_vms", "virtpools_problems", "virtpools_listed"),
+    *("virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"),
+    *("virtpools_explained_vm", "virtpools_explained_pool", "virtpools_explained_image"),
+)
+"""What our roles hand on with set_stats. AWX gives it to the later jobs of a workflow as variables."""
+
+_WAVE = "virtpools_wave"
+"""What the user's own gates find the wave in; they may run our roles."""
+
+_RAW = "_raw_params"
+"""The variable in which Ansible puts words of ``-e`` that are no ``name=value``."""
 
 _POOL_SOURCES = ("remove_pools", "pools_from_history", "pools", "pools_manifest", "pools_from_cluster")
 """The options that a pool list may come from. Of these, each of the first two overrides those after it."""
@@ -94,6 +115,32 @@ def resolve(
     if result.error_messages:
         raise InputErrors(result.error_messages)
     return {option.name: result.validated_parameters[option.variable] for option in options}
+
+
+def check_names(variables: t.Mapping[str, t.Any]) -> None:
+    """Check that every variable with our prefix is one of ours. Ansible passes over a misspelt one without a word.
+
+    :param variables: all variables of a host, by name.
+    :raises InputErrors: with a sentence for each that nothing knows.
+    """
+    if _RAW in variables:
+        raise InputErrors(
+            [f"-e {variables[_RAW]} sets no variable: write -e @{variables[_RAW]} if it is a file of variables."]
+        )
+    known = {option.of_role(role).variable for option in TABLE for role in option.roles}
+    known.update(_OF_PLAYBOOKS, _HANDED_ON)
+    if isinstance(variables.get(_WAVE), t.Mapping):
+        known.add(_WAVE)
+    found = sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
+    if found:
+        raise InputErrors([_unknown(name, known) for name in found])
+
+
+def _unknown(name: str, known: t.Collection[str]) -> str:
+    words = sorted(each.removeprefix(PREFIX) for each in known)
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
+    hint = f"perhaps you mean {PREFIX}{near[0]}" if near else "docs/variables.md lists all"
+    return f"There is no variable {name}: {hint}. Give a variable of your own a name that does not begin with {PREFIX}."
 
 
 def module_args(options: t.Mapping[str, t.Any]) -> Arguments:

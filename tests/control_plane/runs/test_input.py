@@ -286,6 +286,16 @@ def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: st
     assert part in site.refusal(_gpu(), **{variable: value})
 
 
+@pytest.mark.parametrize("playbook", ["site", "verify"])
+def test_a_misspelt_variable_is_refused(site: Site, playbook: str) -> None:
+    said = site.run(_gpu(), playbook, virtpools_vm="a/b", virtpools_expectd_plan="0000").refused()
+    assert "There is no variable virtpools_expectd_plan: perhaps you mean virtpools_expected_plan." in said
+
+
+def test_a_file_of_variables_without_its_sign_is_refused(site: Site) -> None:
+    assert "-e pools.yml sets no variable: write -e @pools.yml" in site.run(_gpu(), "site", "-e", "pools.yml").refused()
+
+
 def test_pools_that_select_the_same_nodes(site: Site) -> None:
     both = [GPU, {**OTHER, "nodeSelector": {"zone": "one"}}]
     said = site.refusal(both)

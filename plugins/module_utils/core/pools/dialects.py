@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import kinds, names
-from ..base.findings import InputErrors
+from ..base.findings import InputErrors, listed
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, field, flat
 from . import inputs
@@ -245,4 +245,21 @@ def read_manifest(documents: t.Iterable[object], load_yaml: LoadYaml | None = No
         places = ", ".join(place for _name, place, _raw in lists)
         raise InputErrors([f"Pools were found in several places ({places}); keep one of them."])
     ((name, _place, raw),) = lists
+    _refuse_other_variables(mappings)
     return name, read_dialect(name, raw)
+
+
+def _refuse_other_variables(mappings: t.Iterable[KubeObject]) -> None:
+    """A manifest is read for its pools alone, so a variable of ours that somebody puts beside them would have no effect."""
+    known = {
+        name for dialect in DIALECTS.values() if isinstance(dialect.source, Variable) for name in dialect.source.names
+    }
+    others = sorted(
+        {key for each in mappings for key in each if str(key).startswith("virtpools_") and key not in known}
+    )
+    if others:
+        message = (
+            f"The file of the pools is read for its pools alone, and {listed(others)} would have no effect there: set it in the "
+            "inventory (group_vars), or give the file as variables with -e @FILE."
+        )
+        raise InputErrors([message])

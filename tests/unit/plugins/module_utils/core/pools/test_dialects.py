@@ -412,3 +412,11 @@ def test_several_kinds(documents: list[object], places: str) -> None:
     message = refusal(documents)
     assert message.startswith(f"Pools were found in several places ({places}")
     assert message.endswith("); keep one of them.")
+
+
+def test_other_variables_beside_the_pools() -> None:
+    """In a project like the example, they would have no effect, since the file is not one of variables there."""
+    message = refusal([{"virtpools_pools": [], "virtpools_prune": True, "virtpools_alerts": True, "mine": 1}])
+    assert message.startswith(
+        "The file of the pools is read for its pools alone, and virtpools_alerts, virtpools_prune would have no effect there: set it in"
+    )

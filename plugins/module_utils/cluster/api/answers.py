@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import typing as t
 from dataclasses import dataclass
 
@@ -78,6 +79,31 @@ def is_transient(request: Request, answer: ServerAnswer, refused_at: float | Non
     if answer.status in REFUSALS and refused_at is not None:
         return now - refused_at < _REFUSAL_SECONDS
     return answer.status in _FAILURES and not unknown_field(request, answer)
+
+
+_ADMISSION = re.compile(r" is forbidden: (?!User )")
+"""How a refusal by an admission plugin of the API server begins. Where a right is missing, the user is named (apiserver)."""
+
+_REMEDIES = (
+    (" quota: ", "Raise that quota, or delete what it counts."),
+    (" PodSecurity ", "Let the label pod-security.kubernetes.io/enforce of the namespace allow it."),
+    (
+        " security context constraint",
+        "Let the ServiceAccount of such pods use SecurityContextConstraints that allow it.",
+    ),
+    (" usage per ", "Change the LimitRange of the namespace."),
+    (" is being terminated", "Wait until the namespace is deleted, or choose another one."),
+)
+"""What to do about refusals that are no missing right, by words of their messages (Kubernetes and OpenShift)."""
+
+
+def admission_refusal(answer: ServerAnswer) -> str | None:
+    """Why the API server refuses what the user has the right to do, with what helps; None for any other answer."""
+    message = answer.message
+    if not _ADMISSION.search(message):
+        return None
+    remedy = next((text for words, text in _REMEDIES if words in message), "No right is missing.")
+    return f"admission refuses it: {message.rstrip('.')}. {remedy}"
 
 
 def unknown_field(request: Request, answer: ServerAnswer) -> bool:

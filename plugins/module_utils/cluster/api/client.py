@@ -105,7 +105,7 @@ class Unreachable(ClusterError):
 
 
 class Forbidden(ClusterError):
-    """The server does not accept the credentials, or they do not allow the request."""
+    """The server does not accept the credentials, they do not allow the request, or a quota or the like does not."""
 
 
 class Denied(ClusterError):
@@ -569,6 +569,8 @@ def _error_for(
         )
     if status == 403 and any(words in message for words in _DENIALS):
         return Denied(f"Could not {action}: admission refuses it: {message}.")
+    if status == 403 and (not_a_right := answers.admission_refusal(answer)):
+        return Forbidden(f"Could not {action}: {not_a_right}")
     if status == 403:
         return Forbidden(
             f"Not allowed to {action}: {message}. Grant this right (the collection's ClusterRoles have all that is needed) "

@@ -560,6 +560,45 @@ class TestSentences:
                 ),
             ),
             (
+                failure(403, "Forbidden", 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9'),
+                Forbidden,
+                (
+                    'Could not patch Node n1: admission refuses it: pods "p" is forbidden: exceeded quota: q, requested: '
+                    "pods=1, used: pods=9. Raise that quota, or delete what it counts."
+                ),
+            ),
+            (
+                failure(
+                    403, "Forbidden", 'pods "p" is forbidden: violates PodSecurity "restricted:latest": runAsUser=0'
+                ),
+                Forbidden,
+                (
+                    'Could not patch Node n1: admission refuses it: pods "p" is forbidden: violates PodSecurity '
+                    '"restricted:latest": runAsUser=0. Let the label pod-security.kubernetes.io/enforce of the namespace '
+                    "allow it."
+                ),
+            ),
+            (
+                failure(
+                    403,
+                    "Forbidden",
+                    'pods "p" is forbidden: unable to validate against any security context constraint: []',
+                ),
+                Forbidden,
+                (
+                    'Could not patch Node n1: admission refuses it: pods "p" is forbidden: unable to validate against any '
+                    "security context constraint: []. Let the ServiceAccount of such pods use SecurityContextConstraints "
+                    "that allow it."
+                ),
+            ),
+            (
+                failure(403, "Forbidden", 'pods "p" is forbidden: something new.'),
+                Forbidden,
+                (
+                    'Could not patch Node n1: admission refuses it: pods "p" is forbidden: something new. No right is missing.'
+                ),
+            ),
+            (
                 failure(403, "Forbidden", f"policy 'p' with binding 'p' denied request: {'x' * 2000} no such key: a"),
                 Denied,
                 (

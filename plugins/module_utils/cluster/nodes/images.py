@@ -34,17 +34,19 @@ class ImagesMissing(ClusterError):
 CHECK_IMAGE = (
     "Check the image, its registry and pull secrets; set virtpools_prepull: false if nodes get images in another way."
 )
-_NOT_PULLED_YET = frozenset({"ContainerCreating", "PodInitializing", ""})
-_CANNOT_PULL = frozenset(
+_AFTER_THE_PULL = frozenset(
     {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "RegistryUnavailable",
-        "ImageInspectError",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "PreCreateHookError",
+        "PreStartHookError",
+        "PostStartHookError",
+        "RunContainerError",
+        "CrashLoopBackOff",
     }
 )
+"""Why a container waits whose image the kubelet has pulled (pkg/kubelet/kuberuntime). Every other reason, also one that kubelets
+get later, may be about the pull, as ``SignatureValidationFailed`` is."""
 _NOTHING = ["true"]
 _LONGEST_REASON = 200
 _FINAL_REFUSALS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -188,7 +190,8 @@ def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], time
             if _pulled(pods.get(name), ()):
                 _look(pods[name], looks[name], pulled)
             else:
-                pulled.problems[waiting[name]] = f"images were not pulled within {timeout:.0f} s"
+                late = f"images were not pulled within {timeout:.0f} s"
+                pulled.problems[waiting[name]] = f"{late}{_held_up(pods.get(name))}"
     finally:
         remove(cluster, created)
     return pulled
@@ -320,5 +323,13 @@ def _has_image(container: Object) -> bool:
     state = container.get("state") or {}
     if "running" in state or "terminated" in state:
         return True
-    reason = (state.get("waiting") or {}).get("reason") or ""
-    return reason not in _NOT_PULLED_YET | _CANNOT_PULL
+    return (state.get("waiting") or {}).get("reason") in _AFTER_THE_PULL
+
+
+def _held_up(pod: Object | None) -> str:
+    """What the kubelet says of the first image that a pod has not got, as the end of a sentence."""
+    for container in ((pod or {}).get("status") or {}).get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if not _has_image(container) and waiting.get("message"):
+            return f"; the kubelet says of image {container['image']}: {waiting.get('reason')} ({waiting['message']})"
+    return ""

@@ -237,6 +237,13 @@ class TestFailure:
         assert world.pull(builders.node()).problems == {"n1": "images were not pulled within 60 s"}
         assert world.all(kinds.POD) == []
 
+    @pytest.mark.parametrize("reason", ["SignatureValidationFailed", "RegistryUnavailable", "SomethingNew"])
+    def test_a_reason_that_is_not_known_is_no_success(self, reason):
+        world = Kubelets()
+        world.say["n1"] = waiting(reason, "no trusted signature")
+        said = f"; the kubelet says of image {BOTH[0]}: {reason} (no trusted signature)"
+        assert world.pull(builders.node()).problems == {"n1": f"images were not pulled within 60 s{said}"}
+
     def test_a_node_that_refuses_the_pod(self):
         world = Kubelets()
         world.say["n1"] = {"phase": "Failed", "reason": "OutOfpods", "message": "Node didn't have enough pods"}

@@ -154,6 +154,7 @@ class Judge:
                 self._handler_fault(pod, node),
                 self._kubelet_fault(pod, vmi, node),
                 self._placement_fault(pod, winner),
+                self._start_fault(pod, winner),
             )
             if fault is not None
         ]
@@ -291,6 +292,15 @@ class Judge:
         explained = self._placement(pod)
         remedy = "add node" if self._in_order else "run site"
         return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
+
+    def _start_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
+        """The fault of a pod that has a node, where the kubelet cannot start it."""
+        if not pod.node or pod.held_up is None:
+            return None
+        # A pool's launcher image is its platform engineer's; whatever else keeps a pod from starting, we cannot know.
+        of_pool = winner is not None and "Image" in pod.held_up and names.COMPUTE in pod.held_up
+        remedy = "correct image" if of_pool else "none"
+        return _Fault("pending", f"the kubelet of node {pod.node} cannot start it: {pod.held_up}", remedy)
 
     def _placement(self, pod: LauncherPod) -> str:
         """What keeps a pod off the nodes, judged by labels and taints; empty when that is not known."""

@@ -12,7 +12,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import affinity, epochs, names
-from ..base.findings import listed
+from ..base.findings import listed, printable
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, canonical_json, condition, field
 from ..base.selectors import Requirement, untolerated
@@ -73,6 +73,8 @@ class LauncherPod:
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
     exit_code: int | None = None
     """What virt-launcher ended with, in the container ``compute``."""
+    held_up: str | None = None
+    """What the kubelet says of a container that it cannot start, while the pod has not begun to run."""
 
     @classmethod
     def from_object(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
@@ -102,6 +104,7 @@ class LauncherPod:
             webhook_image=annotations.get(names.WEBHOOK_IMAGE_ANNOTATION),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
             exit_code=_exit_code(status),
+            held_up=_held_up(status) if status.get("phase") == "Pending" else None,
         )
 
     def images_of(self, *, compute_only: bool) -> t.Mapping[str, str]:
@@ -159,6 +162,20 @@ def _unschedulable(pod: KubeObject) -> str | None:
     if scheduled.get("status") != "False":
         return None
     return scheduled.get("message") or scheduled.get("reason") or "it gives no reason"
+
+
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
+"""Why a container waits that the kubelet is about to start, or has not come to yet."""
+_LONGEST_MESSAGE = 200
+
+
+def _held_up(status: KubeObject) -> str | None:
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = field(container, "state", "waiting") or {}
+        if waiting.get("reason") and waiting["reason"] not in _STARTING:
+            message = printable(waiting.get("message") or "")[:_LONGEST_MESSAGE]
+            return f"container {container['name']} waits with {waiting['reason']}{f' ({message})' if message else ''}"
+    return None
 
 
 def _exit_code(status: KubeObject) -> int | None:

@@ -347,6 +347,30 @@ def test_no_node_fits():
     assert found.reason.endswith("the scheduler reports: 0/3 nodes are available: 3 Insufficient nvidia.com/x")
 
 
+@pytest.mark.parametrize(
+    ("container", "reason", "remedy"),
+    [
+        ("compute", "ImagePullBackOff", "correct image"),
+        ("compute", "SignatureValidationFailed", "none"),
+        ("volumeroot", "ErrImagePull", "none"),
+        ("compute", "CreateContainerConfigError", "none"),
+    ],
+)
+def test_the_kubelet_cannot_start_it(container, reason, remedy):
+    waiting = {"name": container, "state": {"waiting": {"reason": reason, "message": "not found"}}}
+    found = judged(launcher(status={"phase": "Pending", "containerStatuses": [waiting]}))
+    said = f"the kubelet of node gpu-0 cannot start it: container {container} waits with {reason} (not found)"
+    assert (found.verdict, found.reason, found.remedy) == ("pending", said, remedy)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_pod_that_is_starting_or_runs_is_not_pending(phase):
+    reason = "ContainerCreating" if phase == "Pending" else "CrashLoopBackOff"
+    waiting = {"name": "compute", "state": {"waiting": {"reason": reason}}}
+    found = judged(launcher(status={"phase": phase, "containerStatuses": [waiting]}))
+    assert (found.verdict, found.remedy) == ("correct", "none")
+
+
 def test_nodes_fit_but_are_full():
     found = judged(launcher(on="", status=vms.unschedulable()))
     assert found.reason.startswith("2 nodes have the labels it asks for; the scheduler reports: 0/3 nodes")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base import cel, kinds, names, permissions
 from ..base.findings import Finding, error, note, warning
@@ -211,13 +211,15 @@ def lost_exclusion(snapshot: Snapshot, remedy: str) -> list[Finding]:
     """
     if not snapshot.pools:
         return []
-    return [*overwritten(snapshot, warning, remedy)] or [*_refusal(snapshot)]
+    # The run repairs it.
+    found = [replace(finding, severity="warning") for finding in overwritten(snapshot, remedy)]
+    return found or [*_refusal(snapshot)]
 
 
-def overwritten(snapshot: Snapshot, severity: t.Callable[[str, str], Finding], remedy: str) -> t.Iterator[Finding]:
+def overwritten(snapshot: Snapshot, remedy: str) -> t.Iterator[Finding]:
     """Under HCO: the annotation lacks our operation, as after another user has set a patch as HCO's documentation says.
 
-    :param severity: what makes the finding. ``remedy``: what to do, or what the run does, as a clause.
+    :param remedy: what to do, or what the run does, as a clause.
     """
     hyperconverged = snapshot.hyperconverged
     if hyperconverged is None or not exclusion.is_overwritten(hyperconverged):
@@ -228,7 +230,7 @@ def overwritten(snapshot: Snapshot, severity: t.Callable[[str, str], Finding], r
         effect = f"only the guard keeps {names.HANDLER} off pool nodes, and KubeVirt and HCO are Degraded"
     else:
         effect = f"{names.HANDLER} is about to run on pool nodes, too"
-    yield severity(
+    yield error(
         "exclusion_overwritten",
         f"The annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(hyperconverged)} no longer has this collection's operation: it was replaced as a whole, as by "
         f"kubectl annotate --overwrite. Now {effect}; {remedy}. Append to that annotation instead of replacing it.",

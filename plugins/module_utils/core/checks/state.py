@@ -156,7 +156,7 @@ def _node_drift(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Findi
 def _exclusion(snapshot: Snapshot) -> t.Iterator[Finding]:
     if snapshot.primary is None or not snapshot.pools:
         return
-    yield from guard.overwritten(snapshot, error, "run site")
+    yield from guard.overwritten(snapshot, "run site")
     if not exclusion.has_exclusion(snapshot.primary):
         yield error(
             "exclusion_missing",

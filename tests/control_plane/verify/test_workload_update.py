@@ -180,7 +180,10 @@ def test_a_new_image_is_found_and_carried_out_once(scenario: WorkloadUpdateScena
 
 
 def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: WorkloadUpdateScenario) -> None:
-    later = {**a100(2), "virtLauncherImage": "registry.example/virt-launcher:v1.10.0-a100"}
+    images = {
+        f"virt{what.title()}Image": f"registry.example/virt-{what}:v1.10.0-a100" for what in ("handler", "launcher")
+    }
+    later = {**a100(2), **images}
     done = scenario.module("upgrade_preparation", version="v1.10.0", pools=[later])
     assert "MutatingAdmissionPolicy virtpools-outdated: update" in done.get("changes", ()), done
     assert "upgrade_outdated_policy_stale" not in str(done["findings"])

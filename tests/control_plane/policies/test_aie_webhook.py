@@ -37,7 +37,9 @@ BACKEND = {"virtpools_launcher_backend": "aie_webhook"}
 def gpu(tag: str = "v1.9.0-gpu") -> Object:
     """Return the pool with a launcher image of this tag."""
     launcher = f"registry.example/virt-launcher:{tag}"
-    return pool("gpu", "a100", virtLauncherImage=launcher, selector={"deviceNames": [DEVICE]})
+    selector = {"deviceNames": [DEVICE]}
+    # The webhook cannot keep other VMs off the pool's nodes.
+    return pool("gpu", "a100", virtLauncherImage=launcher, selector=selector, unmatched="allow")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ those that virt-launcher of the pod's image knows.
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -295,18 +294,3 @@ def test_the_collection_knows_what_each_virt_controller_passes(scenario: Upgrade
     for refused, said in refused_and_said(scenario):
         # Gates that are on by default pass arguments, too, and always beside one that needs none.
         assert (said <= refused, bool(said)) == (True, bool(refused)), (refused, said)
-
-
-def test_the_collection_knows_what_is_passed_with_feature_gates(scenario: UpgradeScenario) -> None:
-    gates = sorted({argument.gate for argument in launcher_arguments._ARGUMENTS if argument.gate})
-    patch = {"spec": {"configuration": {"developerConfiguration": {"featureGates": gates}}}}
-    scenario.cluster.kubectl("delete", "vm", "--all", "--wait=false", "-n", NAMESPACE)
-    scenario.cluster.kubectl("patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(patch))
-    scenario.wait_until_settled()
-    scenario.cluster.wait(lambda: scenario.passed() == {}, 60, "the VMs to end")
-    scenario.start_vms(gpu_vm("gated"))
-    for refused, said in refused_and_said(scenario):
-        assert refused == said
-    assert scenario.failing() == {}
-    (passed,) = scenario.passed().values()
-    assert passed.arguments >= launchers.known(scenario.after) - launchers.known(scenario.before)

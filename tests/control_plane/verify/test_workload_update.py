@@ -184,7 +184,7 @@ def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: Workloa
         f"virt{what.title()}Image": f"registry.example/virt-{what}:v1.10.0-a100" for what in ("handler", "launcher")
     }
     later = {**a100(2), **images}
-    done = scenario.module("upgrade_preparation", version="v1.10.0", pools=[later])
+    done = scenario.module("upgrade_preparation", version="v1.10.0", pools=[later], outdated="correct")
     assert "MutatingAdmissionPolicy virtpools-outdated: update" in done.get("changes", ()), done
     assert "upgrade_outdated_policy_stale" not in str(done["findings"])
     stock = f"{kubevirt.IMAGES}/virt-launcher:"
@@ -195,7 +195,7 @@ def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: Workloa
     assert scenario.noted(image(1)) == image(1)
     assert scenario.corrected()
     assert scenario.rests()
-    back = scenario.module("upgrade_preparation", version=programs.KUBEVIRT, pools=[a100(2)])
+    back = scenario.module("upgrade_preparation", version=programs.KUBEVIRT, pools=[a100(2)], outdated="correct")
     assert "MutatingAdmissionPolicy virtpools-outdated: update" in back.get("changes", ()), back
 
 

@@ -94,7 +94,7 @@ _REMEDIES = (
     (" usage per ", "Change the LimitRange of the namespace."),
     (" is being terminated", "Wait until the namespace is deleted, or choose another one."),
 )
-"""What to do about refusals that are no missing right, by words of their messages (Kubernetes and OpenShift)."""
+"""What to do about refusals where the user has the right, by words of their messages (Kubernetes and OpenShift)."""
 
 
 def admission_refusal(answer: ServerAnswer) -> str | None:

@@ -250,7 +250,7 @@ def read_manifest(documents: t.Iterable[object], load_yaml: LoadYaml | None = No
 
 
 def _refuse_other_variables(mappings: t.Iterable[KubeObject]) -> None:
-    """A manifest is read for its pools alone, so a variable of ours that somebody puts beside them would have no effect."""
+    """A manifest is read for its pools alone, so a variable of ours beside them would have no effect."""
     known = {
         name for dialect in DIALECTS.values() if isinstance(dialect.source, Variable) for name in dialect.source.names
     }

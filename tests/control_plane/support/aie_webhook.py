@@ -8,6 +8,7 @@ Each behaviour was seen on the real program, or read in its source; ``tests/unit
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -41,12 +42,21 @@ class AieWebhook:
             "spec": {"containers": [{"name": "webhook", "image": "registry.example/kubevirt-aie-webhook:1"}]},
         }
         deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
-        # The server runs on this machine: API servers resolve the name of such a Service themselves.
-        service = {"type": "ExternalName", "externalName": "localhost"}
+        service = {"clusterIP": "None", "ports": [{"port": 443, "targetPort": webhooks.port}]}
+        # The server runs on this machine, and the API server looks for it here.
+        endpoints = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": NAME}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [_own_address()], "conditions": {"ready": True}}],
+            "ports": [{"name": "", "port": webhooks.port}],
+        }
         config = {"name": CONFIG, "namespace": namespace}
         for each in (
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": config, "data": {KEY: SEED}},
             {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service},
+            endpoints,
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment},
         ):
             scenario.apply(each)
@@ -56,7 +66,7 @@ class AieWebhook:
             "name": "virt-launcher-mutator.kubevirt.io",
             "admissionReviewVersions": ["v1"],
             "clientConfig": {
-                "service": {"name": NAME, "namespace": namespace, "path": "/mutate-pods", "port": webhooks.port},
+                "service": {"name": NAME, "namespace": namespace, "path": "/mutate-pods", "port": 443},
                 "caBundle": reached["caBundle"],
             },
             "failurePolicy": "Fail",
@@ -109,6 +119,13 @@ class AieWebhook:
                     {"op": "add", "path": trace, "value": rule["image"]},
                 ]
         return []
+
+
+def _own_address() -> str:
+    """Return this machine's address; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
 
 
 def _takes(selector: Object, vmi: Object) -> bool:

@@ -54,8 +54,7 @@ class Webhooks:
     def answer(self, name: str, change: Callable[[Object], Patch]) -> Object:
         """Let a webhook answer with the patch that ``change`` returns; return how API servers reach it."""
         _Handler.changes[f"/{name}"] = change
-        host = self._server.server_address[0]
-        return {"url": f"https://{host!s}:{self.port}/{name}", "caBundle": self._authority}
+        return {"url": f"https://127.0.0.1:{self.port}/{name}", "caBundle": self._authority}
 
     @property
     def port(self) -> int:
@@ -90,7 +89,8 @@ def serve(directory: Path, *names: str) -> Iterator[Webhooks]:
     file.write_bytes(certificate + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    # An endpoint of a Service cannot be on the loopback.
+    server = ThreadingHTTPServer(("0.0.0.0" if names else "127.0.0.1", 0), _Handler)  # noqa: S104
     server.daemon_threads = True
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

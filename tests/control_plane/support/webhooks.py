@@ -90,7 +90,7 @@ def serve(directory: Path, *names: str) -> Iterator[Webhooks]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     # An endpoint of a Service cannot be on the loopback.
-    server = ThreadingHTTPServer(("0.0.0.0" if names else "127.0.0.1", 0), _Handler)  # noqa: S104
+    server = ThreadingHTTPServer(("0.0.0.0" if names else "127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

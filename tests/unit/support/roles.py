@@ -23,7 +23,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 yaml = pytest.importorskip("yaml")  # ansible-test's environment for modules need not have them
 jinja2 = pytest.importorskip("jinja2")
 nativetypes = pytest.importorskip("jinja2.nativetypes")
-merge_hash = pytest.importorskip("ansible.utils.vars").merge_hash
 
 ROOT = Path(__file__).parents[3]
 OURS = "virtpools.kubevirt."
@@ -47,6 +46,16 @@ _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
     *("rescue", "always", "tags", "check_mode", "failed_when"),
 )
+
+
+def _merged(first, second):
+    """Two mappings as Ansible's set_stats aggregates them. Its own function is the controller's, whose import changes modules."""
+    both = {
+        key: _merged(first[key], second[key])
+        for key in first.keys() & second.keys()
+        if isinstance(first[key], dict) and isinstance(second[key], dict)
+    }
+    return {**first, **second, **both}
 
 
 class TaskFailed(Exception):
@@ -181,7 +190,7 @@ class Play:
         elif action == f"{OURS}role_options":
             return self._options(arguments, scope)
         elif short == "set_stats":
-            self.stats = merge_hash(self.stats, arguments["data"])  # as Ansible aggregates them
+            self.stats = _merged(self.stats, arguments["data"])
         elif short != "debug":
             assert action.startswith(OURS), f"{action} is not understood here"
             more = {"check": True} if checking else {}

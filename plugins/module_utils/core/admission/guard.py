@@ -232,7 +232,8 @@ def overwritten(snapshot: Snapshot, remedy: str) -> t.Iterator[Finding]:
         effect = f"{names.HANDLER} is about to run on pool nodes, too"
     yield error(
         "exclusion_overwritten",
-        f"The annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(hyperconverged)} no longer has this collection's operation: it was replaced as a whole, as by "
+        f"The annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(hyperconverged)} no longer has this collection's operation: "
+        "it was replaced as a whole, as by "
         f"kubectl annotate --overwrite. Now {effect}; {remedy}. Append to that annotation instead of replacing it.",
     )
 

@@ -92,7 +92,7 @@ def test_a_foreign_patch_of_the_primarys_affinity_is_refused(scenario: Scenario)
     scenario.wait_until_settled()
     said = scenario.refused(BOTH)
     assert "KubeVirt kubevirt/kubevirt: spec.customizeComponents.patches[1] changes the required node affinity" in said
-    assert "move its terms to spec.workloads.nodePlacement and remove the patch" in said
+    assert "move its terms to spec.workloads.nodePlacement of the KubeVirt object and remove the patch" in said
 
 
 def test_a_degraded_kubevirt_is_refused(scenario: Scenario) -> None:

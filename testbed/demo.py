@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names, text
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping, matching
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from local_cluster import ClusterError, LocalCluster, kubevirt
@@ -121,10 +121,7 @@ def _start_vms(cluster: LocalCluster) -> None:
                 f"{len(running) - len(pods)} of {len(running)} VMs do not run after {PATIENCE_SECONDS} s."
             )
         time.sleep(0.5)
-    rows = [("VM", "POOL", "NODE", "LAUNCHER IMAGE", "WHY"), *_vm_rows(cluster, pods)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say("\n".join(text.table(("VM", "POOL", "NODE", "LAUNCHER IMAGE", "WHY"), _vm_rows(cluster, pods))))
 
 
 def _launcher_pods(cluster: LocalCluster) -> list[LauncherPod]:

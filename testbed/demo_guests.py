@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import text
 from demo import CHECKOUT, CLUSTER_ROLES, play, say, title
 from kind_cluster import images
 from kind_cluster.cluster import KindCluster
@@ -120,7 +121,7 @@ class Demo:
                 return
 
     def _table(self, begin: float) -> list[str]:
-        rows = [("GUEST", "NODE", "LAUNCHER IMAGE", "BOOT", "UPTIME", "LONGEST SILENCE")]
+        rows = []
         for name in GUESTS:
             try:
                 pod = self._pod(name)
@@ -131,8 +132,7 @@ class Demo:
             answer = guest.answers[-1]
             silence = max(guest.silence(begin), time.monotonic() - answer.at)
             rows.append((name, pod["node"], pod["image"], answer.boot, f"{answer.uptime:.0f} s", f"{silence:.1f} s"))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return text.table(("GUEST", "NODE", "LAUNCHER IMAGE", "BOOT", "UPTIME", "LONGEST SILENCE"), rows)
 
     def _pod(self, name: str) -> dict[str, str]:
         """The launcher pod in which a guest is."""

@@ -53,12 +53,13 @@ _OF_PLAYBOOKS = ("virtpools_hosts", "virtpools_kubeconfig", "virtpools_context")
 """Variables that choose the cluster, and that no role has."""
 
 _HANDED_ON = (
-    *("virtpools_plan", "virtpools_result", "virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
+    *("virtpools_result", "virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
     *("virtpools_vms", "virtpools_problems", "virtpools_listed"),
     *("virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"),
     *("virtpools_explained_vm", "virtpools_explained_pool", "virtpools_explained_image"),
 )
-"""What our roles hand on with set_stats. AWX gives it to the later jobs of a workflow as variables."""
+"""What our roles hand on with set_stats besides virtpools_plan, which is an option. AWX gives it to the later jobs of a workflow as
+variables."""
 
 _WAVE = "virtpools_wave"
 """What the user's own gates find the wave in; they may run our roles."""

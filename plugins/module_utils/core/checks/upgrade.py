@@ -120,9 +120,8 @@ def check(
         launchers = {pool: image for pool, image in in_effect.images.items() if image} if in_effect is not None else {}
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
-    upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     # Once it has begun, what is prepared still helps, and the cluster is in motion.
-    begun = prepares and upgrading is not None and health.same_version(upgrading[1], target)
+    begun = prepares and health.is_upgrading_to(snapshot.kubevirt, target)
     table = _table_for(snapshot, target, pools if prepares else None)
     findings = [
         *_direction(current, target),

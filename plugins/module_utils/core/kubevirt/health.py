@@ -230,6 +230,12 @@ def _upgrade(kubevirt: KubeObject) -> tuple[str, str] | None:
     return deployments[0][0], deployments[1][0]
 
 
+def is_upgrading_to(kubevirt: KubeObject, version: str) -> bool:
+    """Whether this version is replacing the present one."""
+    upgrading = _upgrade(kubevirt)
+    return upgrading is not None and same_version(upgrading[1], version)
+
+
 def _rollout(kubevirt: KubeObject) -> str | None:
     deployments = _deployments(kubevirt)
     if deployments is None or not same_version(deployments[0][0], deployments[1][0]):

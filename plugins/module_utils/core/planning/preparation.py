@@ -109,7 +109,7 @@ def prepare(
     recorded = launcher_backends.recorded_table(admission)
     before = recorded.upcoming if recorded is not None else None
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
-    begun = upgrading is not None and health.same_version(upgrading[1], version)
+    begun = health.is_upgrading_to(snapshot.kubevirt, version)
     under_way = upgrading is not None and before is not None and health.same_version(before.version, version)
     planned = plan.make_plan(snapshot, pools, options)
     # What would keep the pools from following the upgrade must be known before it.

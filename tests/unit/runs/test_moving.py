@@ -375,7 +375,12 @@ class TestUnderHco:
         made.sleep(5)
         return made
 
+    @staticmethod
+    def annotations(scenario):
+        return scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)["metadata"]["annotations"]
+
     def test_there_back_again_and_away(self, scenario):
+        annotations = dict(self.annotations(scenario))
         for mode in ("collection", "operator", "collection", "operator"):
             scenario.site(mode)
             assert scenario.owners() == ON_THEIR_NODES
@@ -385,8 +390,7 @@ class TestUnderHco:
         Play(scenario.run).role("remove", virtpools_remove="all")
         scenario.run.world.sleep(5)
         assert kubevirt(scenario.run.world)["spec"] == scenario.before
-        stored = scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
-        assert names.HCO_PATCH_ANNOTATION not in stored["metadata"].get("annotations", {})
+        assert self.annotations(scenario) == annotations
 
 
 def test_a_failed_wave_after_a_move_between_modes_only_stops(scenario, build):

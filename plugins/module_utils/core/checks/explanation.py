@@ -67,6 +67,8 @@ class ExplainContext:
     """Whether the back end also chooses nodes for VMs, and not only images."""
     by_node_labels: bool = False
     """Whether it does so by a pool's node labels, as KubeVirt's own pools do, and not by the owner label."""
+    by_webhook: bool = False
+    """Whether it is kubevirt-aie-webhook."""
     findings: tuple[Finding, ...] = ()
     """What keeps the mapping from taking effect."""
     contents: t.Mapping[str, Contents] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class ExplainContext:
             defaults=Defaults.from_kubevirt(plan.snapshot.kubevirt),
             judge=Judge.for_plan(plan, policy),
             places=not policy.compute_only,
+            by_webhook=policy.compute_only,
             contents=image_contents.by_image(plan.snapshot.pools),
             webhook_rules=launcher_backends.other_rules(plan.snapshot.admission),
         )
@@ -291,7 +294,7 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
 def _webhook_rule(context: ExplainContext, cases: t.Iterable[Case]) -> t.Iterator[Finding]:
     """A warning if kubevirt-aie-webhook gives the VM another image than the mapping."""
     for explained in (case.explained for case in cases):
-        if not context.places and explained.pool != names.PRIMARY:
+        if context.by_webhook and explained.pool != names.PRIMARY:
             continue  # Rules of pools are the first ones.
         asked = explained.attributes
         rule = next((rule for rule in context.webhook_rules if rule.takes(asked.devices, asked.labels)), None)
@@ -359,7 +362,7 @@ def _pod_now(pod: LauncherPod, context: ExplainContext, vmi: Vmi | None, *, is_c
     node = context.nodes.get(pod.node)
     owner = node.owner if node is not None else ""
     judgement = context.judge.judge(pod, vmi) if is_current else None
-    return PodNow(pod, owner, judgement, by_operator=context.by_node_labels, by_webhook=not context.places)
+    return PodNow(pod, owner, judgement, by_operator=context.by_node_labels, by_webhook=context.by_webhook)
 
 
 def _by_namespace_labels(rule: Pool) -> bool:

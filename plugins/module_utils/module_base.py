@@ -32,6 +32,7 @@ from .core.modes import choice
 from .core.modes.mode import ClusterView, Mode
 from .core.observed.snapshot import Snapshot, from_objects
 from .core.planning import plan
+from .core.planning.approval import ClusterId
 from .core.planning.history import History
 from .core.planning.plan import Plan
 from .core.pools import dialects
@@ -99,9 +100,13 @@ class Task:
         objects = dump.read_objects(self.params["dump"])
         return from_objects(objects, self.params["kubevirt_namespace"], self.params["kubevirt_name"]), objects
 
-    def cluster_id(self) -> tuple[str, str]:
-        """Address of the API server and UID of the cluster; empty with ``dump``, or without the right to read it."""
-        return ("", "") if self.params.get("dump") else (self.cluster.server, live.uid(self.cluster) or "")
+    def cluster_id(self) -> ClusterId:
+        """Which cluster this is; with ``dump``, nothing tells."""
+        return (
+            ClusterId("", "")
+            if self.params.get("dump")
+            else ClusterId(self.cluster.server, live.uid(self.cluster) or "")
+        )
 
     def require(self, rights: t.Iterable[Permission]) -> None:
         """Check that the user has these rights.

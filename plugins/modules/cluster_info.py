@@ -56,18 +56,16 @@ text:
 """
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
 
 
 def body(task: module_base.Task) -> dict:
-    server, uid = task.cluster.server, live.uid(task.cluster)
+    cluster = task.cluster_id()
     return {
         "changed": False,
-        "server": server,
-        "uid": uid or "",
-        "identity": uid or server,
-        "text": terminal.cluster_line(server, uid),
+        **cluster._asdict(),
+        "identity": cluster.uid or cluster.server,
+        "text": terminal.cluster_line(cluster),
     }
 
 

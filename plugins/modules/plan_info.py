@@ -167,7 +167,7 @@ digest:
       between the modes, it also covers the pools that the first part takes down.
   returned: success
   type: str
-  sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
 changes:
   description: Every change, one line each, in the order of the run.
   returned: success
@@ -307,7 +307,7 @@ published:
   description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
   returned: success
   type: dict
-  sample: {"west": {"site": {"digest": "4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
+  sample: {"west": {"site": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
 text:
   description: The plan for people, as lines.
   returned: success
@@ -351,7 +351,7 @@ def body(task: module_base.Task) -> dict:
         gates=Gates(tuple(params["feature_gates_present"]), tuple(params["feature_gates_absent"])),
         read_from=params["pools_dialect"] if params["pools_from_cluster"] else "",
     )
-    run = _run(params)
+    run, cluster = _run(params), task.cluster_id()
     planner = Planner(
         session=task,
         request=request,
@@ -359,15 +359,14 @@ def body(task: module_base.Task) -> dict:
         canary_vm=canary_vm,
         for_run=params["for_run"],
         settle_timeout=params["settle_timeout"],
-        expected=approval.expected_digest(params, run, changes=params["for_run"]),
+        expected=approval.expected_digest(params, run, cluster, changes=params["for_run"]),
         objects=dump.read_objects(params["dump"]) if params["dump"] else None,
         kubevirt=(params["kubevirt_namespace"], params["kubevirt_name"]),
     )
     with task.waiting():
         planned = planner.plan()
-    server, uid = task.cluster_id()
     state = None if planned.proposal.pending else planned.mode.state(planned.proposal.snapshot)
-    made_for = PlanFor(run, params["cluster_name"], server, uid)
+    made_for = PlanFor(run, params["cluster_name"], cluster)
     result = plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
     batches = params["planned_batches"]
     return {**result, "ending": [] if batches is None else run_end.lines(batches, planned.proposal, run)}

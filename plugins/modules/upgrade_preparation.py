@@ -116,12 +116,12 @@ digest:
   description: Approve the upgrade by this digest, as O(expected_plan).
   returned: success
   type: str
-  sample: 4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
 published:
   description: What a later job of a workflow needs to carry out this very upgrade. A dictionary by O(cluster_name), then V(upgrade).
   returned: success
   type: dict
-  sample: {"west": {"upgrade": {"digest": "4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
+  sample: {"west": {"upgrade": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
 findings:
   description: What the user should know. See M(virtpools.kubevirt.plan_info) for the fields.
   returned: success
@@ -184,13 +184,12 @@ def body(task: module_base.Task) -> dict:
         if upgraded:
             # Nodes may have joined in hours of waiting, and what follows brings the list to those that were approved only.
             _examine(task)
-    cluster = dict(zip(("server", "uid"), task.cluster_id(), strict=True))
     return {
         "changed": bool(made.changes),
         "changes": list(made.changes),
         "upgraded": upgraded,
         "digest": str(made.digest),
-        "published": approval.publish(task.params["cluster_name"], "upgrade", made, cluster),
+        "published": approval.publish(task.params["cluster_name"], "upgrade", made, task.cluster_id()),
         "findings": [finding.to_dict() for finding in made.findings],
         "text": terminal.preparation_lines(
             seen.check, made, upgraded=upgraded, waited=None if task.check_mode else task.params["wait"]
@@ -214,7 +213,8 @@ def _examine(task: module_base.Task) -> _Examined:
     :raises InputErrors: when the upgrade must wait, cannot be prepared, or is not the approved one.
     """
     params, asked = task.params, task.asked
-    version, expected = params["version"], approval.expected_digest(params, "upgrade", changes=not task.check_mode)
+    version, cluster = params["version"], task.cluster_id()
+    expected = approval.expected_digest(params, "upgrade", cluster, changes=not task.check_mode)
     snapshot = task.snapshot()
     if task.mode(snapshot).name != "collection":
         raise InputErrors([preparation.BY_OPERATOR])

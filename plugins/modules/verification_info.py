@@ -258,13 +258,12 @@ def body(task: module_base.Task) -> dict:
     fail_on = verification.read_fail_on(task.params["fail_on"])
     report, mode = _verify(task)
     data = {**in_results(mode), **report.to_dict()}
-    server, uid = task.cluster_id()
-    text = [*([terminal.cluster_line(server, uid or None)] if server else ()), *terminal.verification_lines(report)]
-    _write(task, data, text, server, uid)
+    cluster = task.cluster_id()
+    text = [*([terminal.cluster_line(cluster)] if cluster.server else ()), *terminal.verification_lines(report)]
+    _write(task, data, text, *cluster)
     return {
         "changed": False,
-        "server": server,
-        "uid": uid,
+        **cluster._asdict(),
         **data,
         "nodes": [node for node in data["nodes"] if node["problem"]],
         "failing": report.failing(fail_on),

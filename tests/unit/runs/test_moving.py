@@ -377,7 +377,9 @@ class TestUnderHco:
 
     @staticmethod
     def annotations(scenario):
-        return scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)["metadata"]["annotations"]
+        return scenario.run.world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)["metadata"][
+            "annotations"
+        ]
 
     def test_there_back_again_and_away(self, scenario):
         annotations = dict(self.annotations(scenario))

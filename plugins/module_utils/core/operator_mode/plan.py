@@ -240,7 +240,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         placed=placed,
         rollout=seen,
         findings=(),
-        digest=_digest(build, after, placed, options),
+        digest=_digest(snapshot, build, after, placed, options),
         record=record,
         removing=removing,
         cleared=removal.history(snapshot) if last and not options.keep_history else (),
@@ -372,11 +372,12 @@ def _object_changes(
     return (*changes, *(ObjectChange(name, "delete", live=raw[name]) for name in gone))
 
 
-def _digest(build: Build, after: t.Sequence[Pool], placed: Placement, options: Options) -> Digest:
+def _digest(snapshot: Snapshot, build: Build, after: t.Sequence[Pool], placed: Placement, options: Options) -> Digest:
     objects = {"operator": build.name, "pools": [forms.to_build(build, pool) for pool in after]}
     owners = {node: list(owners) for node, owners in placed.owners.items()}
     chosen = ["operator", options.prune, *([options.remove_pools] if options.remove_pools is not None else [])]
-    return Digest(short_digest(objects), short_digest(owners), short_digest(chosen))
+    cluster = Digest.cluster_of(snapshot.kubevirt)
+    return Digest(cluster, short_digest(objects), short_digest(owners), short_digest(chosen))
 
 
 # What the user must know --------------------------------------------------------------------------------------------

@@ -25,6 +25,18 @@ Published: t.TypeAlias = "dict[str, dict[str, dict[str, t.Any]]]"
 _MOST_PAIRS = 10
 
 
+class ClusterId(t.NamedTuple):
+    """What tells a cluster from others."""
+
+    server: str
+    """The API server's address; empty for objects from files."""
+    uid: str
+    """Empty where the user may not read it."""
+
+    def __str__(self) -> str:
+        return f"{self.server} (UID {self.uid})"
+
+
 class Approvable(t.Protocol):
     """A plan, as its approval knows it."""
 
@@ -44,11 +56,10 @@ class Approvable(t.Protocol):
     def summary(self) -> str: ...
 
 
-def publish(host: str, run: Run, proposal: Approvable, cluster: t.Mapping[str, str]) -> Published:
+def publish(host: str, run: Run, proposal: Approvable, cluster: ClusterId) -> Published:
     """What a job publishes of its plan.
 
     :param host: the cluster's name in the inventory.
-    :param cluster: further values that name the cluster.
     """
     severities = Counter(finding.severity for finding in proposal.findings)
     entry = {
@@ -58,7 +69,7 @@ def publish(host: str, run: Run, proposal: Approvable, cluster: t.Mapping[str, s
         "errors": severities["error"],
         "warnings": severities["warning"],
         "summary": proposal.summary,
-        **cluster,
+        **cluster._asdict(),
     }
     return {host: {run: entry}}
 
@@ -98,14 +109,18 @@ def moves_in_words(plan: Plan) -> str:
     return f"{nodes} in {batches} ({', '.join(shown[:_MOST_PAIRS])}{more})"
 
 
-def digest_of(published: t.Any, host: str, run: Run) -> str | None:
-    """The digest of the plan that was published for this cluster and kind of run; None when there is none of this kind.
+def digest_of(published: t.Any, host: str, run: Run, cluster: ClusterId) -> str | None:
+    """The digest of the plan that was published for this host and kind of run; None when there is none of this kind.
 
-    :raises InputErrors: when there is one for other clusters only, and for what no job of ours publishes.
+    :param cluster: the one that the host's name stands for now.
+    :raises InputErrors: when there is one for other hosts only or for another cluster, and for what no job of ours publishes.
     """
     try:
         entries = {name: runs.get(run) for name, runs in published.items()}
         digests = {name: str(entry["digest"]) for name, entry in entries.items() if entry is not None}
+        made_for = {
+            name: ClusterId(entry["server"], entry["uid"]) for name, entry in entries.items() if entry is not None
+        }
     except (AttributeError, KeyError, TypeError) as error:
         raise InputErrors(
             ["virtpools_plan is not what the playbook plan publishes; leave it out, and give virtpools_expected_plan."]
@@ -113,17 +128,22 @@ def digest_of(published: t.Any, host: str, run: Run) -> str | None:
     if digests and host not in digests:
         others = f"virtpools_plan has a plan of {run} for {listed(digests)}, but not for {host}"
         raise InputErrors([f"{others}; plan for {host} as well, or limit the run to the others."])
+    there = made_for.get(host)
+    if there is not None and there.uid and cluster.uid and there.uid != cluster.uid:
+        other = f"virtpools_plan has a plan of {run} that was made for {there}, but {host} is {cluster} now"
+        raise InputErrors([f"{other}; correct how {host} reaches its cluster, or plan again and approve that plan."])
     return digests.get(host)
 
 
-def expected_digest(params: t.Mapping[str, t.Any], run: Run, *, changes: bool) -> str | None:
+def expected_digest(params: t.Mapping[str, t.Any], run: Run, cluster: ClusterId, *, changes: bool) -> str | None:
     """The digest of the approved plan, by a module's options; None when there is none.
 
+    :param cluster: the one that the run is about to change.
     :param changes: whether the plan is carried out, so that the approval may be required.
-    :raises InputErrors: when it is required and missing, or when it is of other clusters only.
+    :raises InputErrors: when it is required and missing, or when it is of other clusters.
     """
     host = params["cluster_name"]
-    expected: str | None = params["expected_plan"] or digest_of(params["published_plan"] or {}, host, run)
+    expected: str | None = params["expected_plan"] or digest_of(params["published_plan"] or {}, host, run, cluster)
     if params["require_approval"] and changes and not expected:
         raise InputErrors([_missing(host, run)])
     return expected

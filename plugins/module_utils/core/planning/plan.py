@@ -57,11 +57,13 @@ class DaemonSetChange:
 
 @dataclass(frozen=True)
 class Digest:
-    """What an approval of a plan covers: the desired objects, the owner of every node, and the options that change writes.
+    """What an approval of a plan covers: the cluster, the desired objects, the owner of every node, and the options that
+    change writes.
 
     It covers neither what is left to do nor anything that changes by itself, so an approval holds after an interruption.
     """
 
+    cluster: str
     objects: str
     owners: str
     options: str
@@ -72,8 +74,13 @@ class Digest:
         """The digest of a plan with more options."""
         return replace(self, options=short_digest([self.options, name, value]))
 
+    @staticmethod
+    def cluster_of(kubevirt: KubeObject) -> str:
+        """The part for the cluster that has this KubeVirt object: two clusters may need the same objects for the same nodes."""
+        return short_digest(kubevirt["metadata"].get("uid"))
+
     def __str__(self) -> str:
-        return "-".join(part for part in (self.objects, self.owners, self.options, self.takedown) if part)
+        return "-".join(part for part in (self.cluster, self.objects, self.owners, self.options, self.takedown) if part)
 
     def mismatch(self, expected: str, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> str | None:
         """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
@@ -85,32 +92,33 @@ class Digest:
         """
         expected = expected.strip()
         parts = expected.split("-")
-        if len(parts) not in (3, 4) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+        if len(parts) not in (4, 5) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
                     f"expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
                 ]
             )
         meanings = (
-            (objects, self.objects, parts[0]),
+            ("the cluster (it is another one, or KubeVirt was installed anew)", self.cluster, parts[0]),
+            (objects, self.objects, parts[1]),
             (
                 "the owners of nodes (nodes or their labels, or the pools' selectors)",
                 self.owners,
-                self.owners if expected == begun else parts[1],
+                self.owners if expected == begun else parts[2],
             ),
             (
                 f"the options ({', '.join(DIGEST_OPTIONS)})",
                 self.options,
-                parts[2],
+                parts[3],
             ),
             # What is taken down already needs no approval any more.
-            ("the pools that the move takes down", self.takedown, parts[3] if parts[3:] and self.takedown else ""),
+            ("the pools that the move takes down", self.takedown, parts[4] if parts[4:] and self.takedown else ""),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
 
 
-NO_DIGEST: t.Final = Digest("0" * 12, "0" * 12, "0" * 12)
+NO_DIGEST: t.Final = Digest(*["0" * 12] * 4)
 """The digest of a plan that can do nothing, because KubeVirt is not installed completely."""
 
 
@@ -295,7 +303,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         wanted=assigned.wanted,
         desired=goal.desired,
         findings=in_order(findings),
-        digest=_digest(goal, parts),
+        digest=_digest(snapshot, goal, parts),
         pools=goal.pools,
         # While pools cannot go, they are watched and guarded as they are.
         parts=tuple(part for part in parts if not (stuck and isinstance(part, (Alerts, Guard)))),
@@ -389,7 +397,7 @@ def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
         )
 
 
-def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
+def _digest(snapshot: Snapshot, goal: Goal, parts: t.Iterable[Part]) -> Digest:
     options = goal.options
     objects = {
         "exclusion": goal.exclusion.place,
@@ -404,6 +412,7 @@ def _digest(goal: Goal, parts: t.Iterable[Part]) -> Digest:
         **{part.name: approved for part in parts if (approved := part.approved) is not None},
     }
     return Digest(
+        cluster=Digest.cluster_of(snapshot.kubevirt),
         objects=short_digest(objects),
         owners=short_digest(dict(goal.assigned.wanted)),
         options=short_digest(

@@ -27,9 +27,7 @@ BY_OPERATOR = (
     f"{launcher_arguments.WITH_ONE_IMAGE}. After it, run site with the list for the new version."
 )
 
-APPROVED: t.Final = (
-    "the cluster, the version, the pools and their images, or virtpools_launcher_backend and virtpools_outdated"
-)
+APPROVED: t.Final = "the version, the pools and their images, or virtpools_launcher_backend and virtpools_outdated"
 """What the digest's part for objects covers, in words. The objects themselves follow from KubeVirt's, and the upgrade changes these."""
 
 _NO_GATES: t.Final = Gates()
@@ -121,7 +119,7 @@ def prepare(
         under_way=under_way,
         begun=begun,
         done=done,
-        digest=_digest(snapshot, pools, options, version, planned, gates),
+        digest=_digest(pools, options, version, planned, gates),
         findings=() if under_way else in_order({f.message: f for f in (*rollout.findings(), *refused)}.values()),
         unfinished=_unfinished(snapshot) if done and before is not None else None,
     )
@@ -145,12 +143,9 @@ def _unfinished(snapshot: Snapshot) -> str | None:
     )
 
 
-def _digest(
-    snapshot: Snapshot, pools: t.Sequence[Pool], options: Options, version: str, planned: Plan, gates: Gates
-) -> Digest:
+def _digest(pools: t.Sequence[Pool], options: Options, version: str, planned: Plan, gates: Gates) -> Digest:
     """The digest of an upgrade's goal. What follows from KubeVirt's own objects is not part of it, since the upgrade changes them."""
     objects = {
-        "kubevirt": snapshot.kubevirt["metadata"].get("uid"),
         "version": health.rank(version) or version,
         "pools": [pool.to_object() for pool in pools],
         "launcher": [options.launcher_backend, options.outdated],

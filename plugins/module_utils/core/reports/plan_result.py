@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..checks.state import State
 from ..planning import approval
-from ..planning.approval import Run
+from ..planning.approval import ClusterId, Run
 from ..planning.departure import Departure
 from ..planning.history import PendingMove
 from ..planning.proposal import NO_DETAILS, Proposal
@@ -25,9 +25,7 @@ class PlanFor:
     run: Run
     host: str
     """The cluster's name in the inventory."""
-    server: str
-    """Address of its API server; empty for a plan from files."""
-    uid: str
+    cluster: ClusterId
 
 
 def plan_result(
@@ -45,9 +43,7 @@ def plan_result(
     :param state: what the pools are like now; None when that is to be read after the run.
     :param now: the time in seconds since 1970.
     """
-    published = approval.publish(
-        made_for.host, made_for.run, proposal, {"server": made_for.server, "uid": made_for.uid}
-    )
+    published = approval.publish(made_for.host, made_for.run, proposal, made_for.cluster)
     result = {
         "changed": False,
         "mode": proposal.mode,
@@ -71,8 +67,8 @@ def plan_result(
     }
     if departure is not None:
         result = _with_departure(result, departure, published[made_for.host][made_for.run])
-    if made_for.server:
-        result["text"] = [terminal.cluster_line(made_for.server, made_for.uid or None), *result["text"]]
+    if made_for.cluster.server:
+        result["text"] = [terminal.cluster_line(made_for.cluster), *result["text"]]
     return result
 
 

@@ -13,15 +13,16 @@ from ..checks.upgrade import Upgrade
 from ..checks.verdicts import VERDICTS
 from ..checks.verification import Report
 from ..kubevirt import image_contents
+from ..planning.approval import ClusterId
 from ..planning.preparation import Preparation
 
 _MOST_VMS = 20
 _SHOWN_VERDICTS = tuple(reversed(VERDICTS))
 
 
-def cluster_line(server: str, uid: str | None) -> str:
+def cluster_line(cluster: ClusterId) -> str:
     """Which cluster it is, by the address of its API server and the UID of its namespace kube-system, if we may read it."""
-    return f"Cluster {server}, UID {uid or 'unknown: the user may not read namespace kube-system'}"
+    return f"Cluster {cluster.server}, UID {cluster.uid or 'unknown: the user may not read namespace kube-system'}"
 
 
 def state_lines(state: State) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 yaml = pytest.importorskip("yaml")
@@ -71,9 +72,24 @@ class TestApproval:
         assert "has a plan of site for west, but not for east" in text
         assert world.writes == []
 
+    def test_of_another_cluster_under_the_same_name(self, run, world):
+        world.put(kinds.NAMESPACE.object("kube-system"))
+        found = run("plan_info", pools=[RAW])
+        world.drop(kinds.NAMESPACE, "kube-system")
+        world.put(kinds.NAMESPACE.object("kube-system"))
+        text = run.failure("plan_info", pools=[RAW], published_plan=found["published"])
+        assert "virtpools_plan has a plan of site that was made for https://" in text
+        assert f"(UID {found['published']['localhost']['site']['uid']}), but localhost is https://" in text
+        kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        kubevirt["metadata"]["uid"] = "another"
+        world.put(kubevirt)
+        assert run.failure("plan_info", pools=[RAW], expected_plan=found["digest"]).startswith(
+            "The plan is not the approved one: the cluster (it is another one, or KubeVirt was installed anew) changed since."
+        )
+
     def test_that_the_user_gives_counts_more_than_the_published_one(self, run):
         digest = run("plan_info", pools=[RAW])["digest"]
-        stale = {"localhost": {"site": {"digest": "0-0-0"}}}
+        stale = {"localhost": {"site": {"digest": "0-0-0", "server": "https://west", "uid": ""}}}
         assert run("plan_info", pools=[RAW], published_plan=stale, expected_plan=digest)["pending"]
 
     def test_is_needed_for_a_run_where_it_is_required(self, run, world):

@@ -238,14 +238,14 @@ class TestApproval:
 
     def test_without_one_nothing_is_changed(self, run, world, pulls):
         assert "no plan of upgrade was approved for west: run upgrade --check" in self.refusal(run)
-        of_site = {"west": {"site": {"digest": "0" * 12}}}
+        of_site = {"west": {"site": {"digest": "0" * 12, "server": "https://west", "uid": ""}}}
         assert "no plan of upgrade was approved for west" in self.refusal(run, published_plan=of_site)
         assert (world.writes, pulls) == ([], [])
 
     @pytest.mark.parametrize(
         ("options", "changed"),
         [
-            ({"version": "v99.0.1", "pools": [raw("v99.0.1")]}, "the cluster, the version, the pools and their images"),
+            ({"version": "v99.0.1", "pools": [raw("v99.0.1")]}, "the version, the pools and their images"),
             ({"pools": [{**LATER, "virtLauncherImage": f"other.example/virt-launcher:{NEXT}"}]}, "the pools and their"),
             ({"outdated": "correct"}, "virtpools_outdated"),
             ({"max_unavailable": 2}, "the options (overlap"),
@@ -265,7 +265,9 @@ class TestApproval:
         kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
         kubevirt["metadata"]["uid"] = "another"
         world.put(kubevirt)
-        assert "the cluster, the version" in self.refusal(run, published_plan=planned)
+        assert "the cluster (it is another one, or KubeVirt was installed anew) changed" in self.refusal(
+            run, published_plan=planned
+        )
         assert world.writes == []
 
     def test_a_node_that_joined_during_the_wait_is_refused(self, run, world):

@@ -9,17 +9,19 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.approval import ClusterId
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
+WEST = ClusterId("https://west", "uid-west")
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 
 
 def published(snapshot, pools=(GPU,), host="west", run="site", **options):
     request = PlanRequest(tuple(pools), Options(**options))
     proposal = CollectionMode().propose(snapshot, request)
-    return proposal.plan, approval.publish(host, run, proposal, {"server": "https://west"})
+    return proposal.plan, approval.publish(host, run, proposal, WEST)
 
 
 def hw(name, owner=None, kind="gpu"):
@@ -33,7 +35,7 @@ class TestPublished:
         entry = found["west"]["site"]
         assert entry["digest"] == str(made.digest)
         assert (entry["pending"], entry["nodes"], entry["batches"], entry["errors"]) == (True, 3, 2, 0)
-        assert entry["server"] == "https://west"
+        assert (entry["server"], entry["uid"]) == WEST
         assert entry["summary"] == (
             "every primary virt-handler restarts; 2 DaemonSets change; "
             "3 nodes in 2 batches (primary -> fpga: 1, primary -> gpu: 2)"
@@ -58,29 +60,45 @@ class TestPublished:
         assert entry["summary"].startswith("refused, because ")
 
 
-PLANS = {"east": {"site": {"digest": "e"}}, "west": {"site": {"digest": "w"}, "remove": {"digest": "r"}}}
+def entry(digest):
+    return {"digest": digest, **WEST._asdict()}
+
+
+PLANS = {"east": {"site": entry("e")}, "west": {"site": entry("w"), "remove": entry("r")}}
 
 
 class TestDigest:
     def test_is_that_of_the_cluster_and_the_kind_of_run(self):
-        assert approval.digest_of(PLANS, "east", "site") == "e"
-        assert approval.digest_of(PLANS, "west", "site") == "w"
-        assert approval.digest_of(PLANS, "west", "remove") == "r"
+        assert approval.digest_of(PLANS, "east", "site", WEST) == "e"
+        assert approval.digest_of(PLANS, "west", "site", WEST) == "w"
+        assert approval.digest_of(PLANS, "west", "remove", WEST) == "r"
 
     def test_of_another_kind_does_not_count(self):
-        assert approval.digest_of(PLANS, "west", "rollback") is None
-        assert approval.digest_of({}, "west", "site") is None
+        assert approval.digest_of(PLANS, "west", "rollback", WEST) is None
+        assert approval.digest_of({}, "west", "site", WEST) is None
 
     def test_of_other_clusters_alone_is_refused(self):
         with pytest.raises(InputErrors, match="has a plan of site for east, west, but not for north; plan for north"):
-            approval.digest_of(PLANS, "north", "site")
+            approval.digest_of(PLANS, "north", "site", WEST)
+
+    def test_made_for_another_cluster_is_refused(self):
+        other = ClusterId("https://west", "uid-of-a-new-cluster")
+        with pytest.raises(InputErrors) as refused:
+            approval.digest_of(PLANS, "west", "site", other)
+        assert str(refused.value) == (
+            "virtpools_plan has a plan of site that was made for https://west (UID uid-west), but west is https://west "
+            "(UID uid-of-a-new-cluster) now; correct how west reaches its cluster, or plan again and approve that plan."
+        )
+
+    def test_is_used_where_nobody_may_read_which_cluster_it_is(self):
+        assert approval.digest_of(PLANS, "west", "site", ClusterId("https://west", "")) == "w"
 
     @pytest.mark.parametrize(
         "wrong", ["text", 1, ["a"], {"west": "x"}, {"west": {"site": "site"}}, {"west": {"site": {}}}], ids=str
     )
     def test_of_something_else_is_refused(self, wrong):
         with pytest.raises(InputErrors, match="not what the playbook plan publishes"):
-            approval.digest_of(wrong, "west", "site")
+            approval.digest_of(wrong, "west", "site", WEST)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +113,5 @@ class TestDigest:
 def test_a_run_without_approval_is_told_how_to_get_one(run, how):
     params = {"cluster_name": "west", "expected_plan": None, "published_plan": None, "require_approval": True}
     with pytest.raises(InputErrors, match=f"no plan of {run} was approved for west: run .*{how}"):
-        approval.expected_digest(params, run, changes=True)
-    assert approval.expected_digest(params, run, changes=False) is None
+        approval.expected_digest(params, run, WEST, changes=True)
+    assert approval.expected_digest(params, run, WEST, changes=False) is None

@@ -149,13 +149,13 @@ class Task:
         """
         return choice.choose(self.asked.mode, found)
 
-    def view(self, mode: Mode, found: Snapshot) -> ClusterView:
-        """The cluster, compared with the pools given or, without any, with those that it records.
+    def view(self, mode: Mode, found: Snapshot, *, recorded: bool = False) -> ClusterView:
+        """The cluster, compared with the pools given or, without any or with ``recorded``, with those that it records.
 
         :raises InputErrors: when none are given and the cluster has none.
         """
         asked = self.asked
-        pools, dialect = (asked.pools, asked.dialect) if asked.pools_given else (None, dialects.OWN)
+        pools, dialect = (asked.pools, asked.dialect) if asked.pools_given and not recorded else (None, dialects.OWN)
         return mode.view(found, pools, asked.options, dialect=dialect)
 
     def plan(self, nodes: t.Collection[str] | None = None) -> Plan:

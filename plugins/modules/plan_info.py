@@ -81,6 +81,8 @@ options:
         given.
       - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
         run. With several clusters there is one plan for each.
+      - The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a problem when
+        the cluster does not have the list that the plan brings.
     type: raw
   require_approval:
     description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).
@@ -366,7 +368,7 @@ def body(task: module_base.Task) -> dict:
     with task.waiting():
         planned = planner.plan()
     state = None if planned.proposal.pending else planned.mode.state(planned.proposal.snapshot)
-    made_for = PlanFor(run, params["cluster_name"], cluster)
+    made_for = PlanFor(run, params["cluster_name"], cluster, params["published_plan"])
     result = plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
     batches = params["planned_batches"]
     return {**result, "ending": [] if batches is None else run_end.lines(batches, planned.proposal, run)}

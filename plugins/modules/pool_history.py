@@ -62,10 +62,23 @@ options:
         description: What was wrong before it, as M(virtpools.kubevirt.wave_gate) returned it.
         type: list
         elements: str
+  cluster_name:
+    description: The name under which O(published_plan) has the plan for this cluster.
+    type: str
+    default: localhost
   expected_newest:
     description:
       - RV(newest) as a task of the same run read it before. The module fails when the newest list is another one, because another run has recorded it since.
     type: str
+  published_plan:
+    description:
+      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
+        given.
+      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
+        run. With several clusters there is one plan for each.
+      - The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a problem when
+        the cluster does not have the list that the plan brings.
+    type: raw
 author:
   - the virtpools.kubevirt authors (@virtpools)
 """
@@ -110,8 +123,10 @@ entries:
       elements: dict
 target:
   description:
-    - Digest of the list that a rollback goes back to by default. That is the target of an interrupted rollback. Otherwise the newest list, when the
-      cluster's pools differ from it because a run since then did not complete. Otherwise the list before the newest. Empty when there is none.
+    - Digest of the list that a rollback goes back to by default. With O(published_plan) that is the list which the cluster had when the plan was made,
+      however far its run came.
+    - Without it, that is the target of an interrupted rollback. Otherwise the newest list, when the cluster's pools differ from it because a run since
+      then did not complete. Otherwise the list before the newest. Empty when there is none.
   returned: when O(record) is not given
   type: str
 no_target:
@@ -189,12 +204,12 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 
 ARGUMENTS: option_table.Arguments = {
-    **option_table.arguments("pools", "run"),
+    **option_table.arguments("pools", "run", "pool_history"),
     "record": {"type": "str", "choices": ["completed", "begun", "move_begun", "wave_begun", "wave_done"]},
     "move": {"type": "dict"},
     "wave": {
@@ -207,6 +222,7 @@ ARGUMENTS: option_table.Arguments = {
         },
     },
     "expected_newest": {"type": "str"},
+    "cluster_name": {"type": "str", "default": "localhost"},
 }
 
 
@@ -220,7 +236,7 @@ def body(task: module_base.Task) -> dict:
         recorded = used.recorded(snapshot)
         kept = () if task.asked.options.prune else recorded
         before = _before(known, _entry(task, kept), recorded) if task.asked.pools_given else {}
-        target = _target(known, recorded, used.build_name or None)
+        target = _target(task, known, recorded, used.build_name or None)
         return {"changed": False, "changes": [], "newest": known.newest, **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
         return _of_wave(task, task.params["wave"] or {})
@@ -297,9 +313,11 @@ def _shown(known: History) -> dict:
     }
 
 
-def _target(known: History, recorded: t.Sequence[Pool], operator: str | None) -> dict:
+def _target(task: module_base.Task, known: History, recorded: t.Sequence[Pool], operator: str | None) -> dict:
+    published, host = task.params["published_plan"] or {}, task.params["cluster_name"]
     try:
-        return {"target": known.rollback_target(recorded, operator).digest, "no_target": ""}
+        approved = approval.rollback_target(published, host, task.cluster_id(), known) if published else None
+        return {"target": (approved or known.rollback_target(recorded, operator)).digest, "no_target": ""}
     except InputErrors as error:
         return {"target": "", "no_target": "\n".join(error.messages)}
 

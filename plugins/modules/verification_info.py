@@ -81,8 +81,22 @@ options:
         type: path
   cluster_name:
     description:
-      - The name of the cluster in O(reports). In Prometheus' format it is the label C(cluster), which is omitted without this option.
+      - The name of the cluster in O(reports) and in O(published_plan). In Prometheus' format it is the label C(cluster), which is omitted without this
+        option.
     type: str
+  published_plan:
+    description:
+      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
+        given.
+      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
+        run. With several clusters there is one plan for each.
+      - The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a problem when
+        the cluster does not have the list that the plan brings.
+    type: raw
+  run_result:
+    description: What the run of an earlier job of a workflow published. AWX passes it on. After a run that stopped where it was asked
+      to, the cluster need not have the list of O(published_plan) yet.
+    type: raw
 seealso:
   - module: virtpools.kubevirt.pool_info
   - module: virtpools.kubevirt.verification_report
@@ -239,6 +253,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import verification
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import Mode, in_results
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.approval import ClusterId
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit, page, prometheus, terminal
 
@@ -256,9 +272,9 @@ def body(task: module_base.Task) -> dict:
     if task.params["max_listed_vms"] < 0:
         raise InputErrors([f"max_listed_vms is {task.params['max_listed_vms']}; give a number from 0."])
     fail_on = verification.read_fail_on(task.params["fail_on"])
-    report, mode = _verify(task)
-    data = {**in_results(mode), **report.to_dict()}
     cluster = task.cluster_id()
+    report, mode = _verify(task, cluster)
+    data = {**in_results(mode), **report.to_dict()}
     text = [*([terminal.cluster_line(cluster)] if cluster.server else ()), *terminal.verification_lines(report)]
     _write(task, data, text, *cluster)
     return {
@@ -271,19 +287,23 @@ def body(task: module_base.Task) -> dict:
     }
 
 
-def _verify(task: module_base.Task) -> tuple[verification.Report, Mode]:
+def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Report, Mode]:
     if task.params["dump"] and task.params["probe"]:
         raise InputErrors(["probe needs a cluster, and dump is given; drop one of them."])
     found, objects = task.observed()
     mode = task.mode(found)
     if task.params["probe"] and mode.cannot_probe:
         raise InputErrors([mode.cannot_probe])
-    view = task.view(mode, found)
+    host, known = task.params["cluster_name"] or "localhost", history.recorded_in(found)
+    missing = approval.missing_list(task.params["published_plan"], task.params["run_result"], host, cluster, known)
+    # Compared with a list that is not there, everything would be wrong.
+    view = task.view(mode, found, recorded=missing is not None)
     verifier = verification.Verifier(
         view.plan,
         _probed(task, view.plan) if task.params["probe"] else view.policy,
         limit=task.params["max_listed_vms"],
         seen=view.launcher_pod,
+        more=() if missing is None else (missing,),
     )
     if objects is not None:
         return vm_verification.verify_dump(objects, verifier), mode

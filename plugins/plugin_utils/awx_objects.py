@@ -47,7 +47,7 @@ TEMPLATES = (
         "The same in waves, with gates after each. Carries out only an approved plan.",
         {"virtpools_require_approval": True},
     ),
-    Template("rollback", "writer", "Go back to an earlier pool list."),
+    Template("rollback", "writer", "Go back to an earlier pool list.", notify_success=True),
     Template("remove", "writer", "Remove some or all pools."),
     Template("verify", "reader", "Is every VM on the right image and node? Changes nothing."),
     Template("explain", "reader", "Why does a VM get this image and these nodes? Changes nothing."),
@@ -105,7 +105,8 @@ class Workflow:
 
 
 WORKFLOWS = (
-    # A plan is approved before it is carried out, and so is the way back.
+    # A plan is approved before it is carried out, and so is the way back. The last job verifies against the approved plan, so the
+    # workflow fails where that was not carried out, or was undone.
     Workflow(
         "rollout with approval",
         "Plan, approve, roll out, verify; and go back if that fails",
@@ -119,16 +120,25 @@ WORKFLOWS = (
             Approval(
                 "approve_rollback",
                 "Go back to the previous list",
-                "A job failed. Look at it first. Approve only if it changed something that should be undone.",
+                "A job failed. The job plan_rollback shows what would be undone, and on how many nodes: nothing if rollout was refused.",
             ),
         ),
-        (Job("plan", "plan"), Job("rollout", "rollout"), Job("verify", "verify"), Job("rollback", "rollback")),
+        (
+            Job("plan", "plan"),
+            Job("rollout", "rollout"),
+            Job("verify", "verify"),
+            Job("plan_rollback", "rollback", check=True),
+            Job("rollback", "rollback"),
+            Job("verify_rollback", "verify"),
+        ),
         (
             Link("plan", ("approve",)),
             Link("approve", ("rollout",)),
-            Link("rollout", ("verify",), ("approve_rollback",)),
-            Link("verify", (), ("approve_rollback",)),
+            Link("rollout", ("verify",), ("plan_rollback",)),
+            Link("verify", (), ("plan_rollback",)),
+            Link("plan_rollback", ("approve_rollback",)),
             Link("approve_rollback", ("rollback",)),
+            Link("rollback", ("verify_rollback",)),
         ),
     ),
     # The first job is the second one in check mode, so it refuses what that would refuse. Nothing follows a job that failed: the

@@ -53,12 +53,12 @@ _OF_PLAYBOOKS = ("virtpools_hosts", "virtpools_kubeconfig", "virtpools_context")
 """Variables that choose the cluster, and that no role has."""
 
 _HANDED_ON = (
-    *("virtpools_result", "virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
+    *("virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
     *("virtpools_vms", "virtpools_problems", "virtpools_listed"),
     *("virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"),
     *("virtpools_explained_vm", "virtpools_explained_pool", "virtpools_explained_image"),
 )
-"""What our roles hand on with set_stats besides virtpools_plan, which is an option. AWX gives it to the later jobs of a workflow as
+"""What our roles hand on with set_stats besides virtpools_plan and virtpools_result, which are options. AWX gives it to the later jobs of a workflow as
 variables."""
 
 _WAVE = "virtpools_wave"

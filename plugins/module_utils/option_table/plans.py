@@ -44,10 +44,25 @@ OPTIONS: tuple[Option, ...] = (
 
         The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its
         own kind of run. With several clusters there is one plan for each.
+
+        The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a
+        problem when the cluster does not have the list that the plan brings.
         """,
-        roles=("pools", "remove"),
-        modules=("plan_info", "upgrade_preparation"),
+        roles=("pools", "remove", "rollback", "verify"),
+        modules=("plan_info", "upgrade_preparation", "pool_history", "verification_info"),
         variable_name="virtpools_plan",
+        written="yaml",
+    ),
+    Option(
+        "run_result",
+        "raw",
+        """
+        What the run of an earlier job of a workflow published. AWX passes it on. After a run that stopped where it was
+        asked to, the cluster need not have the list of O(published_plan) yet.
+        """,
+        roles=("verify",),
+        modules=("verification_info",),
+        variable_name="virtpools_result",
         written="yaml",
     ),
     Option(

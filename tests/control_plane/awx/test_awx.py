@@ -31,10 +31,12 @@ NODES = {
     ROLLOUT: {
         "plan": ("virtpools plan", ["approve"], []),
         "approve": ("Approve the plan", ["rollout"], []),
-        "rollout": ("virtpools rollout", ["verify"], ["approve_rollback"]),
-        "verify": ("virtpools verify", [], ["approve_rollback"]),
+        "rollout": ("virtpools rollout", ["verify"], ["plan_rollback"]),
+        "verify": ("virtpools verify", [], ["plan_rollback"]),
+        "plan_rollback": ("virtpools rollback", ["approve_rollback"], []),
         "approve_rollback": ("Go back to the previous list", ["rollback"], []),
-        "rollback": ("virtpools rollback", [], []),
+        "rollback": ("virtpools rollback", ["verify_rollback"], []),
+        "verify_rollback": ("virtpools verify", [], []),
     },
     UPGRADE: {
         "check": ("virtpools upgrade", ["approve"], []),

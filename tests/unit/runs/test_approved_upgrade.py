@@ -87,7 +87,7 @@ def test_what_was_not_approved_is_not_carried_out(scenario):
         {**FOR_NEXT_VERSION[0], "virtLauncherImage": f"other.example/virt-launcher:{NEXT_VERSION}"},
         FOR_NEXT_VERSION[1],
     ]
-    with pytest.raises(TaskFailed, match="The plan is not the approved one: the cluster, the version, the pools"):
+    with pytest.raises(TaskFailed, match="The plan is not the approved one: the version, the pools"):
         scenario.job(artifacts=checked, virtpools_pools=other)
     assert len(scenario.writes) == before
 

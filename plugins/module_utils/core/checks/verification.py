@@ -181,10 +181,13 @@ class Verifier:
         *,
         limit: int = 1000,
         seen: t.Callable[[LauncherPod], LauncherPod] | None = None,
+        more: t.Iterable[Finding] = (),
     ) -> None:
         """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
-        VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools."""
+        VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``more``: further
+        findings for the report."""
         self._plan = plan
+        self._more = tuple(more)
         self._policy = policy or Policy.from_rollout(plan.launcher_rollout)
         self._seen = seen or (lambda pod: pod)
         self._limit = limit
@@ -248,6 +251,7 @@ class Verifier:
         problems = self._node_problems()
         sets, about_sets = self._daemonsets()
         findings = [
+            *self._more,
             *_about_nodes(problems.values()),
             *about_sets,
             *self._policy.findings(),

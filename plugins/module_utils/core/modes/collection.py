@@ -57,9 +57,15 @@ class CollectionProposal(PlanProposal[Plan]):
         if self.plan.undoing or admission is None:
             return True
         known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
-        request = self.request
-        entry = history.entry_of(request.pools, goals.recorded(self.snapshot), request.options, "", "")
-        return known.is_current(entry)
+        return self.entry is not None and known.is_current(self.entry)
+
+    @property
+    def entry(self) -> history.Entry | None:
+        options = self.request.options
+        if self.plan.undoing:
+            return None
+        kept = () if options.prune else goals.recorded(self.snapshot)
+        return history.entry_of(self.request.pools, kept, options, "", "")
 
     @property
     def wait(self) -> PlanWait:

@@ -20,6 +20,7 @@ from ..kubevirt.feature_gates import GateChange
 from ..observed.snapshot import Snapshot
 from ..planning import goals, removal
 from ..planning.departure import Departure, removal_request
+from ..planning.history import Entry
 from ..planning.options import Options
 from ..planning.proposal import ModeName, PlanProposal, PlanWait, wait_for
 from ..planning.request import PlanRequest
@@ -48,6 +49,10 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
     @property
     def recorded(self) -> bool:
         return self.plan.removing or self.plan.is_recorded(self.request.options)
+
+    @property
+    def entry(self) -> Entry | None:
+        return None if self.plan.removing else self.plan.entry(self.request.options, "", "")
 
     @property
     def wait(self) -> PlanWait:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 
-from ..base.findings import Finding, InputErrors, counted, listed
+from ..base.findings import Finding, InputErrors, counted, error, listed
+from .history import Entry, History
 from .plan import DESIRED_OBJECTS, Digest, Plan
 from .progress import RolloutScope
 
@@ -56,10 +57,28 @@ class Approvable(t.Protocol):
     def summary(self) -> str: ...
 
 
-def publish(host: str, run: Run, proposal: Approvable, cluster: ClusterId) -> Published:
+class Lists(t.NamedTuple):
+    """Of a run that brings a list: what a job that undoes or verifies it must know. Both are digests as the history has them."""
+
+    list: str
+    before: str
+    """``History.present`` when the run was planned."""
+
+
+def publish(
+    host: str,
+    run: Run,
+    proposal: Approvable,
+    cluster: ClusterId,
+    lists: Lists | None = None,
+    earlier: t.Any = None,
+) -> Published:
     """What a job publishes of its plan.
 
     :param host: the cluster's name in the inventory.
+    :param lists: None for a run that brings no list.
+    :param earlier: what an earlier job published. AWX keeps only the last value of a variable, and later jobs need the plans
+        of other kinds of runs, too.
     """
     severities = Counter(finding.severity for finding in proposal.findings)
     entry = {
@@ -70,8 +89,10 @@ def publish(host: str, run: Run, proposal: Approvable, cluster: ClusterId) -> Pu
         "warnings": severities["warning"],
         "summary": proposal.summary,
         **cluster._asdict(),
+        **(lists._asdict() if lists is not None else {}),
     }
-    return {host: {run: entry}}
+    kept = earlier.get(host) if isinstance(earlier, dict) else None
+    return {host: {**(kept or {}), run: entry}}
 
 
 def summary(plan: Plan, scope: RolloutScope) -> str:
@@ -147,6 +168,50 @@ def expected_digest(params: t.Mapping[str, t.Any], run: Run, cluster: ClusterId,
     if params["require_approval"] and changes and not expected:
         raise InputErrors([_missing(host, run)])
     return expected
+
+
+def rollback_target(published: t.Any, host: str, cluster: ClusterId, known: History) -> Entry | None:
+    """The list that a rollback goes back to in a workflow: that of the rollback that was approved or, before, the one that the
+    cluster had when its plan was made. None when no plan of these kinds was published.
+
+    :raises InputErrors: when the published plan is of other clusters, and when there is no list to go back to.
+    """
+    approved = _lists(published, host, "rollback", cluster)
+    if approved is not None:
+        return known.find(approved.list)
+    undone = _lists(published, host, "site", cluster)
+    return known.undo_target(*undone) if undone is not None else None
+
+
+def missing_list(published: t.Any, result: t.Any, host: str, cluster: ClusterId, known: History) -> Finding | None:
+    """An error when the cluster does not have the list of the plan that was approved: its run was refused, failed or was undone.
+
+    :param result: what the run published. A run that stopped where it was asked to has not finished the list.
+    :raises InputErrors: when the published plan is of other clusters.
+    """
+    lists = _lists(published, host, "site", cluster)
+    if lists is None or known.present == lists.list or _stopped(result, host):
+        return None
+    has = "what it had before" if known.present == lists.before else f"{known.present}, of another run"
+    return error(
+        "approved_list_missing",
+        f"The approved plan brings list {lists.list}, and the newest list of the cluster is {has}: the run was refused or "
+        "failed, or a rollback undid it.",
+    )
+
+
+def _stopped(result: t.Any, host: str) -> bool:
+    try:
+        return bool((result or {}).get(host, {}).get("stop"))
+    except AttributeError as error_:
+        raise InputErrors(["virtpools_result is not what a run publishes; leave it out."]) from error_
+
+
+def _lists(published: t.Any, host: str, run: Run, cluster: ClusterId) -> Lists | None:
+    if digest_of(published or {}, host, run, cluster) is None:
+        return None
+    entry = published[host][run]
+    return Lists(entry["list"], entry["before"])
 
 
 def check(digest: Digest, expected: str | None, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> None:

@@ -246,6 +246,38 @@ class History:
             raise InputErrors([message])
         return self.entries[-2]
 
+    @property
+    def present(self) -> str:
+        """The digest of the newest list, or NO_POOLS."""
+        return self.entries[-1].digest if self.entries else NO_POOLS
+
+    def undo_target(self, brings: str, before: str) -> Entry:
+        """The list that a rollback goes back to which undoes the run of an approved plan, wherever that run stopped. After a run
+        that was refused, the cluster has it still.
+
+        :param brings: the digest of the list that the run was to bring.
+        :param before: ``present`` when it was planned.
+        :raises InputErrors: when there is no such list, or when another run has applied its list since.
+        """
+        if self.present not in (brings, before):
+            message = (
+                f"The approved plan was to bring list {brings}, and before it the cluster had {before}. Another run has applied list "
+                f"{self.present} since, and going back would undo that, too; look at the lists, and give virtpools_rollback_to."
+            )
+        elif brings == before:
+            message = (
+                f"The approved plan brings list {brings}, which the cluster had already, so there is no list to go back to; correct what "
+                "keeps it from being carried out, then run again."
+            )
+        elif before == NO_POOLS:
+            message = (
+                "Before the approved plan the cluster had no pools, so there is no list to go back to; the playbook remove takes "
+                "away what the run has brought."
+            )
+        else:
+            return self.find(before)
+        raise InputErrors([message])
+
     def fallback(self, entry: Entry, recorded: t.Collection[Pool]) -> str:
         """Where a run of the list of ``entry`` goes back to when a wave fails: the digest of the newest list, or NO_POOLS.
 

@@ -99,7 +99,7 @@ class Digest:
                 ]
             )
         meanings = (
-            ("the cluster (it is another one, or KubeVirt was installed anew)", self.cluster, parts[0]),
+            ("the cluster (it is another one, or KubeVirt was installed again)", self.cluster, parts[0]),
             (objects, self.objects, parts[1]),
             (
                 "the owners of nodes (nodes or their labels, or the pools' selectors)",

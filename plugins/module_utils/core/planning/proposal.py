@@ -19,6 +19,7 @@ from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..vms.launcher_pods import LauncherPod
 from ..vms.mapping import Table
+from .history import Entry
 from .plan import Digest
 from .request import PlanRequest
 
@@ -98,6 +99,10 @@ class Proposal(t.Protocol):
     @property
     def recorded(self) -> bool:
         """Whether the history has these pools as its newest list, or need not have them."""
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the history is to have for a run that brings a list, once it has completed."""
 
     @property
     def wait(self) -> PlanWait: ...

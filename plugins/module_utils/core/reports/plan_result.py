@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..checks.state import State
-from ..planning import approval
+from ..planning import approval, history
 from ..planning.approval import ClusterId, Run
 from ..planning.departure import Departure
 from ..planning.history import PendingMove
@@ -26,6 +26,8 @@ class PlanFor:
     host: str
     """The cluster's name in the inventory."""
     cluster: ClusterId
+    earlier: t.Any = None
+    """What an earlier job of a workflow published."""
 
 
 def plan_result(
@@ -43,7 +45,9 @@ def plan_result(
     :param state: what the pools are like now; None when that is to be read after the run.
     :param now: the time in seconds since 1970.
     """
-    published = approval.publish(made_for.host, made_for.run, proposal, made_for.cluster)
+    entry, present = proposal.entry, history.recorded_in(proposal.snapshot).present
+    lists = approval.Lists(entry.digest, present) if entry is not None else None
+    published = approval.publish(made_for.host, made_for.run, proposal, made_for.cluster, lists, made_for.earlier)
     result = {
         "changed": False,
         "mode": proposal.mode,

@@ -84,7 +84,7 @@ class TestApproval:
         kubevirt["metadata"]["uid"] = "another"
         world.put(kubevirt)
         assert run.failure("plan_info", pools=[RAW], expected_plan=found["digest"]).startswith(
-            "The plan is not the approved one: the cluster (it is another one, or KubeVirt was installed anew) changed since."
+            "The plan is not the approved one: the cluster (it is another one, or KubeVirt was installed again) changed since."
         )
 
     def test_that_the_user_gives_counts_more_than_the_published_one(self, run):

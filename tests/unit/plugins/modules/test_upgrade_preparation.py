@@ -265,7 +265,7 @@ class TestApproval:
         kubevirt = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
         kubevirt["metadata"]["uid"] = "another"
         world.put(kubevirt)
-        assert "the cluster (it is another one, or KubeVirt was installed anew) changed" in self.refusal(
+        assert "the cluster (it is another one, or KubeVirt was installed again) changed" in self.refusal(
             run, published_plan=planned
         )
         assert world.writes == []

@@ -203,7 +203,7 @@ func (a *agent) run(ctx context.Context) error {
 		a.later(ctx, "guests", kubevirt.VMIResource, func() error { return a.addGuests(ctx, pods, nodes) })
 	})
 	if a.options.hco {
-		a.start(func() { a.later(ctx, "hco", kubevirt.Resource, func() error { return a.addHCO(ctx) }) })
+		a.start(func() { a.later(ctx, "hco", kubevirt.Resource, func() error { return a.addHCO(ctx, nodes) }) })
 	}
 	if err := os.WriteFile(a.options.readyFile, []byte("ready\n"), 0o644); err != nil {
 		return err
@@ -309,8 +309,8 @@ func (a *agent) addGuests(ctx context.Context, pods, nodes cache.SharedIndexInfo
 	return nil
 }
 
-// addHCO adds the operator with its webhook, which finds the schema of KubeVirt objects in the cluster.
-func (a *agent) addHCO(ctx context.Context) error {
+// addHCO adds the operator with its webhooks, which finds the schema of KubeVirt objects in the cluster.
+func (a *agent) addHCO(ctx context.Context, nodes cache.SharedIndexInformer) error {
 	definitions, err := crdclient.NewForConfig(a.config)
 	if err != nil {
 		return err
@@ -319,23 +319,24 @@ func (a *agent) addHCO(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := hco.Define(ctx, definitions); err != nil {
-		return err
-	}
-	owned, kubeVirts := a.custom.ForResource(hco.Resource).Informer(), a.custom.ForResource(kubevirt.Resource).Informer()
-	h, err := hco.New(a.log.With("program", "hco"), a.dynamic, a.recorder("hco"), prune, owned, kubeVirts)
-	if err != nil {
-		return err
-	}
 	hooks, err := webhook.NewServer(a.log)
 	if err != nil {
 		return err
 	}
+	conversion := hooks.ServeConversion(hco.ConversionPath, hco.Convert)
 	a.start(func() {
 		if err := hooks.Serve(ctx); err != nil {
 			a.log.Error("webhooks ended", "error", err)
 		}
 	})
+	if err := hco.Define(ctx, definitions, conversion); err != nil {
+		return err
+	}
+	owned, kubeVirts := a.custom.ForResource(hco.Resource).Informer(), a.custom.ForResource(kubevirt.Resource).Informer()
+	h, err := hco.New(a.log.With("program", "hco"), a.dynamic, a.recorder("hco"), prune, owned, kubeVirts, nodes)
+	if err != nil {
+		return err
+	}
 	if err := hooks.Register(ctx, a.client, h.Rule()); err != nil {
 		return err
 	}

@@ -28,10 +28,10 @@ CONTROL_PLANE_NODE = Nodes(
     name="control-plane-0", labels={CONTROL_PLANE: ""}, taints=({"key": CONTROL_PLANE, "effect": "NoSchedule"},)
 )
 # A seed needs nodes for handlers: KubeVirt is not Available without any. virt-operator scales virt-api with their number, and
-# two make as many replicas as any fleet below 30 nodes.
+# two make as many replicas as any fleet below 30 nodes. Under HCO, one node of the control plane makes one replica.
 SEED_NODES = ("seed-0", "seed-1")
 SEED = Fleet.from_groups(CONTROL_PLANE_NODE, *(Nodes(name=name) for name in SEED_NODES))
-SEED_API_REPLICAS = 2
+SEED_API_REPLICAS, SEED_API_REPLICAS_OF_HCO = 2, 1
 
 # What demo nodes and most fleets of tests have. To permit more means a change of KubeVirt's object, with which virt-operator is
 # busy for 15 s.

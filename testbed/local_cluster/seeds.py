@@ -58,9 +58,8 @@ def _fresh(folder: Path) -> bool:
 
 def _make(name: str, options: Options, folder: Path, start: Callable[[str, Options], LocalCluster]) -> None:
     with start(name, options) as cluster:
-        cluster.wait(
-            lambda: _api_replicas(cluster) == kubevirt.SEED_API_REPLICAS, 60, "virt-operator to scale virt-api"
-        )
+        replicas = kubevirt.SEED_API_REPLICAS_OF_HCO if options.hco else kubevirt.SEED_API_REPLICAS
+        cluster.wait(lambda: _api_replicas(cluster) == replicas, 60, "virt-operator to scale virt-api")
         # First virt-operator: with less nodes it would change virt-api's replicas.
         cluster.stop_component(AGENT)
         for node in kubevirt.SEED_NODES:

@@ -102,15 +102,15 @@ func (o *Operator) poolRule() webhook.Rule {
 		Configuration: "workerpool-validator.kubevirt.io", Name: "workerpool-validator.kubevirt.io", Path: "/workerpools-validate",
 		Group: PoolResource.Group, Versions: []string{PoolResource.Version}, Resource: PoolResource.Resource,
 		Operations: []registration.OperationType{registration.Create, registration.Update},
-		Check: func(ctx context.Context, request *admissionv1.AdmissionRequest) error {
+		Check: func(ctx context.Context, request *admissionv1.AdmissionRequest) ([]string, error) {
 			kubeVirt, err := o.kubeVirt(ctx)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if kubeVirt != nil && kubeVirt.GetAnnotations()[kubevirt.RefuseKnob] != "" {
-				return errors.New(kubeVirt.GetAnnotations()[kubevirt.RefuseKnob])
+				return nil, errors.New(kubeVirt.GetAnnotations()[kubevirt.RefuseKnob])
 			}
-			return refuseObject(request)
+			return nil, refuseObject(request)
 		},
 	}
 }

@@ -57,50 +57,73 @@ type HCO struct {
 	queue           loop.Queue
 	hyperConvergeds cache.Store
 	kubeVirts       cache.Store
+	nodes           cache.Store
 	// applied is the spec of the last write. One worker, so no lock.
 	applied fields
 }
 
 // New makes an HCO that is woken by the informers.
 func New(log *slog.Logger, client dynamic.Interface, recorder record.EventRecorder, prune Prune,
-	hyperConvergeds, kubeVirts cache.SharedIndexInformer,
+	hyperConvergeds, kubeVirts, nodes cache.SharedIndexInformer,
 ) (*HCO, error) {
 	h := &HCO{
 		log: log, client: client, recorder: recorder, prune: prune,
 		queue:           loop.NewQueue(200*time.Millisecond, 10*time.Second),
-		hyperConvergeds: hyperConvergeds.GetStore(), kubeVirts: kubeVirts.GetStore(),
+		hyperConvergeds: hyperConvergeds.GetStore(), kubeVirts: kubeVirts.GetStore(), nodes: nodes.GetStore(),
 	}
 	wake := func(any) {
 		for _, key := range h.hyperConvergeds.ListKeys() {
 			h.queue.AddAfter(key, 20*time.Millisecond)
 		}
 	}
-	for _, informer := range []cache.SharedIndexInformer{hyperConvergeds, kubeVirts} {
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: wake, UpdateFunc: func(_, after any) { wake(after) }, DeleteFunc: wake,
-		})
-		if err != nil {
+	always := cache.ResourceEventHandlerFuncs{
+		AddFunc: wake, UpdateFunc: func(_, after any) { wake(after) }, DeleteFunc: wake,
+	}
+	for informer, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		hyperConvergeds: always, kubeVirts: always,
+		nodes: cache.FilteringResourceEventHandler{FilterFunc: isControlPlane, Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: wake, DeleteFunc: wake,
+		}},
+	} {
+		if _, err := informer.AddEventHandler(handler); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
 }
 
-// Create makes the user's object of an installation with HCO. The defaults of fields that the real definition would
-// fill in are written out.
+// isControlPlane tells whether an object of the informer, deleted ones included, is a control-plane node.
+func isControlPlane(object any) bool {
+	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
+	}
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return false
+	}
+	_, current := node.Labels["node-role.kubernetes.io/control-plane"]
+	_, former := node.Labels["node-role.kubernetes.io/master"]
+	return current || former
+}
+
+func (h *HCO) controlPlanes() int {
+	count := 0
+	for _, node := range h.nodes.List() {
+		if isControlPlane(node) {
+			count++
+		}
+	}
+	return count
+}
+
+// Create makes the user's object of an installation with HCO. Some defaults that the real one fills in are written out.
 func Create(ctx context.Context, client dynamic.Interface, namespace string) error {
 	object := &unstructured.Unstructured{Object: fields{
 		"apiVersion": Resource.GroupVersion().String(), "kind": "HyperConverged",
 		"metadata": fields{"name": Name, "namespace": namespace, "labels": fields{"app": Name}},
 		"spec": fields{
-			"deployment": fields{"uninstallStrategy": "BlockUninstallIfWorkloadsExist"},
-			"virtualization": fields{
-				"evictionStrategy": "LiveMigrate",
-				"workloadUpdateStrategy": fields{
-					"batchEvictionInterval": "1m0s", "batchEvictionSize": int64(10),
-					"workloadUpdateMethods": []any{"LiveMigrate"},
-				},
-			},
+			"deployment":     fields{"uninstallStrategy": "BlockUninstallIfWorkloadsExist"},
+			"virtualization": fields{"evictionStrategy": "LiveMigrate"},
 		},
 	}}
 	_, err := client.Resource(Resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
@@ -188,7 +211,7 @@ func contains(all, some map[string]string) bool {
 
 // Wanted is the KubeVirt object of a HyperConverged.
 func (h *HCO) Wanted(own *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	spec, err := render(own)
+	spec, err := render(own, h.controlPlanes())
 	if err != nil {
 		return nil, err
 	}

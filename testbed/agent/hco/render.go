@@ -18,18 +18,20 @@ import (
 
 type fields = map[string]any
 
-// render makes the KubeVirt object's spec from a HyperConverged, annotation included.
-func render(hyperConverged *unstructured.Unstructured) (fields, error) {
+// render makes the KubeVirt object's spec from a HyperConverged in v1, annotation included. controlPlanes is the number of the
+// cluster's control-plane nodes.
+func render(hyperConverged *unstructured.Unstructured, controlPlanes int) (fields, error) {
 	spec := defaults(hyperConverged.GetNamespace())
 	own, _, err := unstructured.NestedMap(hyperConverged.Object, "spec")
 	if err != nil {
 		return nil, err
 	}
-	applyOperatorFields(spec, own)
+	applyFields(spec, own)
+	applyPlacements(spec, own, controlPlanes)
 	return applyAnnotation(spec, hyperConverged.GetAnnotations()[Annotation])
 }
 
-// defaults is what HCO renders from an unchanged HyperConverged: what matters here.
+// defaults is what HCO renders from an unchanged HyperConverged, wherever it runs.
 func defaults(namespace string) fields {
 	rotation := func(duration, renewBefore string) fields {
 		return fields{"duration": duration, "renewBefore": renewBefore}
@@ -39,6 +41,12 @@ func defaults(namespace string) fields {
 			"ca": rotation("48h0m0s", "24h0m0s"), "server": rotation("24h0m0s", "12h0m0s"),
 		}},
 		"configuration": fields{
+			"architectureConfiguration": fields{
+				"amd64":               machines("q35", "q35*", "pc-q35*"),
+				"arm64":               machines("virt", "virt*"),
+				"defaultArchitecture": "amd64",
+				"s390x":               machines("s390-ccw-virtio", "s390-ccw-virtio*"),
+			},
 			"developerConfiguration": fields{
 				"cpuAllocationRatio": int64(10),
 				"diskVerification":   fields{"memoryLimit": "2G"},
@@ -60,8 +68,24 @@ func defaults(namespace string) fields {
 				"completionTimeoutPerGiB": int64(20), "parallelMigrationsPerCluster": int64(5),
 				"parallelOutboundMigrationsPerNode": int64(1), "progressTimeout": int64(150),
 			},
-			"network":           fields{"defaultNetworkInterface": "masquerade"},
-			"smbios":            fields{"family": "KubeVirt", "manufacturer": "KubeVirt", "product": "None"},
+			"network": fields{
+				"binding":                 fields{"l2bridge": fields{"domainAttachmentType": "managedTap", "migration": fields{}}},
+				"defaultNetworkInterface": "masquerade",
+			},
+			"obsoleteCPUModels": obsolete(),
+			"seccompConfiguration": fields{"virtualMachineInstanceProfile": fields{
+				"customProfile": fields{"localhostProfile": "kubevirt/kubevirt.json"},
+			}},
+			"smbios": fields{"family": "KubeVirt", "manufacturer": "KubeVirt", "product": "None"},
+			"tlsConfiguration": fields{
+				"ciphers": []any{
+					"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256",
+					"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+					"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+					"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+				},
+				"minTLSVersion": "VersionTLS12",
+			},
 			"vmRolloutStrategy": "LiveUpdate",
 		},
 		"customizeComponents":     fields{},
@@ -77,29 +101,81 @@ func defaults(namespace string) fields {
 	}
 }
 
-// applyOperatorFields reads the fields of both API versions; where both are set, those of v1beta1 win.
-func applyOperatorFields(spec, own fields) {
-	for _, path := range [][]string{{"virtualization", "workloadUpdateStrategy"}, {"workloadUpdateStrategy"}} {
-		if given, ok := nested(own, path...).(fields); ok {
-			maps.Copy(spec["workloadUpdateStrategy"].(fields), withoutNulls(given))
+func machines(kind string, emulated ...any) fields {
+	return fields{"machineType": kind, "emulatedMachines": emulated}
+}
+
+// obsolete are the CPU models that HCO itself calls obsolete. Each has a version 1.
+func obsolete() fields {
+	models := fields{}
+	for _, model := range strings.Fields("486 Conroe Opteron_G1 Opteron_G2 athlon core2duo coreduo kvm32 kvm64 n270 pentium pentium2 " +
+		"pentium3 pentiumpro phenom qemu32 qemu64") {
+		models[model], models[model+"-v1"] = true, true
+	}
+	return models
+}
+
+// applyFields renders what the user can set.
+func applyFields(spec, own fields) {
+	configuration := spec["configuration"].(fields)
+	if given, ok := nested(own, "virtualization", "workloadUpdateStrategy").(fields); ok {
+		maps.Copy(spec["workloadUpdateStrategy"].(fields), given)
+	}
+	if given, ok := nested(own, "virtualization", "evictionStrategy").(string); ok {
+		configuration["evictionStrategy"] = given
+	}
+	if given, ok := nested(own, "virtualization", "obsoleteCPUModels").([]any); ok {
+		for _, model := range given {
+			configuration["obsoleteCPUModels"].(fields)[fmt.Sprint(model)] = true
 		}
 	}
-	for component, paths := range map[string][][]string{
-		"workloads": {{"deployment", "nodePlacements", "workload"}, {"workloads", "nodePlacement"}},
-		"infra":     {{"deployment", "nodePlacements", "infra"}, {"infra", "nodePlacement"}},
+	if given, ok := nested(own, "virtualization", "permittedHostDevices").(fields); ok {
+		configuration["permittedHostDevices"] = hostDevices(given)
+	}
+	applyGates(configuration["developerConfiguration"].(fields), own["featureGates"])
+}
+
+// hostDevices makes KubeVirt's lists of devices, where some fields have other names. They leave disabled devices out.
+func hostDevices(given fields) fields {
+	devices := fields{}
+	for _, kind := range []struct{ from, to string }{
+		{"pciHostDevices", "pciHostDevices"}, {"mediatedDevices", "mediatedDevices"}, {"usbHostDevices", "usb"},
 	} {
-		for _, path := range paths {
-			if given, ok := nested(own, path...).(fields); ok && len(given) > 0 {
-				spec[component] = fields{"nodePlacement": given}
+		list := []any{}
+		items, _ := given[kind.from].([]any)
+		for _, item := range items {
+			device, ok := item.(fields)
+			if !ok || device["disabled"] == true {
+				continue
 			}
+			device = maps.Clone(device)
+			delete(device, "disabled")
+			if selector, ok := device["pciDeviceSelector"]; ok {
+				delete(device, "pciDeviceSelector")
+				device["pciVendorSelector"] = selector
+			}
+			list = append(list, device)
 		}
+		devices[kind.to] = list
 	}
-	for _, path := range [][]string{{"virtualization", "evictionStrategy"}, {"evictionStrategy"}} {
-		if given, ok := nested(own, path...).(string); ok {
-			spec["configuration"].(fields)["evictionStrategy"] = given
-		}
+	return devices
+}
+
+// applyPlacements renders on which nodes KubeVirt runs. Its control plane has one replica if only one node can run it.
+func applyPlacements(spec, own fields, controlPlanes int) {
+	if workload, ok := nested(own, "deployment", "nodePlacements", "workload").(fields); ok {
+		spec["workloads"] = fields{"nodePlacement": workload}
 	}
-	applyGates(spec["configuration"].(fields)["developerConfiguration"].(fields), own["featureGates"])
+	infra := fields{}
+	if given, ok := nested(own, "deployment", "nodePlacements", "infra").(fields); ok {
+		infra["nodePlacement"] = given
+	}
+	if controlPlanes == 1 {
+		infra["replicas"] = int64(1)
+	}
+	if len(infra) > 0 {
+		spec["infra"] = infra
+	}
 }
 
 func nested(from fields, path ...string) any {
@@ -110,65 +186,10 @@ func nested(from fields, path ...string) any {
 	return value
 }
 
-func withoutNulls(given fields) fields {
-	kept := fields{}
-	for key, value := range given {
-		if value != nil {
-			kept[key] = value
-		}
-	}
-	return kept
-}
-
-// gates are HCO's own names of KubeVirt's gates (read). HCO ignores all others, with a warning (seen on the real one); it has
-// some that are no gates of KubeVirt.
-var gates = map[string]string{
-	"alignCPUs":                  "AlignCPUs",
-	"containerPathVolumes":       "ContainerPathVolumes",
-	"decentralizedLiveMigration": "DecentralizedLiveMigration",
-	"declarativeHotplugVolumes":  "DeclarativeHotplugVolumes",
-	"disableMDevConfiguration":   "DisableMDEVConfiguration",
-	"downwardMetrics":            "DownwardMetrics",
-	"incrementalBackup":          "IncrementalBackup",
-	"objectGraph":                "ObjectGraph",
-	"persistentReservation":      "PersistentReservation",
-	"videoConfig":                "VideoConfig",
-}
-
-// applyGates reads v1's list of names and states, or v1beta1's map.
-func applyGates(developer fields, given any) {
-	switch given := given.(type) {
-	case []any:
-		for _, item := range given {
-			if gate, ok := item.(fields); ok {
-				name, _ := gate["name"].(string)
-				setGate(developer, name, gate["state"] != "Disabled")
-			}
-		}
-	case fields:
-		for name, state := range given {
-			setGate(developer, name, state == true)
-		}
-	}
-}
-
-func setGate(developer fields, name string, on bool) {
-	gate, known := gates[name]
-	if !known {
-		return
-	}
-	enabled := slices.DeleteFunc(developer["featureGates"].([]any), func(found any) bool { return found == gate })
-	if on {
-		enabled = append(enabled, gate)
-		slices.SortFunc(enabled, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
-	}
-	developer["featureGates"] = enabled
-}
-
 // applyAnnotation applies the JSON patch to a fresh render, so that it never piles up.
 func applyAnnotation(spec fields, annotation string) (fields, error) {
 	if annotation == "" {
-		return spec, nil
+		return withoutEmptyLists(spec), nil
 	}
 	operations, err := jsonpatch.DecodePatch([]byte(annotation))
 	if err != nil {
@@ -195,11 +216,7 @@ func applyAnnotation(spec fields, annotation string) (fields, error) {
 	if !ok {
 		return nil, fmt.Errorf("invalid jsonPatch in the %s annotation: spec is not an object", Annotation)
 	}
-	merged := overlay(spec, result)
-	if workloads, ok := merged["workloads"]; ok {
-		merged["workloads"] = withoutEmptyLists(workloads)
-	}
-	return merged, nil
+	return withoutEmptyLists(overlay(spec, result)), nil
 }
 
 // overlay has the effect of decoding the patched JSON into the rendered Go struct: a field that the patch removed
@@ -234,21 +251,25 @@ func decoded(base, top any) any {
 	return top
 }
 
-// withoutEmptyLists leaves out what Go does when it writes a node placement (omitempty).
-func withoutEmptyLists(value any) any {
+// withoutEmptyLists leaves out what Go does when it writes a KubeVirt object (omitempty).
+func withoutEmptyLists(object fields) fields {
+	kept := fields{}
+	for key, value := range object {
+		if list, ok := value.([]any); !ok || len(list) > 0 {
+			kept[key] = emptyListsRemoved(value)
+		}
+	}
+	return kept
+}
+
+func emptyListsRemoved(value any) any {
 	switch value := value.(type) {
 	case fields:
-		kept := fields{}
-		for key, item := range value {
-			if list, ok := item.([]any); !ok || len(list) > 0 {
-				kept[key] = withoutEmptyLists(item)
-			}
-		}
-		return kept
+		return withoutEmptyLists(value)
 	case []any:
 		kept := make([]any, len(value))
 		for i, item := range value {
-			kept[i] = withoutEmptyLists(item)
+			kept[i] = emptyListsRemoved(item)
 		}
 		return kept
 	}

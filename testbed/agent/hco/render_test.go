@@ -22,9 +22,10 @@ func hyperConverged(spec fields, annotation string) *unstructured.Unstructured {
 	return object
 }
 
+// rendered is the spec that HCO makes of a HyperConverged on a cluster with three control-plane nodes.
 func rendered(t *testing.T, spec fields, annotation string) fields {
 	t.Helper()
-	result, err := render(hyperConverged(spec, annotation))
+	result, err := render(hyperConverged(spec, annotation), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestAnnotation(t *testing.T) {
 			`{"op":"add","path":"/spec/customizeComponents/patches","value":[` + one + `]}]`,
 			[]string{"customizeComponents", "patches"}, []any{item}},
 		"empty a list": {`[{"op":"replace","path":"/spec/workloadUpdateStrategy/workloadUpdateMethods","value":[]}]`,
-			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{}},
+			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, nil},
 		"removing a field does nothing": {`[{"op":"remove","path":"/spec/workloadUpdateStrategy/workloadUpdateMethods"}]`,
 			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, []any{"LiveMigrate"}},
 		"build on an earlier one (seen)": {`[{"op":"add","path":"/spec/workloads","value":{"nodePlacement":{}}},` +
@@ -129,44 +130,91 @@ func TestBadAnnotation(t *testing.T) {
 		`[{"op":"add","path":"/spec/workloads/nodePlacement","value":{}}]`:       "missing path",
 		`[{"op":"add","path":"/spec/customizeComponents/patches/-","value":{}}]`: "missing path",
 	} {
-		if _, err := render(hyperConverged(fields{}, annotation)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := render(hyperConverged(fields{}, annotation), 3); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", annotation, err, want)
 		}
 	}
 }
 
-func TestOperatorFields(t *testing.T) {
+func TestWhatUsersSet(t *testing.T) {
 	placement := fields{"nodeSelector": fields{"a": "b"}}
-	none := fields{"workloadUpdateMethods": []any{}}
-	for name, spec := range map[string]fields{
-		"v1": {
-			"virtualization": fields{"workloadUpdateStrategy": none},
-			"deployment":     fields{"nodePlacements": fields{"workload": placement}},
-			"featureGates":   []any{fields{"name": "downwardMetrics"}, fields{"name": "unknown"}},
-		},
-		"v1beta1": {
-			"workloadUpdateStrategy": none, "workloads": fields{"nodePlacement": placement},
-			"featureGates": fields{"downwardMetrics": true, "unknown": true},
-		},
+	virtualization := func(field string, value any) fields { return fields{"virtualization": fields{field: value}} }
+	placed := func(component string) fields {
+		return fields{"deployment": fields{"nodePlacements": fields{component: placement}}}
+	}
+	for name, test := range map[string]struct {
+		spec fields
+		path []string
+		want any
+	}{
+		"workloads": {placed("workload"), []string{"workloads"}, fields{"nodePlacement": placement}},
+		"infra":     {placed("infra"), []string{"infra"}, fields{"nodePlacement": placement}},
+		"eviction":  {virtualization("evictionStrategy", "None"), []string{"configuration", "evictionStrategy"}, "None"},
+		"no update methods": {virtualization("workloadUpdateStrategy", fields{"workloadUpdateMethods": []any{}}),
+			[]string{"workloadUpdateStrategy", "workloadUpdateMethods"}, nil},
+		"obsolete model": {virtualization("obsoleteCPUModels", []any{"Nehalem"}),
+			[]string{"configuration", "obsoleteCPUModels", "Nehalem"}, true},
+		"devices (seen)": {virtualization("permittedHostDevices", fields{
+			"pciHostDevices": []any{
+				fields{"pciDeviceSelector": "10DE:0001", "resourceName": "nvidia.com/a", "externalResourceProvider": true},
+				fields{"pciDeviceSelector": "10DE:0002", "resourceName": "nvidia.com/b", "disabled": true},
+			},
+			"usbHostDevices": []any{fields{"resourceName": "usb.com/c"}},
+		}), []string{"configuration", "permittedHostDevices"}, fields{
+			"pciHostDevices": []any{
+				fields{"pciVendorSelector": "10DE:0001", "resourceName": "nvidia.com/a", "externalResourceProvider": true},
+			},
+			"usb": []any{fields{"resourceName": "usb.com/c"}},
+		}},
 	} {
-		got := rendered(t, spec, "")
-		if methods := nested(got, "workloadUpdateStrategy", "workloadUpdateMethods"); !reflect.DeepEqual(methods, []any{}) {
-			t.Errorf("%s: methods %v", name, methods)
-		}
-		if place := nested(got, "workloads", "nodePlacement"); !reflect.DeepEqual(place, any(placement)) {
-			t.Errorf("%s: placement %v", name, place)
-		}
-		gates := nested(got, "configuration", "developerConfiguration", "featureGates").([]any)
-		if len(gates) != 10 || gates[3] != "DownwardMetrics" {
-			t.Errorf("%s: gates %v", name, gates)
+		if got := nested(rendered(t, test.spec, ""), test.path...); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
 }
 
-func TestNullIsTheDefault(t *testing.T) {
-	spec := fields{"virtualization": fields{"workloadUpdateStrategy": fields{"workloadUpdateMethods": nil}}}
-	got := nested(rendered(t, spec, ""), "workloadUpdateStrategy", "workloadUpdateMethods")
-	if !reflect.DeepEqual(got, []any{"LiveMigrate"}) {
-		t.Errorf("methods %v", got)
+// TestReplicas: seen on the real one.
+func TestReplicas(t *testing.T) {
+	placement := fields{"nodeSelector": fields{"a": "b"}}
+	placed := fields{"deployment": fields{"nodePlacements": fields{"infra": placement}}}
+	for _, test := range []struct {
+		spec          fields
+		controlPlanes int
+		want          any
+	}{
+		{fields{}, 1, fields{"replicas": int64(1)}},
+		{fields{}, 2, nil},
+		{placed, 1, fields{"nodePlacement": placement, "replicas": int64(1)}},
+		{placed, 2, fields{"nodePlacement": placement}},
+	} {
+		got, err := render(hyperConverged(test.spec, ""), test.controlPlanes)
+		if err != nil || !reflect.DeepEqual(got["infra"], test.want) {
+			t.Errorf("%d nodes, %v: %v (%v), want %v", test.controlPlanes, test.spec, got["infra"], err, test.want)
+		}
+	}
+}
+
+// TestDefaultRender: seen on the real one.
+func TestDefaultRender(t *testing.T) {
+	configuration := rendered(t, fields{}, "")["configuration"].(fields)
+	for _, test := range []struct {
+		path []string
+		want any
+	}{
+		{[]string{"architectureConfiguration", "amd64"}, fields{"machineType": "q35", "emulatedMachines": []any{"q35*", "pc-q35*"}}},
+		{[]string{"architectureConfiguration", "defaultArchitecture"}, "amd64"},
+		{[]string{"network", "binding", "l2bridge"}, fields{"domainAttachmentType": "managedTap", "migration": fields{}}},
+		{[]string{"obsoleteCPUModels", "486-v1"}, true},
+		{[]string{"seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile"}, "kubevirt/kubevirt.json"},
+		{[]string{"tlsConfiguration", "minTLSVersion"}, "VersionTLS12"},
+		{[]string{"permittedHostDevices"}, nil},
+	} {
+		if got := nested(configuration, test.path...); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%v: %v, want %v", test.path, got, test.want)
+		}
+	}
+	if models, ciphers := configuration["obsoleteCPUModels"], nested(configuration, "tlsConfiguration", "ciphers"); len(models.(fields)) != 34 ||
+		len(ciphers.([]any)) != 9 {
+		t.Errorf("obsolete models %v, ciphers %v", models, ciphers)
 	}
 }

@@ -21,27 +21,35 @@ import (
 func (h *HCO) Rule() webhook.Rule {
 	return webhook.Rule{
 		Configuration: "validate-hco.kubevirt.io", Name: "validate-hco.kubevirt.io", Path: "/validate-hco",
-		Group: Resource.Group, Versions: []string{"v1", "v1beta1"}, Resource: Resource.Resource,
+		Group: Resource.Group, Versions: []string{Resource.Version, beta1}, Resource: Resource.Resource,
 		Operations: []registration.OperationType{registration.Create, registration.Update},
 		Check:      h.check,
 	}
 }
 
 // check renders the object and asks KubeVirt's webhook by a dry run. It does not try the object's component patches.
-func (h *HCO) check(ctx context.Context, request *admissionv1.AdmissionRequest) error {
+func (h *HCO) check(ctx context.Context, request *admissionv1.AdmissionRequest) ([]string, error) {
 	own := &unstructured.Unstructured{}
 	if err := json.Unmarshal(request.Object.Raw, &own.Object); err != nil {
-		return err
+		return nil, err
 	}
 	if own.GetDeletionTimestamp() != nil {
-		return nil
+		return nil, nil
+	}
+	if err := Convert(own.Object, Resource.GroupVersion().String()); err != nil {
+		return nil, err
 	}
 	own.SetNamespace(request.Namespace)
 	wanted, err := h.Wanted(own)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api := h.client.Resource(kubevirt.Resource).Namespace(request.Namespace)
+	return gateWarnings(nested(own.Object, "spec", "featureGates")), h.try(ctx, wanted)
+}
+
+// try asks KubeVirt's webhook.
+func (h *HCO) try(ctx context.Context, wanted *unstructured.Unstructured) error {
+	api := h.client.Resource(kubevirt.Resource).Namespace(wanted.GetNamespace())
 	dry := []string{metav1.DryRunAll}
 	live, err := api.Get(ctx, KubeVirtName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

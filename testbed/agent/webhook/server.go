@@ -23,13 +23,16 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	registration "k8s.io/api/admissionregistration/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes"
 )
 
-// Check refuses a request with an error, whose text the user sees.
-type Check func(ctx context.Context, request *admissionv1.AdmissionRequest) error
+// Check refuses a request with an error, whose text the user sees, or lets it pass with warnings.
+type Check func(ctx context.Context, request *admissionv1.AdmissionRequest) ([]string, error)
 
 // Rule says which requests the API server sends to the webhook.
 type Rule struct {
@@ -67,7 +70,10 @@ type Mutation struct {
 	Change    Change
 }
 
-// Server serves checks and changes.
+// Convert brings an object to another API version, in place.
+type Convert func(object map[string]any, apiVersion string) error
+
+// Server serves checks, changes and conversions.
 type Server struct {
 	log      *slog.Logger
 	listener net.Listener
@@ -199,6 +205,52 @@ func (s *Server) RegisterMutation(ctx context.Context, client kubernetes.Interfa
 	return err
 }
 
+// ServeConversion serves the conversion of a kind's objects. It returns what the kind's definition needs for that.
+func (s *Server) ServeConversion(path string, convert Convert) *apiextensions.CustomResourceConversion {
+	s.mux.HandleFunc(path, func(writer http.ResponseWriter, request *http.Request) {
+		var review apiextensions.ConversionReview
+		if err := json.NewDecoder(request.Body).Decode(&review); err != nil || review.Request == nil {
+			http.Error(writer, fmt.Sprintf("no conversion review: %v", err), http.StatusBadRequest)
+			return
+		}
+		review.Response = converted(review.Request, convert)
+		review.Request = nil
+		s.write(writer, review)
+	})
+	url := s.base + path
+	return &apiextensions.CustomResourceConversion{
+		Strategy: apiextensions.WebhookConverter,
+		Webhook: &apiextensions.WebhookConversion{
+			ClientConfig:             &apiextensions.WebhookClientConfig{URL: &url, CABundle: s.authority},
+			ConversionReviewVersions: []string{"v1"},
+		},
+	}
+}
+
+func converted(request *apiextensions.ConversionRequest, convert Convert) *apiextensions.ConversionResponse {
+	response := &apiextensions.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	for _, given := range request.Objects {
+		raw, err := convertedObject(given.Raw, request.DesiredAPIVersion, convert)
+		if err != nil {
+			failure := metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+			return &apiextensions.ConversionResponse{UID: request.UID, Result: failure}
+		}
+		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Raw: raw})
+	}
+	return response
+}
+
+func convertedObject(raw []byte, apiVersion string, convert Convert) ([]byte, error) {
+	var object map[string]any
+	if err := kjson.Unmarshal(raw, &object); err != nil { // keeps whole numbers
+		return nil, err
+	}
+	if err := convert(object, apiVersion); err != nil {
+		return nil, err
+	}
+	return json.Marshal(object)
+}
+
 func patched(response *admissionv1.AdmissionResponse, operations []Operation) *admissionv1.AdmissionResponse {
 	if len(operations) == 0 || !response.Allowed {
 		return response
@@ -230,7 +282,10 @@ func replace(ctx context.Context, client kubernetes.Interface, wanted *registrat
 
 func (s *Server) handle(check Check) http.HandlerFunc {
 	return s.review(func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return answer(request, check(ctx, request))
+		warnings, err := check(ctx, request)
+		response := answer(request, err)
+		response.Warnings = warnings
+		return response
 	})
 }
 
@@ -252,9 +307,13 @@ func (s *Server) review(respond func(context.Context, *admissionv1.AdmissionRequ
 		}
 		review.Response = respond(request.Context(), review.Request)
 		review.Request = nil
-		writer.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(writer).Encode(review); err != nil {
-			s.log.Warn("webhook answer lost", "error", err)
-		}
+		s.write(writer, review)
+	}
+}
+
+func (s *Server) write(writer http.ResponseWriter, review any) {
+	writer.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(writer).Encode(review); err != nil {
+		s.log.Warn("webhook answer lost", "error", err)
 	}
 }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 
 import playbooks
 from full_dump import differences, dump, ours
-from local_cluster import Fleet, Nodes
+from local_cluster import ClusterError, Fleet, Nodes
+from local_cluster.kubevirt import CONTROL_PLANE_NODE
 from scenario import OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 HCO = "hyperconverged/kubevirt-hyperconverged"
+HCO_V1BETA1 = "hyperconvergeds.v1beta1.hco.kubevirt.io/kubevirt-hyperconverged"
 KUBEVIRT = "kubevirt-kubevirt-hyperconverged"
 ANNOTATION = "kubevirt.kubevirt.io/jsonpatch"
 GPU = pool("gpu", "a100")
@@ -103,6 +106,60 @@ def test_the_exclusion_keeps_what_others_have_in_the_annotation(scenario: Scenar
     scenario.settled([GPU])
 
 
+def test_a_second_control_plane_node_may_join_during_a_run(scenario: Scenario) -> None:
+    """HCO then renders no replicas any more, so KubeVirt is at another generation in the middle of the run (seen)."""
+    second = Fleet.from_groups(dataclasses.replace(CONTROL_PLANE_NODE, name="control-plane-1"))
+    assert scenario.kubevirt()["spec"]["infra"] == {"replicas": 1}
+    newer = {**GPU, "virtHandlerImage": f"{GPU['virtHandlerImage']}-2"}
+    with Watcher(scenario.cluster) as watcher:
+        scenario.knob("gpu-00", "never-ready")
+        running = scenario.start([newer], virtpools_max_unavailable=1, virtpools_node_timeout=120)
+        scenario.cluster.wait(lambda: scenario.handlers()["gpu-00"] == [newer["virtHandlerImage"]], 60, "a new handler")
+        generation = scenario.kubevirt()["metadata"]["generation"]
+        try:
+            scenario.cluster.add_nodes(second)
+            scenario.cluster.wait(lambda: "infra" not in scenario.kubevirt()["spec"], 30, "HCO to act")
+            assert scenario.kubevirt()["metadata"]["generation"] == generation + 1
+            assert not running.ended()
+            scenario.knob("gpu-00", None)
+            running.wait().succeeded()
+            scenario.settled([newer])
+        finally:
+            scenario.cluster.kubectl("delete", "node", "control-plane-1")
+        scenario.site([GPU]).succeeded()
+        watcher.stop()
+    assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
+    assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
+    assert scenario.kubevirt()["spec"]["infra"] == {"replicas": 1}
+    scenario.wait_until_settled()
+    scenario.settled([GPU])
+
+
+def test_writes_by_v1beta1_keep_our_operation(scenario: Scenario) -> None:
+    """HCO stores v1. What users write in the other version appears there, and a missing list gets its default (seen)."""
+    before = scenario.get(*HCO.split("/"))
+
+    def write(methods: list[str] | None) -> Object:
+        strategy = {"workloadUpdateStrategy": {"workloadUpdateMethods": methods}}
+        scenario.patch(HCO_V1BETA1, merge={"spec": {**strategy, "featureGates": {"downwardMetrics": methods == []}}})
+        hyperconverged = scenario.get(*HCO.split("/"))
+        assert hyperconverged["metadata"]["annotations"] == before["metadata"]["annotations"]
+        written: Object = hyperconverged["spec"]
+        return written
+
+    changed = write([])
+    assert changed["virtualization"]["workloadUpdateStrategy"]["workloadUpdateMethods"] == []
+    assert changed["featureGates"] == [{"name": "downwardMetrics"}]
+    scenario.cluster.wait(
+        lambda: "workloadUpdateMethods" not in scenario.kubevirt()["spec"]["workloadUpdateStrategy"], 30, "HCO to act"
+    )
+    scenario.wait_until_settled()
+    assert scenario.findings() == {}
+    scenario.settled([GPU])
+    assert write(None) == before["spec"]
+    scenario.wait_until_settled()
+
+
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 ELSEWHERE = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-01"]}
 TOLERATION = {"key": "reserved", "operator": "Exists"}
@@ -110,7 +167,10 @@ TOLERATION = {"key": "reserved", "operator": "Exists"}
 
 def test_later_terms_of_the_user_do_not_bring_the_primary_back(scenario: Scenario) -> None:
     with Watcher(scenario.cluster) as watcher:
-        _place(scenario, {"affinity": _required(LINUX)})
+        placement = {"affinity": _required(LINUX)}
+        scenario.patch(HCO_V1BETA1, merge={"spec": {"workloads": {"nodePlacement": placement}}})
+        placements = scenario.get(*HCO.split("/"))["spec"]["deployment"]["nodePlacements"]
+        assert placements == {"workload": placement}
         outdated = scenario.findings()["exclusion_outdated"]
         assert outdated.startswith(
             "HyperConverged kubevirt/kubevirt-hyperconverged has changed since the exclusion was"
@@ -232,6 +292,10 @@ def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
     said = scenario.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
     assert "disables the feature gate ImageVolume, which an append cannot undo" in said
     assert "HCO has no switch for it in spec.featureGates" in said
+    gates = json.dumps({"spec": {"featureGates": [{"name": "ImageVolume"}]}})
+    tried = ("patch", "-n", scenario.namespace, *HCO.split("/"), "--type=merge", "--dry-run=server", "-p", gates)
+    with pytest.raises(ClusterError, match="the ImageVolume featureGate is unknown and ignored"):
+        scenario.cluster.kubectl(*tried, "--warnings-as-errors")
 
 
 def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:

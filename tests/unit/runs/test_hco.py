@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import is_write
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import GPU, RT, Stage, outcome, stock
 
@@ -32,7 +33,11 @@ class Scenario:
         self.module = run
         self._stage = stage
         self.world, self.disturbance = stage.on(stock("HCO"))
-        self.world.rendered = {**self.world.rendered, "configuration": {"developerConfiguration": GATES}}
+        self.world.rendered = {
+            **self.world.rendered,
+            "configuration": {"developerConfiguration": GATES},
+            "infra": {"replicas": 1},
+        }
         if annotation is not None:
             self.annotate(annotation)
         self.world.sleep(30)
@@ -242,3 +247,24 @@ def test_a_run_does_not_wait_silently_for_an_hco_that_is_down(under_hco):
     scenario.site()
     assert scenario.doubled == []
     assert scenario.world.handlers("n1") == ["virt-handler-gpu"]
+
+
+def test_hco_may_render_anew_during_a_run(under_hco):
+    """A second control-plane node takes ``infra.replicas`` away: another generation in the middle of the run (seen)."""
+    scenario = under_hco()
+    generations = []
+    send = scenario.world.send
+
+    def joined(request):
+        if is_write(request) and "/nodes/" in request.path and scenario.world.rendered.pop("infra", None):
+            generations.append(scenario.kubevirt["metadata"]["generation"])
+        return send(request)
+
+    scenario.world.send = joined
+    scenario.site()
+    scenario.world.sleep(60)
+    assert scenario.kubevirt["metadata"]["generation"] == generations[0] + 1
+    assert "infra" not in scenario.kubevirt["spec"]
+    assert scenario.doubled == []
+    assert scenario.module("plan_info", **PLANNED)["pending"] is False
+    assert scenario.verified()["problems"] == {}

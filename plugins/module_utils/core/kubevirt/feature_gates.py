@@ -83,6 +83,7 @@ _OF_HCO: t.Final = {
     "IncrementalBackup": "incrementalBackup",
     "ObjectGraph": "objectGraph",
     "PersistentReservation": "persistentReservation",
+    "Template": "template",
     "VideoConfig": "videoConfig",
 }
 """The gates of KubeVirt that HCO has a switch for in its own ``spec.featureGates``, with HCO's names (read in HCO's documentation of

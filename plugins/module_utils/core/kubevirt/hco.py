@@ -86,7 +86,10 @@ def shared_place(hyperconverged: KubeObject | None) -> str:
 
 
 def update_methods_path(hyperconverged: KubeObject) -> str:
-    """The field with the methods by which KubeVirt updates VMs, for messages. HCO gives an empty field a default."""
+    """The field with the methods by which KubeVirt updates VMs, for messages.
+
+    HCO gives a missing list its default, and leaves an empty one as it is (seen).
+    """
     if str(hyperconverged.get("apiVersion", "")).endswith("/v1beta1"):
         return "spec.workloadUpdateStrategy.workloadUpdateMethods"
     return "spec.virtualization.workloadUpdateStrategy.workloadUpdateMethods"

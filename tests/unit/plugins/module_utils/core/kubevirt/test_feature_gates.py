@@ -198,15 +198,16 @@ class TestUnderHco:
     def test_what_hco_decides_is_refused(self):
         with pytest.raises(InputErrors) as raised:
             self.after(
-                kubevirt(["Snapshot", "ObjectGraph"], ["ImageVolume"]),
+                kubevirt(["Snapshot", "ObjectGraph", "Template"], ["ImageVolume"]),
                 on=["ImageVolume"],
-                off=["Snapshot", "ObjectGraph"],
+                off=["Snapshot", "ObjectGraph", "Template"],
             )
-        disables, graph, enables = raised.value.messages
+        disables, graph, enables, template = raised.value.messages
         assert "HCO disables the feature gate ImageVolume" in disables
         assert "HCO has no switch for it in spec.featureGates" in disables
         assert "HCO enables the feature gate Snapshot" in enables
         assert graph.endswith("set objectGraph to Disabled in its own spec.featureGates.")
+        assert template.endswith("set template to Disabled in its own spec.featureGates.")
 
     def test_the_replacement_that_the_refusal_advises_works(self):
         advised = {"op": "replace", "path": f"{LISTS}/disabledFeatureGates", "value": ["GPUsWithDRA"]}

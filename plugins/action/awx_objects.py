@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import Secrets, objects
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import Secrets, objects, with_others
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
@@ -17,7 +17,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset({"options"})
+    _VALID_ARGS = frozenset({"options", "workflows", "nodes"})
 
     def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
@@ -26,4 +26,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             name: self._templar.template(variables.get(f"virtpools_awx_{name}")) or {}
             for name in ("reader", "writer", "webhook", "email")
         }
-        return {**result, "changed": False, **objects(self._task.args["options"], Secrets(**secrets))}
+        arguments = self._task.args
+        found = objects(arguments["options"], Secrets(**secrets))
+        workflows = {each["item"]["name"]: each["id"] for each in arguments.get("workflows") or ()}
+        links = with_others(found["links"], workflows, arguments.get("nodes") or ())
+        return {**result, "changed": False, **found, "links": links}

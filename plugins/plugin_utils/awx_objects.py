@@ -267,6 +267,31 @@ def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
     return {**found, "steps": _steps(options, found)}
 
 
+def with_others(
+    links: t.Sequence[Data], workflows: t.Mapping[str, int], nodes: t.Sequence[t.Mapping[str, t.Any]]
+) -> list[Data]:
+    """What is to follow each node of our workflows: our own nodes, and those that somebody else has linked to it.
+
+    AWX replaces all links of a node at once. A node that lost its link would be a root, which runs at every launch.
+
+    :param links: those of our own nodes.
+    :param workflows: the ids of our workflows by name.
+    :param nodes: the nodes of these workflows, and of others, as AWX shows them.
+    """
+    by_id = {node["id"]: node["identifier"] for node in nodes}
+    by_place = {(node["workflow_job_template"], node["identifier"]): node for node in nodes}
+    own = {each.node for workflow in WORKFLOWS for each in (*workflow.jobs, *workflow.approvals)}
+    result = []
+    for link in links:
+        there = by_place.get((workflows.get(link["workflow"]), link["node"]), {})
+        kept = {
+            what: [by_id[each] for each in there.get(f"{what}_nodes", ()) if by_id[each] not in own]
+            for what in ("success", "failure")
+        }
+        result.append({**link, **{what: [*link[what], *others] for what, others in kept.items()}})
+    return result
+
+
 def _names(options: t.Mapping[str, t.Any]) -> dict[str, str]:
     prefix = options["awx_prefix"]
     return {

@@ -265,7 +265,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     assert awx.related("job_templates", name, "credentials") == ["virtpools writer" if writes else "virtpools reader"]
     assert awx.related("job_templates", name, "labels") == ["virtpools"]
     assert sorted(awx.related("job_templates", name, "notification_templates_error")) == NOTIFICATIONS
-    told = NOTIFICATIONS if playbook in ("plan", "upgrade") else []
+    told = NOTIFICATIONS if playbook in ("plan", "rollback", "upgrade") else []
     assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
     assert template["survey_enabled"]
     assert awx.survey("job_templates", name) == SURVEYS[playbook]
@@ -286,7 +286,7 @@ def test_a_workflow(made: tuple[Server, Run], workflow: str, survey: str) -> Non
     found = {name: (each["runs"], each["success_nodes"], each["failure_nodes"]) for name, each in nodes.items()}
     assert found == NODES[workflow]
     checks = {name for name, each in nodes.items() if each["job_type"]}
-    assert checks == ({"check"} if workflow == UPGRADE else set())
+    assert checks == {"check" if workflow == UPGRADE else "plan_rollback"}
 
 
 def test_the_schedule(made: tuple[Server, Run]) -> None:
@@ -315,6 +315,29 @@ def test_a_second_run_changes_nothing(made: tuple[Server, Run], monkeypatch: pyt
     assert run.changed == 0
     assert server.awx.writes[written:] == []
     assert server.awx.snapshot() == before
+
+
+def test_what_an_administrator_added_to_a_workflow_stays(made: tuple[Server, Run]) -> None:
+    """Without its link, a node would run at every launch, before any approval."""
+    server = made[0]
+    awx, kind = server.awx, "workflow_job_template_nodes"
+    template = awx.one("job_templates", "virtpools verify")["id"]
+    workflow = awx.one("workflow_job_templates", ROLLOUT)["id"]
+    for name in ("ticket", "page"):
+        awx.add(kind, workflow_job_template=workflow, identifier=name, unified_job_template=template)
+    awx.link(ROLLOUT, "verify", "success_nodes", "ticket")
+    awx.link(ROLLOUT, "verify", "failure_nodes", "page")
+    awx.link(ROLLOUT, "rollback", "always_nodes", "page")
+    before, written = awx.snapshot(), len(awx.writes)
+    run = server.run().succeeded()
+    assert run.changed == 0
+    assert awx.writes[written:] == []
+    assert awx.snapshot() == before
+    # A link of ours that somebody took away comes back, and the others stay.
+    awx.link(ROLLOUT, "verify", "failure_nodes", "plan_rollback", away=True)
+    assert server.run().succeeded().changed == 1
+    assert set(awx.nodes(ROLLOUT)["verify"]["failure_nodes"]) == {"page", "plan_rollback"}
+    assert awx.nodes(ROLLOUT)["verify"]["success_nodes"] == ["ticket"]
 
 
 def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) -> None:

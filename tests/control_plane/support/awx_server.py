@@ -370,6 +370,19 @@ class Awx:
         """Make an object that is somebody else's."""
         return self._store(kind, fields)
 
+    def link(self, workflow: str, node: str, what: str, other: str, *, away: bool = False) -> None:
+        """Let a node of a workflow follow another one, as somebody else does, or take that link away."""
+        kind, number = "workflow_job_template_nodes", self.one("workflow_job_templates", workflow)["id"]
+        nodes = {
+            each["identifier"]: each["id"]
+            for each in self.objects[kind].values()
+            if each["workflow_job_template"] == number
+        }
+        status, _body = self._associated(
+            "POST", kind, nodes[node], what, "", {}, {"id": nodes[other], "disassociate": away}
+        )
+        assert status == 204
+
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def answer(self, method: str, target: str, data: Object) -> tuple[int, Object | None]:
@@ -672,6 +685,8 @@ class Awx:
         if kind == "workflow_job_template_nodes" and each["unified_job_template"]:
             (where,) = (other for other in UNIFIED if each["unified_job_template"] in self.objects[other])
             related["unified_job_template"] = f"{ROOT}{where}/{each['unified_job_template']}/"
+        if kind == "workflow_job_template_nodes":
+            each = {**each, **{what: self._related.get((each["id"], what), []) for what in KINDS[kind].lists}}
         shown = {**each, "type": KINDS[kind].type, "url": url, "related": related, "summary_fields": {}}
         if "organization" in KINDS[kind].refers:
             shown["organization"] = self._shown_field(kind, each, "organization")

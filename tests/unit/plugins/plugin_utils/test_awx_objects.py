@@ -7,11 +7,17 @@
 from __future__ import annotations
 
 import json
+import typing as t
 
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import BEARER_TYPE, Secrets, objects
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import (
+    BEARER_TYPE,
+    Secrets,
+    objects,
+    with_others,
+)
 
 NONE = Secrets({}, {}, {}, {})
 ALL = Secrets({"host": "h"}, {"kubeconfig": "k"}, {"url": "u"}, {"host": "m"})
@@ -129,3 +135,32 @@ def test_hosts_of_the_inventory():
         {"name": "east", "variables": {"virtpools_context": "e"}},
         {"name": "west", "variables": {}},
     ]
+
+
+class TestNodesOfOthers:
+    WORKFLOW = "virtpools rollout with approval"
+    OURS: t.ClassVar = [{"workflow": WORKFLOW, "node": "verify", "success": [], "failure": ["plan_rollback"]}]
+
+    @staticmethod
+    def node(number, identifier, workflow=7, success=(), failure=()):
+        return {
+            "id": number,
+            "identifier": identifier,
+            "workflow_job_template": workflow,
+            "success_nodes": [*success],
+            "failure_nodes": [*failure],
+        }
+
+    def linked(self, *nodes):
+        (link,) = with_others(self.OURS, {self.WORKFLOW: 7}, nodes)
+        return link["success"], link["failure"]
+
+    def test_stay_behind_ours(self):
+        nodes = (self.node(1, "verify", success=[2], failure=[3, 2]), self.node(2, "ticket"), self.node(3, "rollback"))
+        assert self.linked(*nodes) == (["ticket"], ["plan_rollback", "ticket"])
+
+    def test_of_another_workflow_do_not_count(self):
+        assert self.linked(self.node(1, "verify", 8, success=[2]), self.node(2, "ticket", 8)) == ([], ["plan_rollback"])
+
+    def test_in_a_workflow_that_is_new_there_are_none(self):
+        assert self.linked() == ([], ["plan_rollback"])

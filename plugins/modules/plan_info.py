@@ -54,9 +54,9 @@ options:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to plan from instead of a
         cluster.
-      - It must hold KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged where there is one; for O(vms)
-        the launcher pods, and the namespaces where pools select them; the policies, to see what the launcher policy does now; with
-        O(alerts) the PrometheusRules.
+      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes and the pods of KubeVirt's namespace; HyperConverged
+        where there is one; for O(vms) the launcher pods, and the namespaces where pools select them; the policies, to see what the
+        launcher policy does now; with O(alerts) the PrometheusRules.
     type: path
   stop_after_wave:
     description:

@@ -32,7 +32,8 @@ options:
   dump:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to check instead of a cluster.
-      - It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher policy with its binding.
+      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of KubeVirt's namespace, and the launcher
+        policy with its binding.
     type: path
 seealso:
   - module: virtpools.kubevirt.verification_info

@@ -39,8 +39,8 @@ options:
   dump:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to verify instead of a cluster.
-      - It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, the launcher pods, the VirtualMachineInstances and
-        the launcher policy with its binding; namespaces where pools select them by labels.
+      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of KubeVirt's namespace, the launcher
+        pods, the VirtualMachineInstances and the launcher policy with its binding; namespaces where pools select them by labels.
     type: path
   probe:
     description:

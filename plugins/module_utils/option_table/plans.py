@@ -91,36 +91,37 @@ OPTIONS: tuple[Option, ...] = (
                 "text": f"""
                     {_DUMP.format("plan from")}
 
-                    It must hold KubeVirt, DaemonSets, nodes and the pods of KubeVirt's namespace; HyperConverged
-                    where there is one; for O(vms) the launcher pods, and the namespaces where pools select them; the
-                    policies, to see what the launcher policy does now; with O(alerts) the PrometheusRules.
+                    It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes and the pods of
+                    KubeVirt's namespace; HyperConverged where there is one; for O(vms) the launcher pods, and the
+                    namespaces where pools select them; the policies, to see what the launcher policy does now; with
+                    O(alerts) the PrometheusRules.
                     """
             },
             "verification_info": {
                 "text": f"""
                     {_DUMP.format("verify")}
 
-                    It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, the launcher pods, the
-                    VirtualMachineInstances and the launcher policy with its binding; namespaces where pools select
-                    them by labels.
+                    It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of
+                    KubeVirt's namespace, the launcher pods, the VirtualMachineInstances and the launcher policy with
+                    its binding; namespaces where pools select them by labels.
                     """
             },
             "explanation_info": {
                 "text": f"""
                     {_DUMP.format("explain from")}
 
-                    It must hold KubeVirt, DaemonSets, nodes, the launcher policy with its binding, and the VM with
-                    its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and
-                    NetworkAttachmentDefinitions, where they exist; its namespace where pools select namespaces
-                    by labels.
+                    It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the launcher policy
+                    with its binding, and the VM with its VirtualMachineInstance, launcher pod, instancetype,
+                    ControllerRevisions and NetworkAttachmentDefinitions, where they exist; its namespace where pools
+                    select namespaces by labels.
                     """
             },
             "upgrade_info": {
                 "text": f"""
                     {_DUMP.format("check")}
 
-                    It must hold KubeVirt, DaemonSets, nodes, the pods of KubeVirt's namespace, and the launcher
-                    policy with its binding.
+                    It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of
+                    KubeVirt's namespace, and the launcher policy with its binding.
                     """
             },
         },

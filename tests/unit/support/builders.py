@@ -193,6 +193,22 @@ def primary(*, excluded=True, terms=(), desired=3, ready=None, generation=1):
     }
 
 
+def controller(*arguments, command=(names.CONTROLLER,), version=VERSION):
+    """virt-controller's Deployment with these arguments."""
+    container = {"name": names.CONTROLLER, "command": list(command), "args": list(arguments)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": names.CONTROLLER,
+            "namespace": NAMESPACE,
+            "uid": "uid-virt-controller",
+            "annotations": {names.VERSION_ANNOTATION: version},
+        },
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
 def _handler_container():
     return {
         "name": "virt-handler",

@@ -71,6 +71,7 @@ def take_snapshot(
     objects = snapshot.ClusterObjects(
         hyperconvergeds=_hyperconvergeds(cluster, home),
         daemonsets=cluster.list(kinds.DAEMON_SET, home),
+        deployments=_named(cluster, kinds.DEPLOYMENT, (names.CONTROLLER,), home),
         nodes=cluster.list(kinds.NODE) if nodes is None else nodes_named(cluster, nodes),
         pods=itertools.chain(pods, handler_pods(cluster, home, nodes)),
         migrations=migrations,

@@ -20,7 +20,7 @@ from dataclasses import replace
 from ..base import cel, kinds, names
 from ..base.findings import Finding, error, listed, warning
 from ..base.objects import Object, field, short_digest
-from ..kubevirt import daemonsets, hco, health
+from ..kubevirt import controller, daemonsets, hco, health
 from ..observed.snapshot import Admission, Snapshot
 from ..vms.mapping import Table
 from . import launcher_backends
@@ -31,15 +31,19 @@ _EFFECTS = {"LiveMigrate": "migrate", "Evict": "restart"}
 
 
 def stock_image(snapshot: Snapshot) -> str | None:
-    """KubeVirt's own launcher image, from the primary's init container; None while there is no primary."""
-    return daemonsets.images_of(snapshot.primary).get(names.LAUNCHER) if snapshot.primary is not None else None
+    """KubeVirt's own launcher image: the one that virt-controller gives to VMs or, where that is not known, the primary's; None
+    while there is no primary."""
+    if snapshot.primary is None:
+        return None
+    return controller.launcher_image(snapshot.controller) or daemonsets.images_of(snapshot.primary).get(names.LAUNCHER)
 
 
 def deployed_stock_image(snapshot: Snapshot) -> str | None:
-    """KubeVirt's own launcher image of the version that is deployed, also while an upgrade has replaced the primary already; None
+    """KubeVirt's own launcher image of the version that is deployed, also while an upgrade replaces it; None
     when nothing tells it."""
     stock = stock_image(snapshot)
-    annotations = field(snapshot.primary, "metadata", "annotations") or {}
+    source = snapshot.controller if controller.launcher_image(snapshot.controller) else snapshot.primary
+    annotations = field(source, "metadata", "annotations") or {}
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     if stock is None or upgrading is None or annotations.get(names.VERSION_ANNOTATION) != upgrading[1]:
         return stock

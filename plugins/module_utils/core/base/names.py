@@ -122,6 +122,9 @@ LAUNCHER = "virt-launcher"
 COMPUTE = "compute"
 """The container of a launcher pod that runs the guest. Its limits name the devices that the VM asks for."""
 
+CONTROLLER = "virt-controller"
+"""The name of virt-controller's Deployment and of its container."""
+
 CONTROLLER_ACCOUNT = "kubevirt-controller"
 """virt-controller's ServiceAccount in KubeVirt's namespace; virt-controller creates the launcher pods."""
 

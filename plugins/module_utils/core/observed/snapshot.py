@@ -132,6 +132,8 @@ class Snapshot:
     """The primary's pods that are not Ready, with their nodes; ``limited_to`` keeps all, for KubeVirt's health."""
     unready_nodes: frozenset[str]
     """Nodes that are not Ready; ``limited_to`` keeps them all."""
+    controller: KubeObject | None = None
+    """virt-controller's Deployment; None also in a dump without it."""
     admission: Admission | None = None
     """None when it was not read, as when only some nodes were read; so is the next one."""
     monitoring: Monitoring | None = None
@@ -178,6 +180,8 @@ class ClusterObjects:
 
     hyperconvergeds: t.Iterable[KubeObject] = ()
     daemonsets: t.Iterable[KubeObject] = ()
+    deployments: t.Iterable[KubeObject] = ()
+    """At least virt-controller's."""
     nodes: t.Iterable[KubeObject] = ()
     pods: t.Iterable[KubeObject] = ()
     """Handler pods and pods that pull images; others are ignored."""
@@ -203,6 +207,8 @@ def build(
     """The snapshot that these objects make; see Snapshot for the other parameters."""
     namespace = kubevirt["metadata"]["namespace"]
     local = {ds["metadata"]["name"]: ds for ds in objects.daemonsets if ds["metadata"].get("namespace") == namespace}
+    title = namespace, names.CONTROLLER
+    found = (d for d in objects.deployments if (d["metadata"].get("namespace"), d["metadata"]["name"]) == title)
     handlers, pulls = _pods(objects.pods, namespace)
     by_name = {node.name: node for node in sorted(map(Node.from_object, objects.nodes), key=lambda n: n.name)}
     return Snapshot(
@@ -225,6 +231,7 @@ def build(
             if pod.daemonset == names.HANDLER and not pod.ready
         },
         unready_nodes=frozenset(node.name for node in by_name.values() if not node.ready),
+        controller=next(found, None),
         admission=admission,
         monitoring=monitoring,
         complete=complete,
@@ -256,6 +263,7 @@ def from_objects(
     dump = ClusterObjects(
         hyperconvergeds=by_kind.get("HyperConverged", ()),
         daemonsets=by_kind.get("DaemonSet", ()),
+        deployments=by_kind.get(kinds.DEPLOYMENT.name, ()),
         nodes=by_kind["Node"],
         pods=by_kind.get("Pod", ()),
         migrations=by_kind.get("VirtualMachineInstanceMigration", ()),

@@ -40,6 +40,14 @@ class TestSnapshot:
         assert [str(pod) for pod in found.leftover_pulls] == [f"kubevirt/{builders.PULL_POD}"]
         assert server.writes == []
 
+    def test_has_the_deployment_of_virt_controller(self):
+        server = fleet()
+        assert live.take_snapshot(server.client()).controller is None
+        server.put(builders.controller("--launcher-image", "a:1"))
+        for nodes in (None, ["n1"]):
+            found = live.take_snapshot(server.client(), nodes=nodes).controller
+            assert found["metadata"]["name"] == names.CONTROLLER
+
     def test_of_some_nodes_reads_no_others(self):
         server = fleet(60)
         found = live.take_snapshot(server.client(), nodes=["n7", "n9", "gone"])

@@ -46,6 +46,35 @@ def check(state, outdated="refuse", of=None):
     return list(outdated_policy.update_findings(state, of or table(), outdated))
 
 
+class TestStockImage:
+    OTHER = "mirror.example/virt-launcher:v1.9.0-patched"
+
+    @staticmethod
+    def snapshot(*deployments, **others):
+        return builders.snapshot_of([builders.node()], deployments=deployments, **others)
+
+    def test_is_the_one_that_virt_controller_gives(self):
+        state = self.snapshot(builders.controller("--launcher-image", self.OTHER))
+        assert outdated_policy.stock_image(state) == self.OTHER
+        assert outdated_policy.deployed_stock_image(state) == self.OTHER
+
+    def test_is_the_primarys_where_virt_controller_does_not_say(self):
+        assert outdated_policy.stock_image(self.snapshot()) == STOCK
+        assert outdated_policy.stock_image(self.snapshot(builders.controller("-v", "2"))) == STOCK
+
+    def test_of_another_namespace_is_not_it(self):
+        deployment = builders.controller("--launcher-image", self.OTHER)
+        deployment["metadata"]["namespace"] = "elsewhere"
+        assert outdated_policy.stock_image(self.snapshot(deployment)) == STOCK
+
+    def test_in_an_upgrade_that_has_not_come_to_virt_controller(self):
+        kubevirt = builders.excluding_kubevirt(observedKubeVirtVersion="v1.8.2")
+        state = self.snapshot(
+            builders.controller("--launcher-image", self.OTHER, version="v1.8.2"), of_kubevirt=kubevirt
+        )
+        assert outdated_policy.deployed_stock_image(state) == self.OTHER
+
+
 class TestCheck:
     @pytest.mark.parametrize(
         ("methods", "words"),

@@ -155,6 +155,14 @@ def test_kubevirts_own_image_before_an_upgrade():
     assert "KubeVirt's launcher image now" in found.reason
 
 
+def test_kubevirts_own_image_is_what_virt_controller_gives():
+    patched = f"{STOCK}-patched"
+    made = vms.plan_of(deployments=[builders.controller("--launcher-image", patched)])
+    judge = Judge.for_plan(made)
+    unmatched = LauncherPod.from_object(launcher(on="rest", pool="primary", device=False, image=patched))
+    assert judge.judge(unmatched).verdict == "correct"
+
+
 def test_a_pool_without_a_launcher_image_has_kubevirts_own():
     pool = vms.gpu(virtLauncherImage=None)
     made = vms.plan_of(pool)

@@ -121,7 +121,8 @@ vms:
       description: How long it took.
       type: float
 restarts:
-  description: The outdated VMs that need a restart, in the form of RV(vms), with the reason and without a result.
+  description: The outdated VMs that need a restart, in the form of RV(vms), with the reason, with what must be done V(first) because the VM
+    could not start again, and without a result.
   returned: always
   type: list
   elements: dict

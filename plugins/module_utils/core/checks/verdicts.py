@@ -22,9 +22,11 @@ from ..admission.live_policy import Policy
 from ..base import names
 from ..base.findings import counted, printable
 from ..base.objects import KubeObject, condition
+from ..kubevirt import launcher_arguments
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..planning.plan import Plan
+from ..planning.relocation import Mobility, Targets
 from ..pools.model import Pool
 from ..vms import matching
 from ..vms.launcher_pods import COMPUTE_PLACE, LauncherImages, LauncherPod
@@ -66,8 +68,7 @@ class Vmi:
     uid: str
     node: str
     """Where it runs. During a migration, the launcher pod on this node is the one to judge."""
-    migratable: bool | None
-    """None while KubeVirt does not report it."""
+    mobility: Mobility
     ended: bool
     problem: str | None
     """Why KubeVirt cannot create its pod."""
@@ -75,7 +76,6 @@ class Vmi:
     @classmethod
     def from_object(cls, obj: KubeObject) -> Vmi:
         metadata, status = obj["metadata"], obj.get("status") or {}
-        migratable = condition(obj, "LiveMigratable").get("status")
         synchronized = condition(obj, "Synchronized")
         failed = synchronized.get("status") == "False"
         why = synchronized.get("message") or synchronized.get("reason")
@@ -84,7 +84,7 @@ class Vmi:
             name=metadata["name"],
             uid=metadata.get("uid", ""),
             node=sys.intern(status.get("nodeName") or ""),
-            migratable=None if migratable is None else migratable == "True",
+            mobility=Mobility.from_vmi(obj),
             ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
             problem=printable(why or "no reason given") if failed else None,
         )
@@ -113,7 +113,10 @@ class Judgement:
 class _Fault(t.NamedTuple):
     verdict: Verdict
     reason: str
-    remedy: str
+    remedy: str = ""
+    """What must be done first, or alone."""
+    renews: bool = False
+    """Whether a new launcher pod then makes it right."""
 
 
 class Judge:
@@ -139,6 +142,9 @@ class Judge:
             node for node, pods in snapshot.handlers.items() if any(pod.ready and not pod.terminating for pod in pods)
         }
         self._policy = policy
+        self._targets = Targets(table, snapshot.nodes)
+        launchers = {pool: image for pool, image in table.images.items() if image}
+        self._unusable = launcher_arguments.unusable(launchers, snapshot.kubevirt)
         self._explained: dict[str, str] = {}
 
     def judge(self, pod: LauncherPod, vmi: Vmi | None = None) -> Judgement:
@@ -146,19 +152,29 @@ class Judge:
         winner = matching.winner(self.table, pod.attributes)
         expected = self._images.expected(winner)
         node = self._nodes.get(pod.node)
+        handler_fault = self._handler_fault(pod, node)
         faults = [
             fault
             for fault in (
-                self._image_fault(pod, vmi, winner, expected),
-                self._node_fault(pod, vmi, winner, node),
-                self._handler_fault(pod, node),
-                self._kubelet_fault(pod, vmi, node),
+                self._image_fault(pod, winner, expected),
+                self._node_fault(pod, winner, node),
+                handler_fault,
+                self._kubelet_fault(pod, node),
                 self._placement_fault(pod, winner),
                 self._start_fault(pod, winner),
             )
             if fault is not None
         ]
-        worst = min(faults, key=lambda fault: VERDICTS.index(fault.verdict), default=_Fault("correct", "", "none"))
+        worst = min(faults, key=lambda fault: VERDICTS.index(fault.verdict), default=_Fault("correct", ""))
+        reasons, steps = [fault.reason for fault in faults], [worst.remedy]
+        if worst.renews:
+            # A VM can be neither migrated nor restarted before its node is in order.
+            steps = [
+                handler_fault.remedy if handler_fault is not None else "",
+                *steps,
+                *self._renewal(pod, vmi, winner),
+            ]
+            reasons += self._lost_by_restart(pod, winner)
         return Judgement(
             namespace=pod.namespace,
             name=pod.vmi,
@@ -168,8 +184,8 @@ class Judge:
             node=pod.node,
             owner=node.owner if node is not None else "",
             verdict=worst.verdict,
-            reason="; ".join(fault.reason for fault in faults),
-            remedy=worst.remedy,
+            reason="; ".join(reasons),
+            remedy=", then ".join(dict.fromkeys(filter(None, steps))) or "none",
         )
 
     def without_pod(self, vmi: Vmi) -> Judgement:
@@ -189,7 +205,7 @@ class Judge:
 
     # Images
 
-    def _image_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, expected: str) -> _Fault | None:
+    def _image_fault(self, pod: LauncherPod, winner: Pool | None, expected: str) -> _Fault | None:
         images = pod.images_of(compute_only=self._policy.compute_only)
         of_webhook = self._images.is_of_webhook(pod)
         if of_webhook and winner is None:
@@ -200,22 +216,21 @@ class Judge:
             return self._copy_fault(pod, images, winner, expected)
         what = f"it has {_places(wrong)} instead of {expected}"
         if pod.by_webhook is not None and COMPUTE_PLACE in wrong:
-            return self._webhook_fault(what, vmi, of_webhook=of_webhook)
+            return self._webhook_fault(what, of_webhook=of_webhook)
         if expected == self._images.stock and self._earlier_stock(images):
-            return _Fault("outdated", f"{what}, KubeVirt's launcher image now", self._renewal(vmi))
+            return _Fault("outdated", f"{what}, KubeVirt's launcher image now", renews=True)
         age = self._age(pod)
         if age is not None:
-            return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
-        why, remedy = self._cause_of_image(pod, vmi, winner)
-        return _Fault("wrong_image", f"{what}, {why}", remedy)
+            return _Fault("outdated", f"{what}: {age}", renews=True)
+        return _Fault("wrong_image", f"{what}, {self._cause_of_image(pod, winner)}", renews=True)
 
-    def _webhook_fault(self, what: str, vmi: Vmi | None, *, of_webhook: bool) -> _Fault:
+    def _webhook_fault(self, what: str, *, of_webhook: bool) -> _Fault:
         """The fault of a pod whose image of ``compute`` kubevirt-aie-webhook replaced, as its annotation tells."""
         if not of_webhook:
             earlier = f"{what}: kubevirt-aie-webhook gave it that by a rule that it does not have now"
-            return _Fault("outdated", earlier, self._renewal(vmi))
+            return _Fault("outdated", earlier, renews=True)
         why = f"because a rule of kubevirt-aie-webhook takes the VM, too (annotation {names.WEBHOOK_IMAGE_ANNOTATION})"
-        return _Fault("wrong_image", f"{what}, {why}", f"correct rule, then {self._renewal(vmi)}")
+        return _Fault("wrong_image", f"{what}, {why}", "correct rule", renews=True)
 
     def _copy_fault(
         self, pod: LauncherPod, images: t.Mapping[str, str], winner: Pool | None, expected: str
@@ -227,18 +242,17 @@ class Judge:
         if not unsure:
             return None
         what = f"it has {_places(unsure)}, a copy of {expected} or of another launcher image"
-        return _Fault("unknown_image", f"{what}: the launcher policy did not record which one it gave the pod", "none")
+        return _Fault("unknown_image", f"{what}: the launcher policy did not record which one it gave the pod")
 
-    def _cause_of_image(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None) -> tuple[str, str]:
-        """Why a pod that the policy should have made right has a wrong image, and what helps."""
+    def _cause_of_image(self, pod: LauncherPod, winner: Pool | None) -> str:
+        """Why a pod that the policy should have made right has a wrong image."""
         if pod.pool_env is None:
-            return f"because its pod bypassed {self._policy.title}", self._renewal(vmi)
+            return f"because its pod bypassed {self._policy.title}"
         if pod.pool_env != _name(winner):
-            taken = f"the policy matched it to {pod.pool_env}"
-            return f"because {taken}, and what it asks for has changed since", self._renewal(vmi)
+            return f"because the policy matched it to {pod.pool_env}, and what it asks for has changed since"
         if self._policy.state != "live":
-            return f"and the launcher policy is {self._policy.state}", self._renewal(vmi)
-        return "although the launcher policy gave it the right one: something changed it afterwards", "none"
+            return f"and the launcher policy is {self._policy.state}"
+        return "although the launcher policy gave it the right one: something changed it afterwards"
 
     def _earlier_stock(self, images: t.Mapping[str, str]) -> bool:
         """Whether all images are the same and no pool's: then it is KubeVirt's own image from before an upgrade."""
@@ -246,7 +260,7 @@ class Judge:
 
     # Node and handler
 
-    def _node_fault(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None, node: Node | None) -> _Fault | None:
+    def _node_fault(self, pod: LauncherPod, winner: Pool | None, node: Node | None) -> _Fault | None:
         if node is None or not self.table.needed or node.owner == names.IN_TRANSIT:
             return None
         requirement = self.table.requirement(winner)
@@ -256,16 +270,16 @@ class Judge:
         what += ", which takes no VMs without a pool" if winner is None else f", not on one of pool {winner.name}"
         age = self._age(pod)
         if age is not None:
-            return _Fault("outdated", f"{what}: {age}", self._renewal(vmi))
+            return _Fault("outdated", f"{what}: {age}", renews=True)
         if pod.placement.owner == requirement:
             what += ": the owner of the node has changed since it started"
-        return _Fault("wrong_node", what, self._renewal(vmi))
+        return _Fault("wrong_node", what, renews=True)
 
     def _handler_fault(self, pod: LauncherPod, node: Node | None) -> _Fault | None:
         if not pod.node or pod.node in self._with_handler:
             return None
         if node is None:
-            return _Fault("no_ready_handler", f"its node {pod.node} does not exist", "restart")
+            return _Fault("no_ready_handler", f"its node {pod.node} does not exist", renews=True)
         if not node.ready:
             return _Fault("no_ready_handler", f"its node {node.name} is not Ready", "repair node")
         if node.owner == names.IN_TRANSIT:
@@ -274,12 +288,14 @@ class Judge:
             "no_ready_handler", f"its node {node.name} of {node.owner} has no Ready virt-handler", "repair node"
         )
 
-    def _kubelet_fault(self, pod: LauncherPod, vmi: Vmi | None, node: Node | None) -> _Fault | None:
+    def _kubelet_fault(self, pod: LauncherPod, node: Node | None) -> _Fault | None:
         misfit = None if node is None else pod.placement.misfit(node)
         if node is None or misfit is None:
             return None
         what = f"a restart of the kubelet of node {node.name} ends it: {misfit}, which the node does not have now"
-        return _Fault("at_risk", what, self._renewal(vmi))
+        if node.owner == names.IN_TRANSIT:
+            return _Fault("at_risk", what, "run site")
+        return _Fault("at_risk", what, renews=True)
 
     # Placement
 
@@ -288,9 +304,9 @@ class Judge:
             return None
         said = f"the scheduler reports: {pod.unschedulable.rstrip('.')}"
         if pod.placement.owner not in (None, self.table.requirement(winner)) and self._in_order:
-            return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", "restart")
+            return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", renews=True)
         explained = self._placement(pod)
-        remedy = "add node" if self._in_order else "run site"
+        remedy = (self._targets.room(pod, winner).remedy or "add node") if self._in_order else "run site"
         return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
 
     def _start_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
@@ -299,7 +315,7 @@ class Judge:
             return None
         # A pool's launcher image is its platform engineer's; whatever else keeps a pod from starting, we cannot know.
         of_pool = winner is not None and "Image" in pod.held_up and names.COMPUTE in pod.held_up
-        remedy = "correct image" if of_pool else "none"
+        remedy = "correct image" if of_pool else ""
         return _Fault("pending", f"the kubelet of node {pod.node} cannot start it: {pod.held_up}", remedy)
 
     def _placement(self, pod: LauncherPod) -> str:
@@ -322,7 +338,7 @@ class Judge:
 
     @property
     def _in_order(self) -> bool:
-        return not self.table.needed or self._policy.in_order
+        return not self.table.needed or (self._policy.in_order and self._policy.state != "failing")
 
     def _age(self, pod: LauncherPod) -> str | None:
         """Why a pod need not be as the mapping would make it now; None when it should be."""
@@ -338,10 +354,27 @@ class Judge:
             return "its pod is older than the last change of the pools"
         return "the launcher policy is not what the pools ask for" if policy.state == "outdated" else None
 
-    def _renewal(self, vmi: Vmi | None) -> str:
-        """How a VM gets what the mapping gives it."""
-        how = "migration" if vmi is not None and vmi.migratable else "restart"
-        return how if self._in_order else f"run site, then {how}"
+    def _renewal(self, pod: LauncherPod, vmi: Vmi | None, winner: Pool | None) -> t.Iterator[str]:
+        """How a VM gets what the mapping gives it, step by step: ``workload_update`` migrates it, or lists it for a restart."""
+        if not self._in_order:
+            yield "run site"
+        elif not self._by_operator:
+            yield self._targets.room(pod, winner).remedy
+        if _name(winner) in self._unusable:
+            yield "correct image"
+        reason = "" if self._by_operator else self._targets.restart_reason(pod, winner)
+        restart = vmi is None or vmi.mobility.restart_reason(reason, self._targets.machine_types(winner))
+        yield "restart" if restart else "migration"
+
+    def _lost_by_restart(self, pod: LauncherPod, winner: Pool | None) -> t.Iterator[str]:
+        """Why the VM must not be stopped, as a clause."""
+        if self._in_order and not self._by_operator and not self._targets.room(pod, winner).later:
+            yield self._targets.restart_reason(pod, winner)
+
+    @property
+    def _by_operator(self) -> bool:
+        """Whether KubeVirt itself makes the pools. Then a pod does not show what its VM asks for, and what KubeVirt added."""
+        return self._policy.build is not None
 
 
 def _name(winner: Pool | None) -> str:

@@ -11,6 +11,7 @@ status say something else: whether the image is KubeVirt's own.
 from __future__ import annotations
 
 import functools
+import sys
 import typing as t
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +28,7 @@ from ..pools.model import Pool
 from ..vms import matching
 from ..vms.launcher_pods import COMPUTE_PLACE, LauncherImages, LauncherPod
 from ..vms.mapping import Table
-from ..vms.node_fit import NodeFit
+from ..vms.node_fit import NodeFit, Room
 from . import goals, removal
 
 How = t.Literal["migrate", "restart"]
@@ -82,12 +83,15 @@ class Update(Relocation):
     """Its wrong images, by their place in the pod."""
     misfit: str = ""
     """Why it must leave its node, as a clause; empty when it may stay there."""
+    first: str = ""
+    """What must be done before it is stopped, because it could not start again; empty for nothing."""
 
     def __str__(self) -> str:
         purpose = f"for {self.expected_image} of {self.pool}" if self.images else f"to a node of {self.pool}"
         if self.how == "migrate":
             return f"VM {self.vm}: migrate {purpose}" + (f", because {self.misfit}" if self.misfit else "")
-        return f"VM {self.vm}: restart {purpose}, since {self.reason}"
+        first = f"{self.first}, then " if self.first else ""
+        return f"VM {self.vm}: {first}restart {purpose}, since {self.reason}"
 
     def to_dict(self) -> dict[str, t.Any]:
         more = {
@@ -95,8 +99,85 @@ class Update(Relocation):
             "expected_image": self.expected_image,
             "images": dict(self.images),
             "misfit": self.misfit,
+            "first": self.first,
         }
         return {**super().to_dict(), **more}
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """What a VM instance says about live migration."""
+
+    refusal: str
+    """Why it cannot be migrated now, as a clause; empty when it can."""
+    machine: str
+    """Its machine type; empty when it does not say."""
+
+    @classmethod
+    def from_vmi(cls, vmi: KubeObject) -> Mobility:
+        status = vmi.get("status") or {}
+        phase = status.get("phase") or "Pending"
+        migratable = condition(vmi, "LiveMigratable")
+        refusal = ""
+        if phase != "Running":
+            refusal = f"it is {phase}, and only running VMs can be migrated"
+        elif condition(vmi, "Paused").get("status") == "True":
+            refusal = "it is paused"
+        elif migratable.get("status") != "True":
+            why = migratable.get("message") or migratable.get("reason") or "KubeVirt gives no reason"
+            refusal = f"it cannot be migrated ({why})"
+        return cls(sys.intern(refusal), sys.intern(str((status.get("machine") or {}).get("type") or "")))
+
+    def restart_reason(self, reason: str, machine_types: frozenset[str] | None) -> str:
+        """Why the VM can only be restarted, as a clause; empty when it can be migrated.
+
+        :param reason: what ``Targets`` says of its pod.
+        :param machine_types: those of the nodes to which it may go; None when that is not known.
+        """
+        if self.refusal or reason:
+            return self.refusal or reason
+        if machine_types is not None and self.machine and self.machine not in machine_types:
+            return f"no Ready node to which it may go has its machine type {self.machine}"
+        return ""
+
+
+class Targets:
+    """The nodes to which the mapping lets VMs go. ``workload_update`` and the remedies of verdicts follow the same rule."""
+
+    def __init__(self, table: Table, nodes: t.Mapping[str, Node]) -> None:
+        self._table = table
+        self._nodes = nodes
+        self._places = NodeFit(table, nodes.values())
+        self._machine_types: dict[str, frozenset[str] | None] = {}
+
+    def room(self, pod: LauncherPod, winner: Pool | None) -> Room:
+        """Where a new pod of the VM can go."""
+        return self._places.room(pod, winner)
+
+    def restart_reason(self, pod: LauncherPod, winner: Pool | None) -> str:
+        """Why the VM of a pod can only be restarted, as far as nodes say, as a clause; empty when it can be migrated."""
+        node, room, pool = self._nodes.get(pod.node), self.room(pod, winner), _name(winner)
+        if not room.later:
+            where = f", only those of {listed(room.elsewhere)}" if room.elsewhere else ""
+            what = f"what it asks for allows no node of {pool}{where}" if room.allowed else f"{pool} has no node"
+            return f"{what}: once stopped, it cannot start again"
+        if pod.node and (node is None or not node.ready):
+            return f"its node {pod.node} {'does not exist' if node is None else 'is not Ready'}"
+        return "" if any(name != pod.node for name in room.ready) else f"no other Ready node of {pool} fits it"
+
+    def machine_types(self, winner: Pool | None) -> frozenset[str] | None:
+        """The machine types of all Ready nodes that the mapping allows; None when a node does not say."""
+        name = _name(winner)
+        if name not in self._machine_types:
+            requirement = self._table.requirement(winner)
+            nodes = (node for node in self._nodes.values() if node.ready and requirement.matches(node.labels))
+            said = [node.machine_types for node in nodes]
+            self._machine_types[name] = frozenset().union(*said) if said and all(said) else None
+        return self._machine_types[name]
+
+
+def _name(winner: Pool | None) -> str:
+    return winner.name if winner is not None else names.PRIMARY
 
 
 class ImageDrift:
@@ -119,9 +200,8 @@ class ImageDrift:
         self._table = table
         self._images = LauncherImages(table, stock, of_webhook)
         self._nodes = {node.name: node for node in nodes}
-        self._places = NodeFit(table, self._nodes.values())
+        self._targets = Targets(table, self._nodes)
         self._compute_only = compute_only
-        self._machine_types: dict[str, frozenset[str] | None] = {}
 
     @classmethod
     def from_live_policy(cls, snapshot: Snapshot, removed: removal.Removed | None = None) -> ImageDrift:
@@ -179,31 +259,21 @@ class ImageDrift:
         misfit = "" if node is None else self._misfit(pod, winner, node)
         if not wrong and not misfit:
             return None
-        pool = winner.name if winner is not None else names.PRIMARY
-        room = any(node.ready and node.name != pod.node for node in self._places.mapped(pod, winner))
+        reason = self._targets.restart_reason(pod, winner)
         return Update(
             namespace=pod.namespace,
             vmi=pod.vmi,
             uid=pod.vmi_uid,
-            pool=pool,
+            pool=_name(winner),
             expected_image=expected,
             images=FrozenMap(wrong),
             misfit=misfit,
             node=pod.node,
-            how="migrate" if room else "restart",
-            reason="" if room else f"no other Ready node of {pool} fits it",
-            machine_types=self._machine_types_for(winner),
+            how="restart" if reason else "migrate",
+            reason=reason,
+            first=self._targets.room(pod, winner).remedy,
+            machine_types=self._targets.machine_types(winner),
         )
-
-    def _machine_types_for(self, winner: Pool | None) -> frozenset[str] | None:
-        """The machine types of all Ready nodes that the mapping allows; None when a node does not say."""
-        name = winner.name if winner is not None else names.PRIMARY
-        if name not in self._machine_types:
-            requirement = self._table.requirement(winner)
-            nodes = (node for node in self._nodes.values() if node.ready and requirement.matches(node.labels))
-            said = [node.machine_types for node in nodes]
-            self._machine_types[name] = frozenset().union(*said) if said and all(said) else None
-        return self._machine_types[name]
 
     def problem(self, moved: Update, pod: LauncherPod, node: Node | None) -> str | None:
         needed = self.relocation_for(pod)
@@ -256,22 +326,9 @@ def with_vmi(update: AnyRelocation, vmi: KubeObject | None) -> AnyRelocation | N
     """The same update, but by a restart where the VMI allows no migration; None when the VM instance no longer exists or is ending."""
     if vmi is None or vmi["metadata"].get("uid") != update.uid or vmi["metadata"].get("deletionTimestamp"):
         return None
-    status = vmi.get("status") or {}
-    phase = status.get("phase") or "Pending"
-    if phase in ("Succeeded", "Failed"):
+    if (vmi.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return None
-    migratable = condition(vmi, "LiveMigratable")
-    machine = str((status.get("machine") or {}).get("type") or "")
-    reason = update.reason
-    if phase != "Running":
-        reason = f"it is {phase}, and only running VMs can be migrated"
-    elif condition(vmi, "Paused").get("status") == "True":
-        reason = "it is paused"
-    elif migratable.get("status") != "True":
-        why = migratable.get("message") or migratable.get("reason") or "KubeVirt gives no reason"
-        reason = f"it cannot be migrated ({why})"
-    elif not reason and update.machine_types is not None and machine and machine not in update.machine_types:
-        reason = f"no Ready node to which it may go has its machine type {machine}"
+    reason = Mobility.from_vmi(vmi).restart_reason(update.reason, update.machine_types)
     return replace(update, how="restart" if reason else "migrate", reason=reason)
 
 

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 from dataclasses import dataclass, field, replace
 
 from ..base import epochs, names
 from ..base.findings import Finding, counted, in_order, note, warning
+from ..base.frozen import FrozenMap
 from ..observed.nodes import Node
 from ..pools.model import Pool
 from . import matching
@@ -18,6 +20,36 @@ from .launcher_pods import LauncherPod, PodPlacement
 from .mapping import Table
 
 _MOST_EXAMPLES = 5
+
+
+_PASSING_TAINTS = tuple(
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists"}
+    for name in ("unschedulable", "not-ready", "unreachable")
+)
+"""Tolerations of what a node gets when it is cordoned or down."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a new launcher pod of a VM can go under a mapping table."""
+
+    ready: tuple[str, ...]
+    """The first two Ready nodes that fit."""
+    later: bool
+    """Whether a node fits, also one that is down or cordoned, whose handler takes no VMs now, or that has no owner yet."""
+    elsewhere: tuple[str, ...] = ()
+    """The owners of the nodes that fit what the VM itself asks for, when the mapping allows none of them."""
+    allowed: bool = True
+    """Whether the mapping allows any node, whatever the VM asks for."""
+
+    @property
+    def remedy(self) -> str:
+        """What must happen before the VM finds a node, as the remedy of a verdict; empty when it finds one."""
+        if self.ready:
+            return ""
+        if self.later:
+            return "repair node"
+        return "change placement" if self.elsewhere and self.allowed else "add node"
 
 
 class NodeFit:
@@ -29,13 +61,10 @@ class NodeFit:
     def __init__(self, table: Table, nodes: t.Iterable[Node]) -> None:
         self._table = table
         self._nodes = tuple(nodes)
+        self._rooms: dict[tuple[str, str | None], Room] = {}
         self._by_hostname: dict[str | None, list[Node]] = {}
         for node in self._nodes:
             self._by_hostname.setdefault(node.labels.get(names.HOSTNAME_LABEL), []).append(node)
-
-    def nodes_for_vm(self, pod: LauncherPod) -> t.Iterator[Node]:
-        """The nodes that fit what the VM itself asks for, whatever the mapping says."""
-        return self._fitting(pod.placement.without_owner())
 
     def mapped(self, pod: LauncherPod, winner: Pool | None) -> t.Iterator[Node]:
         """The nodes that a new pod of the VM can go to when ``winner`` (None: no pool) gets the VM."""
@@ -45,11 +74,38 @@ class NodeFit:
         requirement = self._table.requirement(winner)
         return (node for node in self._fitting(placement) if requirement.matches(node.labels))
 
+    def room(self, pod: LauncherPod, winner: Pool | None) -> Room:
+        """Where a new pod of the VM can go when ``winner`` (None: no pool) gets the VM. Most VMs ask for the same."""
+        key = pod.placement.key, winner.name if winner is not None else None
+        if key not in self._rooms:
+            self._rooms[key] = self._find_room(pod, winner)
+        return self._rooms[key]
+
+    def _find_room(self, pod: LauncherPod, winner: Pool | None) -> Room:
+        ready = tuple(itertools.islice((node.name for node in self.mapped(pod, winner) if node.ready), 2))
+        if ready:
+            return Room(ready, later=True)
+        own = _whenever(pod.placement.without_owner())
+        requirement = self._table.requirement(winner)
+        tolerant = replace(own, tolerations=(*own.tolerations, *(winner.tolerations if winner is not None else ())))
+        later = any(
+            requirement.matches(node.labels) or node.owner == names.IN_TRANSIT for node in self._fitting(tolerant)
+        )
+        elsewhere = () if later else sorted({node.owner for node in self._fitting(own)})
+        allowed = any(requirement.matches(node.labels) for node in self._nodes)
+        return Room((), later, tuple(elsewhere), allowed)
+
     def _fitting(self, placement: PodPlacement) -> t.Iterator[Node]:
         # Thousands of VMs, each with the name of its node in its nodeSelector, would take minutes otherwise.
         pinned = placement.node_selector.get(names.HOSTNAME_LABEL)
         nodes = self._nodes if pinned is None else self._by_hostname.get(pinned, ())
         return (node for node in nodes if placement.unfit(node) is None)
+
+
+def _whenever(placement: PodPlacement) -> PodPlacement:
+    """The placement without what keeps a pod off a node only for some time."""
+    selector = {key: value for key, value in placement.node_selector.items() if key != names.SCHEDULABLE_LABEL}
+    return replace(placement, node_selector=FrozenMap(selector), tolerations=(*placement.tolerations, *_PASSING_TAINTS))
 
 
 # Restart findings ---------------------------------------------------------------------------------------------------
@@ -105,7 +161,7 @@ def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable
     :param nodes: all nodes, with the owners and labels that they will have.
     :param pods: the launcher pods of the cluster, read once and not kept.
     """
-    unschedulable = _Unschedulable(NodeFit(table, nodes.values()))
+    node_fit = NodeFit(table, nodes.values())
     rescheduled_vms: dict[str, _VmNames] = {}
     unschedulable_vms: dict[tuple[str, tuple[str, ...]], _VmNames] = {}
     for pod in pods:
@@ -116,7 +172,7 @@ def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable
         if node is not None and table.requirement(winner).matches(node.labels):
             continue
         name = f"{pod.namespace}/{pod.vmi}"
-        owners = unschedulable.owners(pod, winner)
+        owners = node_fit.room(pod, winner).elsewhere
         if owners:
             pool = winner.name if winner is not None else ""
             unschedulable_vms.setdefault((pool, owners), _VmNames()).add(name)
@@ -152,23 +208,6 @@ def _unschedulable_findings(groups: t.Mapping[tuple[str, tuple[str, ...]], _VmNa
                 f"only nodes of {', '.join(owners)} ({vms}): once stopped, such a VM cannot start again. Change that in the VMs, "
                 "let the pool's selector match them, or set unmatched: allow for the pool.",
             )
-
-
-class _Unschedulable:
-    """Finds VMs that fit some nodes, of which the mapping allows none. It keeps answers: most VMs ask for the same."""
-
-    def __init__(self, node_fit: NodeFit) -> None:
-        self._node_fit = node_fit
-        self._known: dict[tuple[str, str | None], tuple[str, ...]] = {}
-
-    def owners(self, pod: LauncherPod, winner: Pool | None) -> tuple[str, ...]:
-        """The owners of the nodes that such a VM fits; empty for a VM that the mapping gives a node."""
-        key = pod.placement.key, winner.name if winner is not None else None
-        if key not in self._known:
-            mapped = any(True for _node in self._node_fit.mapped(pod, winner))
-            owners = () if mapped else sorted({node.owner for node in self._node_fit.nodes_for_vm(pod)})
-            self._known[key] = tuple(owners)
-        return self._known[key]
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge, Vmi
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
@@ -122,8 +123,8 @@ def test_a_migration_is_enough_where_it_is_possible():
 
 
 def test_an_image_that_was_changed_after_the_policy():
-    found = judged(place(launcher(), "compute", f"{IMAGE}-evil"))
-    assert (found.verdict, found.remedy) == ("wrong_image", "none")
+    found = judged(place(launcher(), "compute", f"{IMAGE}-evil"), vms.vmi())
+    assert (found.verdict, found.remedy) == ("wrong_image", "migration")
     assert "something changed it afterwards" in found.reason
 
 
@@ -187,7 +188,9 @@ def test_a_policy_of_other_pools():
     assert (found.verdict, found.remedy) == ("outdated", "run site, then migration")
 
 
-@pytest.mark.parametrize(("state", "remedy"), [("edited", "run site, then restart"), ("failing", "restart")])
+@pytest.mark.parametrize(
+    ("state", "remedy"), [("edited", "run site, then restart"), ("failing", "run site, then restart")]
+)
 def test_a_policy_that_gives_wrong_images(state, remedy):
     policy = dataclasses.replace(Policy.from_rollout(vms.plan_of().launcher_rollout), state=state)
     found = judged(launcher(image=f"{IMAGE}-evil"), policy=policy)
@@ -258,6 +261,81 @@ def test_an_annotation_of_the_vm_owner_proves_nothing():
     assert judged(pod, made=vms.plan_of(objects=vms.beside_webhook(rule))).verdict == "wrong_image"
 
 
+# Remedies -----------------------------------------------------------------------------------------------------------
+
+
+OLD = {"image": f"{IMAGE}-old", "made_by": "0" * 12}
+
+
+@pytest.mark.parametrize(
+    ("vmi", "of_nodes"),
+    [
+        (vms.vmi(phase="Scheduling"), None),
+        (
+            vms.vmi(conditions=[{"type": "LiveMigratable", "status": "True"}, {"type": "Paused", "status": "True"}]),
+            None,
+        ),
+        (vms.vmi(), [vms.node("gpu-0", "gpu"), vms.node("rest")]),
+        (vms.vmi(), [vms.node("gpu-0", "gpu"), vms.node("gpu-1", "gpu", ready=False)]),
+    ],
+    ids=["not running", "paused", "no other node", "no other Ready node"],
+)
+def test_migration_is_for_vms_that_workload_update_migrates(vmi, of_nodes):
+    made = vms.plan_of(of_nodes=of_nodes)
+    assert verdict(launcher(**OLD), vms.vmi())[1] == "migration"
+    assert verdict(launcher(**OLD), vmi, made=made) == ("outdated", "restart")
+    drift = relocation.ImageDrift(made.launcher_rollout.stages[0], STOCK, made.snapshot.nodes.values())
+    assert relocation.with_vmi(drift.relocation_for(LauncherPod.from_object(launcher(**OLD))), vmi).how == "restart"
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields", "remedy", "words"),
+    [
+        (
+            {"hw": "rest"},
+            {},
+            "change placement, then restart",
+            "allows no node of gpu, only those of primary: once stopped",
+        ),
+        ({"zone": "a"}, {}, "add node, then restart", "allows no node of gpu: once stopped, it cannot start again"),
+        ({}, {"ready": False}, "repair node, then restart", ""),
+        ({"kubevirt.io/schedulable": "true"}, {"schedulable": False}, "repair node, then restart", ""),
+        (
+            {},
+            {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]},
+            "repair node, then restart",
+            "",
+        ),
+    ],
+    ids=["pinned elsewhere", "pinned nowhere", "not ready", "not schedulable", "cordoned"],
+)
+def test_no_restart_that_ends_pending(selector, fields, remedy, words):
+    rest = builders.node("rest", labels={"hw": "rest", "kubernetes.io/arch": "amd64"})
+    made = vms.plan_of(of_nodes=[vms.node("gpu-0", "gpu", **fields), rest], pods=[builders.handler_pod("rest")])
+    pod = launcher(on="rest", pool=None, created=EARLIER, node_selector=selector)
+    found = judged(pod, vms.vmi(on="rest"), made=made)
+    assert found.remedy == remedy
+    assert words in found.reason
+
+
+def test_a_pinned_vm_that_waits_is_told_whose_nodes_it_asks_for():
+    pod = launcher(on="", status=vms.unschedulable(), node_selector={"kubernetes.io/hostname": "rest"})
+    assert verdict(pod) == ("pending", "change placement")
+
+
+def test_the_node_comes_before_the_vm():
+    found = judged(launcher(pool=None), vms.vmi(), made=vms.plan_of(pods=[]))
+    assert (found.verdict, found.remedy) == ("wrong_image", "repair node, then migration")
+
+
+def test_an_image_that_cannot_run_is_corrected_first():
+    kubevirt = builders.excluding_kubevirt()
+    pool = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.7.0-gpu")
+    made = vms.plan_of(pool, of_kubevirt=kubevirt)
+    found = judged(launcher(**OLD), vms.vmi(), made=made)
+    assert found.remedy == "correct image, then migration"
+
+
 # Nodes and handlers -------------------------------------------------------------------------------------------------
 
 
@@ -284,7 +362,8 @@ def test_a_vm_without_a_pool_may_run_where_the_pool_allows_it():
 
 def test_a_vm_whose_pod_does_not_fit_its_node_is_at_risk():
     pod = launcher(pool=None, device=False, on="rest", node_selector={"disk": "ssd"})
-    found = judged(pod, vms.vmi(on="rest"))
+    other = builders.node("other", labels={"disk": "ssd", "kubernetes.io/arch": "amd64"})
+    found = judged(pod, vms.vmi(on="rest"), made=vms.plan_of(of_nodes=[*vms.nodes(), other]))
     assert (found.verdict, found.remedy) == ("at_risk", "migration")
     assert found.reason == (
         "a restart of the kubelet of node rest ends it: its nodeSelector asks for disk=ssd, which the node does not have now"
@@ -314,7 +393,7 @@ def test_older_vms_may_be_anywhere():
         ({}, [{"terminating": True}], "its node gpu-0 of gpu has no Ready virt-handler", "repair node"),
         ({"ready": False}, [], "its node gpu-0 is not Ready", "repair node"),
         ({"owner": names.IN_TRANSIT}, [], "its node gpu-0 is in transit", "run site"),
-        (None, [], "its node gpu-0 does not exist", "restart"),
+        (None, [], "its node gpu-0 does not exist", "add node, then restart"),
     ],
     ids=["none", "not ready", "terminating", "dead node", "in transit", "no node"],
 )

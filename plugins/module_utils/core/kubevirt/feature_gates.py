@@ -44,26 +44,25 @@ _KNOWN_SINCE: t.Final[dict[tuple[int, int], str]] = {
         ExperimentalIgnitionSupport ExperimentalVirtiofsSupport GPU GPUsWithDRA HostDevices HostDevicesWithDRA
         HostDisk HotplugNICs HotplugVolumes HypervStrictCheck ImageVolume IncrementalBackup
         InstancetypeReferencePolicy KubevirtSeccompProfile LiveMigration Macvtap MultiArchitecture NUMA
-        NetworkBindingPlugins NodeRestriction NonRoot ObjectGraph PCINUMAAwareTopology PSA PanicDevices Passt
-        PasstIPStackMigration PersistentReservation Root SRIOVLiveMigration SecureExecution Sidecar Snapshot
+        NetworkBindingPlugins NodeRestriction NonRoot ObjectGraph PSA PanicDevices Passt PasstIPStackMigration
+        PersistentReservation Root SRIOVLiveMigration SecureExecution Sidecar Snapshot
         VMExport VMLiveUpdateFeatures VMPersistentState VSOCK VideoConfig VolumeMigration VolumesUpdateStrategy
         WorkloadEncryptionSEV WorkloadEncryptionTDX
     """,
-    (1, 7): "MigrationPriorityQueue UtilityVolumes",
+    (1, 7): "MigrationPriorityQueue",
     (1, 8): """
         ConfigurableHypervisor ContainerPathVolumes ExternalNetResourceInjection LibvirtHooksServerAndClient
-        LiveUpdateNADRef OptOutRoleAggregation PasstBinding PodSecondaryInterfaceNamingUpgrade RebootPolicy
-        ReservedOverheadMemlock Template VGPULiveMigration VmiMemoryOverheadReport
+        LiveUpdateNADRef OptOutRoleAggregation PCINUMAAwareTopology PasstBinding PodSecondaryInterfaceNamingUpgrade
+        RebootPolicy ReservedOverheadMemlock Template UtilityVolumes VmiMemoryOverheadReport
     """,
     (1, 9): """
-        CrossArchitectureVirtualization FirmwareAutoSelection GraceIOVirtualization IOMMUFD MigrationDowntimeTuning
-        MigrationStallDetection NetworkDevicesWithDRA OCIExport Plugins PortRangesSpec VMStatsCollector
+        CrossArchitectureVirtualization FirmwareAutoSelection GraceIOVirtualization IOMMUFD MigrationStallDetection
+        NetworkDevicesWithDRA OCIExport Plugins PortRangesSpec VGPULiveMigration VMStatsCollector
     """,
 }
-"""Every gate in KubeVirt's ``pkg/virt-config/featuregate`` (active.go and inactive.go) as of 1.9, by the first release
-that its comment there names, or 1.6 for older gates and gates without one. Names stay registered when a feature is
-finished or given up. This was read in the source of 1.9, not of each release: good enough for advice, not for
-refusals."""
+"""Every gate in KubeVirt's ``pkg/virt-config/featuregate`` of 1.9, by the first release whose source has it. The sources
+of 1.7, 1.8 and 1.9 were read: comments there may name an earlier release. What 1.7 has is of 1.6, unless its comment
+names 1.7. Names stay registered when a feature is finished or given up. Good enough for advice, not for refusals."""
 
 _BETA: t.Final = """
     DeclarativeHotplugVolumes ExternalNetResourceInjection GPUsWithDRA HostDevicesWithDRA ImageVolume KubevirtSeccompProfile

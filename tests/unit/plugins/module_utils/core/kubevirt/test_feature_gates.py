@@ -72,6 +72,21 @@ class TestNames:
         assert unknown_gates(["Plugins"], "v1.9.0") == []
         assert unknown_gates(["Plugins"], None) == []
 
+    @pytest.mark.parametrize(
+        ("gate", "without", "has"),
+        [
+            ("UtilityVolumes", "v1.7.0", "v1.8.0"),
+            ("PCINUMAAwareTopology", "v1.7.0", "v1.8.0"),
+            ("VGPULiveMigration", "v1.8.2", "v1.9.0"),
+        ],
+    )
+    def test_the_first_release_is_that_whose_source_has_it(self, gate, without, has):
+        assert len(unknown_gates([gate], without)) == 1
+        assert unknown_gates([gate], has) == []
+
+    def test_a_gate_that_no_source_has(self):
+        assert len(unknown_gates(["MigrationDowntimeTuning"], "v1.9.0")) == 1
+
     def test_unknown_with_the_nearest_known(self):
         (found,) = unknown_gates(["ImageVolumes", "ImageVolumes"], "v1.9.0")
         assert (found.severity, found.code) == ("warning", "feature_gate_unknown")

@@ -300,7 +300,8 @@ class NodeHandover:
             if self._ended_at is None:
                 self._ended_at = self._clock.now()
             problem, view = yield from self._handlers_gone(view, old)
-            if problem is not None:
+            # The look that finds the old handler gone may find the new one Ready: then no event follows.
+            if problem is not None or self._not_ready(view, wanted) is None:
                 return problem, view
         return (yield from self._handler_ready(wanted))
 

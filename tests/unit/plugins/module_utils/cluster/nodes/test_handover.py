@@ -514,6 +514,23 @@ class TestReplace:
         silent_from(world, 0.75)
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "done"
 
+    def test_that_is_ready_once_the_old_one_is_gone_takes_no_longer(self):
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=NEVER, start=0, heartbeat=0)
+
+        def replaced_at_once():
+            (old,) = world.pods()
+            world.drop(kinds.POD, old["metadata"]["name"], builders.NAMESPACE)
+            new = builders.handler_pod("n1", "virt-handler-gpu", template=daemonsets.template_of(GPU), name="new")
+            new["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] = builders.heartbeat(world.now)
+            world.put(new)
+            beat(world, "n1")
+
+        world.at[world.now + 2] = replaced_at_once
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "done"
+        assert outcome.gap < 4
+
     def test_is_not_proven_by_the_last_heartbeat_of_the_old_handler(self):
         """It came after the run had looked, and the old handler was killed before it could say that it ends."""
         world = self.outdated()

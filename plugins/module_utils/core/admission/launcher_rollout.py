@@ -386,6 +386,11 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
             label = f"{names.CANARY_LABEL}={pool}"
             lines.append(f"VMs that match pool {pool} and have the label {label} start with {image or _STOCK}")
     lines += [f"New VMs no longer go to pool {pool}" for pool in old if pool not in after.images]
+    order = [pool for pool in after.images if pool in old]
+    if order != [pool for pool in old if pool in after.images]:
+        lines.append(
+            f"VMs that several pools match go to the first of {', '.join(order)}, which is another order than now"
+        )
     lines += _effects_of_upgrade(before.upcoming if before is not None else None, after)
     if before is None and after.keep_off:
         lines.append("VMs that match no pool start on no node of " + listed(after.keep_off))

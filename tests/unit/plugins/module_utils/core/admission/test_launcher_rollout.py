@@ -70,6 +70,17 @@ def test_vms_are_kept_off_before_the_first_node_and_then_mapped():
     )
 
 
+def test_a_pool_that_is_kept_and_comes_later_is_told():
+    both = (builders.pool("a", selector=SELECTOR), GPU)
+    nodes = [node("n1", "gpu"), node("n2", "a", kind="a")]
+    first = planned(nodes, both)
+    listed = planned(nodes, (GPU,), existing=both, admission=live(first))
+    line = "VMs that several pools match go to the first of gpu, a, which is another order than now"
+    assert line in listed.part("launcher_policy").changes(0)
+    assert f"  {line}" in plan_text.plan_lines(listed)
+    assert line not in str(planned(nodes, both, admission=live(planned(nodes, both))).changes())
+
+
 def test_a_second_run_changes_nothing():
     first = planned([node("n1")])
     again = planned([node("n1", "gpu")], admission=live(first))

@@ -151,6 +151,8 @@ class Plan:
     """The pools that are to go. One whose nodes cannot leave it now is not in ``retired``."""
     undoing: bool = False
     """Whether the run removes pools or restores nodes: then KubeVirt need not be healthy."""
+    restoring: bool = False
+    """Whether the run restores nodes after a wave that failed: then all pools stay."""
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""
     launcher_pools: tuple[Pool, ...] = ()
@@ -308,6 +310,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         # While pools cannot go, they are watched and guarded as they are.
         parts=tuple(part for part in parts if not (stuck and isinstance(part, (Alerts, Guard)))),
         undoing=undoing,
+        restoring=options.restore_nodes is not None,
         cleared=() if stuck else goal.cleared,
         launcher_pools=goal.launcher_pools,
     )

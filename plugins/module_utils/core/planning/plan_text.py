@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..base.findings import counted
+from ..base.findings import counted, listed
 from ..base.text import finding_lines, table
 from ..kubevirt import image_contents
 from . import assignment, waves
@@ -44,12 +44,24 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
     if plan.errors:
         lines.append("A run is refused until the errors above are fixed.")
     elif not plan.pending:
-        state = "nothing is left of these pools." if plan.undoing else "everything matches the pools."
-        lines.append(f"No change: {state}")
+        lines.append(f"No change: {_nothing_to_do(plan)}.")
     else:
         lines += step_lines(plan, scope or RolloutScope.for_plan(plan, None))
     lines.append(f"Plan digest: {plan.digest}")
     return lines
+
+
+def _nothing_to_do(plan: Plan) -> str:
+    """Why a run has nothing to do, as a clause."""
+    nodes = plan.snapshot.nodes.values()
+    waiting = [node.name for node in nodes if plan.wanted.get(node.name, node.owner) != node.owner]
+    if waiting:
+        return f"{counted(len(waiting), 'node')} cannot get another owner now: {listed(waiting)}"
+    if plan.deleted:
+        return f"pool {listed(plan.deleted)} cannot go now"
+    if plan.restoring:
+        return "the nodes are as they were before the wave"
+    return "nothing is left of these pools" if plan.undoing else "everything matches the pools"
 
 
 def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:

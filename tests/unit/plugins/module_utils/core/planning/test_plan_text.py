@@ -74,6 +74,17 @@ class TestPlan:
     def test_without_a_change_says_so(self):
         text = plan_text.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))
         assert "No change: everything matches the pools." in text
+
+    def test_without_a_change_does_not_say_that_pools_are_gone(self):
+        nodes = [hw("n1", "gpu"), hw("n2", "gpu", ready=False)]
+        restored = plan_text.plan_lines(planned(nodes, existing=[GPU], restore_nodes=("n1",)))
+        assert "No change: the nodes are as they were before the wave." in restored
+        removed = plan_text.plan_lines(planned([hw("n2", "gpu", ready=False)], existing=[GPU], remove_pools=("gpu",)))
+        assert "No change: 1 node cannot get another owner now: n2." in removed
+
+    def test_without_a_change_names_nodes_that_wait(self):
+        text = plan_text.plan_lines(planned([hw("n1", "gpu"), hw("n2", ready=False)], existing=[GPU]))
+        assert "No change: 1 node cannot get another owner now: n2." in text
         assert text[-1].startswith("Plan digest: ")
 
     def test_with_errors_shows_them_first_and_no_step(self):

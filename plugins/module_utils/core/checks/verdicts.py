@@ -23,7 +23,7 @@ from ..base import names
 from ..base.findings import counted, printable
 from ..base.objects import KubeObject, condition
 from ..kubevirt import launcher_arguments
-from ..observed.nodes import Node
+from ..observed.nodes import Node, timestamp
 from ..observed.snapshot import Snapshot
 from ..planning.plan import Plan
 from ..planning.relocation import Mobility, Targets
@@ -52,6 +52,9 @@ FINDINGS: t.Mapping[Verdict, str] = {
 
 _PROPAGATION_SECONDS = 30
 """How long after its creation an API server may still be unaware of a policy (measured: below 2 s)."""
+
+_START_SECONDS = 600
+"""How long a pod may wait without anyone saying why: large images take minutes to pull."""
 
 _MOST_EXPLAINED = 200
 """How many different placements are compared with all nodes; further VMs get only the scheduler's message."""
@@ -142,6 +145,7 @@ class Judge:
             node for node, pods in snapshot.handlers.items() if any(pod.ready and not pod.terminating for pod in pods)
         }
         self._policy = policy
+        self._read_at = snapshot.read_at
         self._targets = Targets(table, snapshot.nodes)
         launchers = {pool: image for pool, image in table.images.items() if image}
         self._unusable = launcher_arguments.unusable(launchers, snapshot.kubevirt)
@@ -162,6 +166,7 @@ class Judge:
                 self._kubelet_fault(pod, node),
                 self._placement_fault(pod, winner),
                 self._start_fault(pod, winner),
+                self._delay_fault(pod),
             )
             if fault is not None
         ]
@@ -306,8 +311,26 @@ class Judge:
         if pod.placement.owner not in (None, self.table.requirement(winner)) and self._in_order:
             return _Fault("pending", f"it asks for the nodes of an earlier mapping; {said}", renews=True)
         explained = self._placement(pod)
-        remedy = (self._targets.room(pod, winner).remedy or "add node") if self._in_order else "run site"
+        remedy = self._remedy_of_room(pod, winner) if self._in_order else "run site"
         return _Fault("pending", f"{explained}; {said}" if explained else said, remedy)
+
+    def _remedy_of_room(self, pod: LauncherPod, winner: Pool | None) -> str:
+        """What gives a pod a node, when the scheduler finds none."""
+        missing = self._targets.room(pod, winner).remedy
+        if not missing and "persistentvolumeclaim" in (pod.unschedulable or "").lower():
+            return ""  # It waits for a volume.
+        return missing or "add node"
+
+    def _delay_fault(self, pod: LauncherPod) -> _Fault | None:
+        """The fault of a pod that has waited for long, and nobody says why: for a volume, as a rule."""
+        if pod.phase != "Pending" or pod.unschedulable is not None or pod.held_up is not None:
+            return None
+        waited = self._read_at - (timestamp(pod.created) or self._read_at)  # below zero in a dump
+        if waited < _START_SECONDS:
+            return None
+        who = f"the kubelet of node {pod.node} has not started it" if pod.node else "the scheduler has given it no node"
+        what = f"{who} for {waited // 60:.0f} minutes and reports nothing in its pod, as while a volume is missing"
+        return _Fault("pending", f"{what}; its events may tell more")
 
     def _start_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
         """The fault of a pod that has a node, where the kubelet cannot start it."""

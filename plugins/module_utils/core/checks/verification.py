@@ -109,6 +109,7 @@ class Report:
         """The result in one sentence."""
         vms, nodes = sum(self.verdicts.values()), len(self.nodes)
         extent = f"{counted(vms, 'VM')} on {counted(nodes, 'node')} with {counted(len(self.pools) - 1, 'pool')}"
+        extent += f", and {self.unjudged} more without a launcher pod yet" if self.unjudged else ""
         if self.healthy:
             more = code_counts(self.listed)
             return f"Everything is in order: {extent}" + (f"; listed: {more}." if more else ".")

@@ -11,11 +11,12 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge, Vmi
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import timestamp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
-from ansible_collections.virtpools.kubevirt.tests.unit.support.vms import EARLIER, IMAGE, STOCK, launcher
+from ansible_collections.virtpools.kubevirt.tests.unit.support.vms import EARLIER, IMAGE, LATER, STOCK, launcher
 
 
 def judged(pod, vmi=None, *, made=None, policy=None):
@@ -456,6 +457,33 @@ def test_a_pod_that_is_starting_or_runs_is_not_pending(phase):
     waiting = {"name": "compute", "state": {"waiting": {"reason": reason}}}
     found = judged(launcher(status={"phase": phase, "containerStatuses": [waiting]}))
     assert (found.verdict, found.remedy) == ("correct", "none")
+
+
+@pytest.mark.parametrize(
+    ("pod", "who"),
+    [
+        (launcher(on="", phase="Pending"), "the scheduler has given it no node"),
+        (launcher(phase="Pending"), "the kubelet of node gpu-0 has not started it"),
+    ],
+    ids=["a volume is not provisioned", "a volume cannot be attached"],
+)
+def test_a_pod_that_waits_for_long_is_pending(pod, who):
+    made = vms.plan_of()
+    at = timestamp(LATER)
+
+    def judged_after(seconds):
+        return judged(pod, made=dataclasses.replace(made, snapshot=dataclasses.replace(made.snapshot, read_at=seconds)))
+
+    assert judged_after(0).verdict == judged_after(at + 599).verdict == "correct"
+    found = judged_after(at + 720)
+    assert (found.verdict, found.remedy) == ("pending", "none")
+    assert found.reason.startswith(f"{who} for 12 minutes and reports nothing in its pod")
+
+
+def test_no_node_is_added_for_a_volume():
+    said = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    assert verdict(launcher(on="", status=vms.unschedulable(said))) == ("pending", "none")
+    assert verdict(launcher(on="", status=vms.unschedulable())) == ("pending", "add node")
 
 
 def test_nodes_fit_but_are_full():

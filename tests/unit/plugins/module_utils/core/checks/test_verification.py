@@ -215,6 +215,7 @@ def test_a_vmi_that_was_read_before_its_pod_was_bound():
 def test_pods_that_do_not_count(fields):
     found = verified([launcher(pool=None, **fields)], [vmi()])
     assert (sum(found.verdicts.values()), found.unjudged) == (0, 1)
+    assert found.summary.endswith("with 1 pool, and 1 more without a launcher pod yet.")
 
 
 def test_a_pod_of_a_former_vmi_of_that_name():

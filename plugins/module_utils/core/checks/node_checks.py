@@ -27,6 +27,11 @@ from ..planning.plan import Plan
 _SILENT_SECONDS = 180.0
 """A handler that is silent for this long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
 KubeVirt lets no VM onto the node any more."""
+_CORDON = "node.kubernetes.io/unschedulable"
+_UNUSED_SECONDS = 300.0
+"""When KubeVirt itself gives a silent node up. Verifications wait that long: a gate compares with a baseline, they do not."""
+_FIRST_HEARTBEAT_SECONDS = 120.0
+"""How long a node may wait for the first heartbeat of a handler that has started, which comes within seconds."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,28 @@ class Facts:
     def actions(self) -> dict[str, Action]:
         """What a run would do on each node that it changes."""
         return {move.node: move.action for move in self.plan.moves} if self.plan is not None else {}
+
+    @functools.cached_property
+    def read_at(self) -> float:
+        """When the nodes were read, in seconds since 1970; in a dump, when a handler last reported."""
+        return self.snapshot.read_at or self._newest_heartbeat
+
+    @functools.cached_property
+    def reported_until(self) -> float:
+        """When handlers last reported, by their clocks, or by ours if that is behind."""
+        return min(self._newest_heartbeat, self.read_at)
+
+    @functools.cached_property
+    def _newest_heartbeat(self) -> float:
+        return max((node.last_heartbeat or 0.0 for node in self.snapshot.nodes.values()), default=0.0)
+
+    def in_use(self, node: Node) -> bool:
+        """Whether a node belongs to a pool and has a handler, so that VMs should start there."""
+        return node.owner in self.snapshot.pools and bool(self.handlers(node))
+
+    def works(self, node: Node) -> bool:
+        """Whether a node of a pool is Ready, and its handler too."""
+        return self.in_use(node) and node.ready and all(pod.ready for pod in self.handlers(node))
 
     def wanted(self, node: Node) -> str:
         return self.plan.wanted.get(node.name, node.owner) if self.plan is not None else node.owner
@@ -166,6 +193,22 @@ def _heartbeat_old(facts: Facts, node: Node) -> bool | str:
     return bool(old) and f"the last: {node.heartbeat}"
 
 
+def _not_schedulable(facts: Facts, node: Node) -> bool:
+    """A handler that has just started says so with its first heartbeat."""
+    waited = (facts.read_at - (pod.started or 0.0) for pod in facts.handlers(node))
+    return facts.works(node) and not node.schedulable and min(waited) > _FIRST_HEARTBEAT_SECONDS
+
+
+def _silent(facts: Facts, node: Node) -> bool | str:
+    last = node.last_heartbeat
+    silent = last is not None and facts.reported_until - last > _UNUSED_SECONDS
+    return facts.works(node) and silent and f"the last: {node.heartbeat}"
+
+
+def _cordoned(facts: Facts, node: Node) -> bool:
+    return facts.in_use(node) and any(taint.get("key") == _CORDON for taint in node.taints)
+
+
 def _wrong_owner(facts: Facts, node: Node) -> bool | str:
     return facts.actions.get(node.name) == "move" and f"{node.owner}, not {facts.wanted(node)}"
 
@@ -197,6 +240,29 @@ STATE = (
     ),
 )
 """Problems that a state, a gate and a verification report."""
+
+UNUSABLE = (
+    NodeCheck(
+        "node_not_ready",
+        "the status NotReady, so no VM starts there",
+        lambda facts, node: facts.in_use(node) and not node.ready,
+        severity="warning",
+    ),
+    NodeCheck("node_cordoned", "been cordoned, so no VM starts there", _cordoned, severity="warning"),
+    NodeCheck(
+        "not_schedulable",
+        f"no label {names.SCHEDULABLE_LABEL}=true, so no VM starts there",
+        _not_schedulable,
+        remedy="look into the log of the handler",
+    ),
+    NodeCheck(
+        "heartbeat_old",
+        f"a handler that has sent no heartbeat for more than {_UNUSED_SECONDS:.0f} seconds, so KubeVirt starts no VM there",
+        _silent,
+        remedy="look into the log of the handler",
+    ),
+)
+"""Problems of nodes of pools on which no VM starts, which a state and a verification report."""
 
 HANDOVER_UNFINISHED = NodeCheck(
     "handover_unfinished",
@@ -245,4 +311,5 @@ VERIFICATION = (
         lambda facts, node: facts.wanted(node) != node.owner,
         severity="warning",
     ),
+    *UNUSABLE,
 )

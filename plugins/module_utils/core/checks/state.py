@@ -53,7 +53,8 @@ def examine(snapshot: Snapshot) -> State:
     nodes = assignment.counts(snapshot, snapshot.nodes)
     findings = [
         *preflight.fitness(snapshot),
-        *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED), facts),
+        *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED, *node_checks.UNUSABLE), facts),
+        *_empty(snapshot, nodes),
         *_leftovers(snapshot),
         *image_contents.examine(snapshot.pools),
         *launcher_arguments.examine(
@@ -72,6 +73,18 @@ def examine(snapshot: Snapshot) -> State:
         findings=in_order(findings),
         version=health.version_of(snapshot.kubevirt),
     )
+
+
+def _empty(snapshot: Snapshot, nodes: t.Mapping[str, int]) -> t.Iterator[Finding]:
+    """Pools that take VMs and have no node."""
+    table = launcher_backends.recorded_table(snapshot.admission) if snapshot.admission is not None else None
+    empty = [rule.name for rule in table.rules if not nodes.get(rule.name)] if table is not None else []
+    for pool in empty:
+        yield warning(
+            "pool_without_nodes",
+            f"Pool {pool} takes VMs and has no node, so VMs that start there stay pending; label a node for it and run site, or "
+            "remove the pool.",
+        )
 
 
 def _owner(name: str, daemonset: KubeObject, nodes: int) -> Owner:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 import pytest
@@ -37,6 +38,63 @@ def test_nothing_is_found_where_everything_is_as_it_should_be():
     assert found.findings == ()
     assert found.excluded
     assert (found.in_transit, found.version) == ((), builders.VERSION)
+
+
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "severity"),
+    [
+        ({"schedulable": False}, "not_schedulable", "error"),
+        ({"heartbeat": builders.heartbeat(1000)}, "heartbeat_old", "error"),
+        ({"ready": False}, "node_not_ready", "warning"),
+        ({"taints": [CORDONED]}, "node_cordoned", "warning"),
+    ],
+)
+def test_nodes_of_pools_on_which_no_vm_starts(fields, code, severity):
+    now = builders.heartbeat(1301)
+    rest = builders.node("rest", heartbeat=now)
+    found = examined([hw("n1", "gpu", **{"heartbeat": now, **fields}), rest]).findings
+    assert [(finding.code, finding.severity) for finding in found] == [(code, severity)]
+    assert "n1" in found[0].message
+    assert examined([hw("n1", heartbeat=now), builders.node("rest", **{"heartbeat": now, **fields})], []).findings == ()
+
+
+def test_a_heartbeat_may_be_old_for_as_long_as_kubevirt_waits():
+    nodes = [
+        hw("n1", "gpu", heartbeat=builders.heartbeat(1000)),
+        builders.node("n2", heartbeat=builders.heartbeat(1300)),
+    ]
+    assert examined(nodes).findings == ()
+
+
+def test_neither_clock_alone_makes_a_heartbeat_old():
+    first = builders.snapshot_of([hw("n1", "gpu", heartbeat=builders.heartbeat(1000))], [GPU])
+    assert state.examine(dataclasses.replace(first, read_at=5000)).findings == ()
+    nodes = [
+        hw("n1", "gpu", heartbeat=builders.heartbeat(1000)),
+        builders.node("n2", heartbeat=builders.heartbeat(5000)),
+    ]
+    second = builders.snapshot_of(nodes, [GPU])
+    assert state.examine(dataclasses.replace(second, read_at=1100)).findings == ()
+
+
+def test_a_handler_that_has_just_started_may_be_about_to_report():
+    found = builders.snapshot_of([hw("n1", "gpu", schedulable=False), builders.node("n2")], [GPU])
+    assert state.examine(dataclasses.replace(found, read_at=builders.STARTED + 120)).findings == ()
+    assert builders.codes(state.examine(dataclasses.replace(found, read_at=builders.STARTED + 121)).findings) == [
+        "not_schedulable"
+    ]
+
+
+def test_an_active_pool_without_nodes_is_a_warning():
+    active = vms.admission(*vms.policy())
+    pools, nodes = [vms.gpu()], [builders.node("n2")]
+    found = examined(nodes, pools, admission=active).findings
+    assert [(finding.code, finding.severity) for finding in found] == [("pool_without_nodes", "warning")]
+    assert "Pool gpu takes VMs and has no node" in found[0].message
+    assert examined(nodes, pools, admission=vms.admission()).findings == ()
 
 
 def test_owners_are_the_primary_and_every_pool():

@@ -161,7 +161,7 @@ class TestCluster:
 
     def test_a_dead_node_of_a_pool_is_a_warning(self):
         found = check(cluster([*vms.nodes(), vms.node("gpu-9", "gpu", ready=False)]))
-        assert codes(found) == ["upgrade_pool_nodes_not_ready"]
+        assert codes(found) == ["node_not_ready", "upgrade_pool_nodes_not_ready"]
 
     def test_the_primary_must_keep_a_node(self):
         assert "primary_without_nodes" in codes(check(cluster(vms.nodes()[:2])), "error")

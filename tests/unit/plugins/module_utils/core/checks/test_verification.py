@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier, read_fail_on
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page, prometheus, terminal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.vms import EARLIER, launcher, vmi
@@ -278,6 +278,26 @@ def test_counts_are_those_of_judging_one_by_one():
     found = verified(kinds[kind](f"vm-{number}") for number, kind in enumerate(chosen))
     assert {verdict: count for verdict, count in found.verdicts.items() if count} == collections.Counter(chosen)
     assert sum(sum(pool["vms"].values()) for pool in found.pools) == 200
+
+
+# Nodes on which no VM starts ----------------------------------------------------------------------------------------
+
+
+def test_a_node_of_a_pool_that_takes_no_vms_is_a_problem():
+    now = builders.heartbeat(builders.STARTED + 200)
+    nodes = [vms.node("gpu-0", "gpu", schedulable=False), vms.node("gpu-1", "gpu"), vms.node("rest", heartbeat=now)]
+    found = verified(made=vms.plan_of(of_nodes=nodes))
+    assert (found.healthy, found.problems) == (False, {"not_schedulable": 1})
+    assert {node["name"]: node["problem"] for node in found.nodes if node["problem"]} == {"gpu-0": "not_schedulable"}
+    assert 'virtpools_node_problems{code="not_schedulable"} 1' in prometheus.render(found.to_dict(), timestamp=0)
+    assert "not schedulable" in page.render(found.to_dict())
+
+
+def test_an_active_pool_without_nodes_is_listed():
+    found = verified(made=vms.plan_of(of_nodes=[vms.node("rest")]))
+    assert (found.healthy, found.listed["pool_without_nodes"]) == (True, 1)
+    assert "takes VMs and has no node" in message(found, "pool_without_nodes")
+    assert "Pool gpu takes VMs and has no node" in page.render(found.to_dict())
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ class Loss:
         """The pool that is taken from under this VM; None for a VM that loses nothing."""
         if pod.ended or pod.terminating:
             return None
-        if pod.pool_env in self.gone:
+        if pod.pool_env in self.gone and not pod.has_stock_image:
             return pod.pool_env
         if pod.node in self.nodes:
             return self.nodes[pod.node]

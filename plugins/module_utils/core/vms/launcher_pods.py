@@ -114,6 +114,11 @@ class LauncherPod:
         return {place: image for place, image in self.launcher_images.items() if place == COMPUTE_PLACE}
 
     @property
+    def has_stock_image(self) -> bool:
+        """Whether the pool that took it left KubeVirt's own image in it, as one without a launcher image does."""
+        return set(self.launcher_images.values()) == {self.stock}
+
+    @property
     def by_webhook(self) -> str | None:
         """The image of the container ``compute`` where kubevirt-aie-webhook gave it that; else None."""
         image = self.launcher_images.get(COMPUTE_PLACE)

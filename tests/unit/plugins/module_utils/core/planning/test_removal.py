@@ -254,6 +254,16 @@ class TestVms:
     def test_others_do_not(self, pod):
         assert self.findings(pod) == []
 
+    def test_with_kubevirts_image_count_only_on_its_nodes(self):
+        def stock(**fields):
+            pod = vms.launcher(image=vms.STOCK, **fields)
+            pod["spec"]["containers"][0]["env"].append({"name": names.STOCK_IMAGE_ENV, "value": vms.STOCK})
+            return pod
+
+        assert self.findings(stock(on="rest")) == []
+        assert self.findings(stock(on="rest", device=False)) == []
+        assert builders.codes(self.findings(stock())) == ["vms_of_pool"]
+
     def test_of_pools_that_stay_do_not(self):
         assert self.findings(vms.launcher(), owners=("rt",)) == []
 

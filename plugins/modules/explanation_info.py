@@ -185,6 +185,9 @@ cases:
     nodes:
       description: How many nodes fit, their names, and why the others do not.
       type: dict
+    advice:
+      description: What helps where the VM itself asks only for nodes that the mapping keeps it off; else empty.
+      type: str
 notes:
   description: Why a next start or a live migration is not explained.
   returned: success

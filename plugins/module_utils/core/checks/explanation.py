@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ..admission import launcher_backends, outdated_policy
 from ..admission.live_policy import Policy
 from ..base import names
-from ..base.findings import Finding, in_order, warning
+from ..base.findings import Finding, in_order, listed, warning
 from ..base.objects import KubeObject, condition
 from ..kubevirt import image_contents
 from ..kubevirt.image_contents import Contents
@@ -22,7 +22,7 @@ from ..planning import goals
 from ..planning.plan import Plan
 from ..pools.criteria import PodAttributes
 from ..pools.model import Pool
-from ..vms import pool_choice, prediction
+from ..vms import matching, pool_choice, prediction
 from ..vms.launcher_pods import LauncherPod, PodPlacement
 from ..vms.mapping import Table
 from ..vms.pool_choice import Explanation
@@ -287,8 +287,31 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
         pods=tuple(_pod_now(pod, context, vmi, is_current=pod is pods[0]) for pod in pods),
         cases=tuple(cases),
         notes=notes,
-        findings=in_order((*findings, *_webhook_rule(context, cases))),
+        findings=in_order((*findings, *_labels_outside(subject, context, cases), *_webhook_rule(context, cases))),
     )
+
+
+def _labels_outside(subject: Subject, context: ExplainContext, cases: t.Iterable[Case]) -> t.Iterator[Finding]:
+    """A warning if another pool would take the VM by labels of the VirtualMachine, which do not reach its launcher pod."""
+    labels = ((subject.vm or {}).get("metadata") or {}).get("labels") or {}
+    asked = next((case.explained.attributes for case in cases if case.when == "next start"), None)
+    if asked is None:
+        return
+    outside = {key: str(value) for key, value in sorted(labels.items()) if key not in asked.labels}
+
+    def pool_with(*, without: str = "") -> str:
+        added = {key: value for key, value in outside.items() if key != without}
+        winner = matching.winner(context.table, replace(asked, labels={**asked.labels, **added}))
+        return winner.name if winner is not None else names.PRIMARY
+
+    now, pool = matching.winner(context.table, asked), pool_with()
+    if pool != (now.name if now is not None else names.PRIMARY):
+        needed = [f"{key}={value}" for key, value in outside.items() if pool_with(without=key) != pool]
+        yield warning(
+            "label_not_in_template",
+            f"Pool {pool} would take this VM by labels that stand on the VirtualMachine only ({listed(needed)}). KubeVirt gives "
+            "launcher pods the labels of spec.template.metadata: put them there, and restart the VM.",
+        )
 
 
 def _webhook_rule(context: ExplainContext, cases: t.Iterable[Case]) -> t.Iterator[Finding]:

@@ -152,7 +152,7 @@ class Targets:
 
     def room(self, pod: LauncherPod, winner: Pool | None) -> Room:
         """Where a new pod of the VM can go."""
-        return self._places.room(pod, winner)
+        return self._places.room(pod.placement, winner)
 
     def restart_reason(self, pod: LauncherPod, winner: Pool | None) -> str:
         """Why the VM of a pod can only be restarted, as far as nodes say, as a clause; empty when it can be migrated."""

@@ -66,26 +66,26 @@ class NodeFit:
         for node in self._nodes:
             self._by_hostname.setdefault(node.labels.get(names.HOSTNAME_LABEL), []).append(node)
 
-    def mapped(self, pod: LauncherPod, winner: Pool | None) -> t.Iterator[Node]:
-        """The nodes that a new pod of the VM can go to when ``winner`` (None: no pool) gets the VM."""
-        placement = pod.placement.without_owner()
+    def mapped(self, placement: PodPlacement, winner: Pool | None) -> t.Iterator[Node]:
+        """The nodes that a new pod of a VM with this placement can go to when ``winner`` (None: no pool) gets the VM."""
+        placement = placement.without_owner()
         if winner is not None:
             placement = replace(placement, tolerations=(*placement.tolerations, *winner.tolerations))
         requirement = self._table.requirement(winner)
         return (node for node in self._fitting(placement) if requirement.matches(node.labels))
 
-    def room(self, pod: LauncherPod, winner: Pool | None) -> Room:
-        """Where a new pod of the VM can go when ``winner`` (None: no pool) gets the VM. Most VMs ask for the same."""
-        key = pod.placement.key, winner.name if winner is not None else None
+    def room(self, placement: PodPlacement, winner: Pool | None) -> Room:
+        """Where such a pod can go. Most VMs ask for the same."""
+        key = placement.key, winner.name if winner is not None else None
         if key not in self._rooms:
-            self._rooms[key] = self._find_room(pod, winner)
+            self._rooms[key] = self._find_room(placement, winner)
         return self._rooms[key]
 
-    def _find_room(self, pod: LauncherPod, winner: Pool | None) -> Room:
-        ready = tuple(itertools.islice((node.name for node in self.mapped(pod, winner) if node.ready), 2))
+    def _find_room(self, placement: PodPlacement, winner: Pool | None) -> Room:
+        ready = tuple(itertools.islice((node.name for node in self.mapped(placement, winner) if node.ready), 2))
         if ready:
             return Room(ready, later=True)
-        own = _whenever(pod.placement.without_owner())
+        own = _whenever(placement.without_owner())
         requirement = self._table.requirement(winner)
         tolerant = replace(own, tolerations=(*own.tolerations, *(winner.tolerations if winner is not None else ())))
         later = any(
@@ -172,7 +172,7 @@ def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable
         if node is not None and table.requirement(winner).matches(node.labels):
             continue
         name = f"{pod.namespace}/{pod.vmi}"
-        owners = node_fit.room(pod, winner).elsewhere
+        owners = node_fit.room(pod.placement, winner).elsewhere
         if owners:
             pool = winner.name if winner is not None else ""
             unschedulable_vms.setdefault((pool, owners), _VmNames()).add(name)

@@ -20,6 +20,7 @@ from . import matching
 from .launcher_pods import PodPlacement
 from .mapping import Table
 from .matching import CriterionResult
+from .node_fit import NodeFit, Room
 
 AnswerState = t.Literal["wins", "matches", "no match", "not active", "no selector"]
 
@@ -87,6 +88,8 @@ class Explanation:
     """None if not asked for."""
     contents: str = ""
     """What the image contains, in words; empty when no run looked into it."""
+    advice: str = ""
+    """What helps where the VM itself asks for nodes of another owner only; empty where it does not."""
 
     def to_dict(self) -> dict[str, t.Any]:
         return {
@@ -102,6 +105,7 @@ class Explanation:
             "image_contents": self.contents,
             "requirement": self.requirement,
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
+            "advice": self.advice,
         }
 
     def lines(self) -> list[str]:
@@ -112,6 +116,7 @@ class Explanation:
             "Pools (the first that matches wins):",
             *(f"  {line}" for line in _answer_lines(self.answers)),
             f"Result: {self.result()}",
+            *([f"Advice: {self.advice}"] if self.advice else ()),
         ]
 
     def result(self) -> str:
@@ -164,8 +169,11 @@ def explain(
     mapped = {rule.name for rule in table.rules}
     unmapped = [pool for pool in rules.pools if pool.name not in mapped]
     requirements = rules.requirements(winner)
-    fitting = None
+    fitting, advice = None, ""
     if placement is not None and nodes is not None:
+        # Where KubeVirt itself makes the pools, a pod does not show what its VM asks for, and what KubeVirt added.
+        if requirements and not rules.by_node_labels:
+            advice = _advice(owner, NodeFit(table, nodes.values()).room(placement, winner))
         tolerations = winner.tolerations if winner is not None else ()
         for requirement in requirements:
             placement = placement.with_pool(requirement, tolerations)
@@ -184,6 +192,25 @@ def explain(
         requirement=", ".join(map(str, requirements)) or None,
         nodes=fitting,
         contents=str(rules.contents.get(image or "", "")),
+        advice=advice,
+    )
+
+
+def _advice(owner: str, room: Room) -> str:
+    """What helps a VM that itself asks for nodes of other owners only; empty for any other."""
+    if room.remedy != "change placement":
+        return ""
+    pools = [other for other in room.elsewhere if other != names.PRIMARY]
+    give = f"give such a node to pool {owner}" if owner != names.PRIMARY else "take such a node out of its pool"
+    let = (
+        f"let the selector of pool {' or '.join(pools)} match the VM"
+        if pools
+        else "let no pool's selector match the VM"
+    )
+    allow = f", or set unmatched: allow for pool {' or '.join(pools)}" if owner == names.PRIMARY else ""
+    return (
+        f"The VM itself asks, by its nodeSelector, node affinity or tolerations, for nodes that only {listed(room.elsewhere)} has. "
+        f"Change that in the VM; or {give}; or {let}{allow}."
     )
 
 

@@ -54,6 +54,56 @@ def whens(found):
     return [(case.when, case.explained.pool) for case in found.cases]
 
 
+class TestPinned:
+    def lines(self, selector, *, gpu=True, **fields):
+        pinned = vm(gpu=gpu)
+        pinned["spec"]["template"]["spec"]["nodeSelector"] = selector
+        return explanation.explain_vm(subject(vm=pinned), in_effect(**fields)).lines()
+
+    def advice(self, *args, **fields):
+        return [line.strip() for line in self.lines(*args, **fields) if line.strip().startswith("Advice: ")]
+
+    def test_to_a_node_of_the_primary(self):
+        (advice,) = self.advice({"kubernetes.io/hostname": "rest"})
+        assert advice == (
+            "Advice: The VM itself asks, by its nodeSelector, node affinity or tolerations, for nodes that only primary has. "
+            "Change that in the VM; or give such a node to pool gpu; or let no pool's selector match the VM."
+        )
+
+    def test_to_a_node_of_a_pool_that_does_not_take_it(self):
+        (advice,) = self.advice({"kubernetes.io/hostname": "gpu-0"}, gpu=False)
+        assert "for nodes that only gpu has" in advice
+        assert advice.endswith(
+            "or take such a node out of its pool; or let the selector of pool gpu match the VM, or set unmatched: allow for pool gpu."
+        )
+
+    def test_to_no_node_or_to_one_of_its_pool(self):
+        assert self.advice({"kubernetes.io/hostname": "gone"}) == []
+        assert self.advice({"kubernetes.io/hostname": "gpu-1"}) == []
+
+
+class TestLabels:
+    POOL = vms.gpu(selector={"vmLabels": {"matchLabels": {"class": "gpu", "tier": "a"}}})
+
+    def findings(self, on_vm, in_template):
+        labelled = vm(gpu=False)
+        labelled["metadata"]["labels"] = on_vm
+        labelled["spec"]["template"]["metadata"]["labels"] = in_template
+        return explanation.explain_vm(subject(vm=labelled), in_effect(pool=self.POOL)).findings
+
+    def test_of_the_virtual_machine_do_not_reach_the_pod(self):
+        (found,) = self.findings({"class": "gpu", "tier": "a", "owner": "me"}, {})
+        assert (found.severity, found.code) == ("warning", "label_not_in_template")
+        assert "Pool gpu would take this VM" in found.message
+        assert "(class=gpu, tier=a)" in found.message
+        (found,) = self.findings({"class": "gpu", "tier": "a"}, {"tier": "a"})
+        assert "(class=gpu)" in found.message
+
+    def test_that_change_nothing_are_not_mentioned(self):
+        assert self.findings({"owner": "me"}, {}) == ()
+        assert self.findings({"class": "gpu", "tier": "a"}, {"class": "gpu", "tier": "a"}) == ()
+
+
 class TestRunning:
     def test_has_its_pod_judged_and_its_next_start_explained(self):
         found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi=vmi()), in_effect())

@@ -6,7 +6,7 @@
 
 Before a pool is active its VMs match no pool, so that no VM waits for nodes that have not been handed over yet. Once
 active, a pool stays active: rebooting a node does not deactivate its pool. A new launcher image of an active pool takes effect after the
-last node of the pool has the handler that goes with it; canary VMs get the image after the first node has it. Where VMs cannot
+last node of the pool that takes VMs has the handler that goes with it; canary VMs get the image after the first node has it. Where VMs cannot
 start with the former image, the new one takes effect at once: an older handler of the pool serves it (seen: 1.8 and 1.9).
 """
 
@@ -41,6 +41,8 @@ class HandoverState:
     """The nodes that each pool serves."""
     wanted: t.Mapping[str, int]
     """How many nodes each pool can have."""
+    behind: t.Collection[str] = ()
+    """The pools with nodes that take VMs and keep an older handler, because they cannot get another one now."""
 
 
 def is_active(activation: Activation, done: int, wanted: int) -> bool:
@@ -87,7 +89,8 @@ def stages(
         for pool in pools:
             served, wanted = len(done.get(pool.name, ())), progress.wanted.get(pool.name, 0)
             activated = pool.name not in images and is_active(pool.activation, served, wanted)
-            if activated or (pool.name in images and (left[pool.name] <= 0 or pool.name in at_once)):
+            complete = left[pool.name] <= 0 and pool.name not in progress.behind
+            if activated or (pool.name in images and (complete or pool.name in at_once)):
                 images[pool.name] = pool.virt_launcher_image
         leaving = [pool for pool in retired if done.get(pool.name)]
         canary_images = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..base import epochs, kinds, names, permissions
 from ..base.findings import Finding, InputErrors, counted, listed, note, warning
@@ -67,6 +67,8 @@ class LauncherPolicyRollout:
     in_effect: Table | None
     """The table of the live policy for the present version of KubeVirt, and what is prepared for the next one; None where
     there is no policy."""
+    behind: t.Mapping[str, t.Sequence[str]] = field(default_factory=FrozenMap)
+    """The nodes that take VMs and keep an older handler over the run, by pool."""
     name: t.ClassVar = "launcher_policy"
 
     @functools.cached_property
@@ -191,6 +193,14 @@ class LauncherPolicyRollout:
                 f"{counted(len(inactive), 'pool stays', 'pools stay')} inactive and will take no VM after this run, "
                 f"because too few nodes are handed over for the pool's activation: {listed(inactive)}.",
             )
+        images = self.full.images
+        for pool in sorted(self.behind):
+            if pool in last.images and last.images[pool] != images.get(pool):
+                yield warning(
+                    "launcher_image_waits",
+                    f"VMs of pool {pool} do not start with {images.get(pool) or _STOCK} yet, because {listed(self.behind[pool])} can "
+                    "take VMs and keeps an older handler: cordon the node, or make it fit for the new handler, and run again.",
+                )
         yield from _unknown_devices(self.snapshot, self.full)
 
     @property
@@ -263,10 +273,12 @@ def make_rollout(
     owners: NodeOwners,
     batches: t.Sequence[t.Sequence[NodeMove]],
     options: LauncherOptions,
+    behind: t.Mapping[str, t.Sequence[str]] | None = None,
 ) -> LauncherPolicyRollout:
     """The launcher policy over a run.
 
     :param pools: the pools that the run leaves, in order; ``retired`` are those that it removes.
+    :param behind: the nodes that take VMs and keep an older handler over the run, by pool.
     """
     admission = snapshot.admission or Admission()
     in_effect = _in_effect(snapshot)
@@ -280,7 +292,7 @@ def make_rollout(
         if node.former_owner is None:
             done.setdefault(node.owner, []).append(node.name)
     before = in_effect or Table(())
-    progress = HandoverState(done, counts)
+    progress = HandoverState(done, counts, behind or {})
     images = {pool: image for pool, image in before.images.items() if image}
     unusable = launcher_arguments.unusable(images, snapshot.kubevirt)
     stages = activation.stages(pools, retired, before, progress, batches, unusable)
@@ -296,6 +308,7 @@ def make_rollout(
         stages=stages,
         full=full,
         in_effect=in_effect,
+        behind=FrozenMap(behind),
     )
 
 

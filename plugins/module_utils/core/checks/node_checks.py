@@ -27,7 +27,6 @@ from ..planning.plan import Plan
 _SILENT_SECONDS = 180.0
 """A handler that is silent for this long has a problem: virt-handler sends a heartbeat every 60 to 130 seconds, and after 300
 KubeVirt lets no VM onto the node any more."""
-_CORDON = "node.kubernetes.io/unschedulable"
 _UNUSED_SECONDS = 300.0
 """When KubeVirt itself gives a silent node up. Verifications wait that long: a gate compares with a baseline, they do not."""
 _FIRST_HEARTBEAT_SECONDS = 120.0
@@ -206,7 +205,7 @@ def _silent(facts: Facts, node: Node) -> bool | str:
 
 
 def _cordoned(facts: Facts, node: Node) -> bool:
-    return facts.in_use(node) and any(taint.get("key") == _CORDON for taint in node.taints)
+    return facts.in_use(node) and node.cordoned
 
 
 def _wrong_owner(facts: Facts, node: Node) -> bool | str:

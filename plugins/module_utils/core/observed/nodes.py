@@ -17,6 +17,9 @@ from ..pools.quantities import Quantity
 _PRESSURES = ("DiskPressure", "PIDPressure")
 """Under MemoryPressure the kubelet still starts pods that request resources (Kubernetes), as virt-handler does."""
 
+_CORDON = "node.kubernetes.io/unschedulable"
+"""The taint of a node that was cordoned."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -43,6 +46,11 @@ class Node:
     def schedulable(self) -> bool:
         """Whether virt-handler says that VMs may start here."""
         return self.labels.get(names.SCHEDULABLE_LABEL) == "true"
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether the scheduler is told to leave the node alone."""
+        return any(taint.get("key") == _CORDON for taint in self.taints)
 
     @property
     def machine_types(self) -> frozenset[str]:

@@ -147,6 +147,24 @@ def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -
     return any(pod.template != template for pod in pods)
 
 
+def left_behind(
+    snapshot: Snapshot, batches: t.Iterable[t.Iterable[Move]], desired: t.Mapping[str, KubeObject]
+) -> dict[str, list[str]]:
+    """The nodes that take VMs and have an older handler of their pool, which these batches do not replace, by pool."""
+    moved = {move.node for batch in batches for move in batch}
+    templates = {pool: daemonsets.template_of(ds) for pool, ds in desired.items()}
+    found: dict[str, list[str]] = {}
+    for node in snapshot.nodes.values():
+        takes_vms = node.ready and node.schedulable and not node.pressure and not node.cordoned
+        if (
+            takes_vms
+            and node.name not in moved
+            and _outdated(snapshot, node.name, node.owner, templates.get(node.owner))
+        ):
+            found.setdefault(node.owner, []).append(node.name)
+    return found
+
+
 def members(snapshot: Snapshot, assigned: assignment.Assignment) -> tuple[waves.Member, ...]:
     """The nodes that waves are made of: all that pools have or will have, whether they are done or not."""
     members = []

@@ -15,7 +15,7 @@ from ..admission.node_policy import NodePolicy
 from ..base.parts import Part
 from ..monitoring.alerts import Alerts
 from ..observed.snapshot import Admission, Monitoring, Snapshot
-from . import goals
+from . import batching, goals
 from .batching import Move
 from .goals import Goal
 
@@ -68,6 +68,7 @@ def _policies(snapshot: Snapshot, goal: Goal, batches: t.Sequence[t.Sequence[Mov
         goal.assigned,
         batches,
         options,
+        batching.left_behind(snapshot, batches, goal.desired),
     )
     nodes = NodePolicy(snapshot.admission, goal.new_node_pools if options.assign_new_nodes else ())
     yield nodes

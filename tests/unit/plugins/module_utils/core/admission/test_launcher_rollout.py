@@ -112,6 +112,29 @@ def test_another_launcher_image_takes_effect_with_the_last_node():
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "waits"),
+    [
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, True),
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/unschedulable"}]}, False),
+        ({"ready": False}, False),
+        ({"schedulable": False}, False),
+    ],
+    ids=["takes VMs of its own kind", "cordoned", "not ready", "takes none"],
+)
+def test_a_new_image_waits_for_nodes_that_keep_an_older_handler(fields, waits):
+    first = planned([node("n1", "gpu"), node("n2", "gpu")])
+    held = builders.node(
+        "n2", "gpu", None, {"hw": "gpu"}, **{"taints": [{"key": "a", "effect": "NoSchedule"}], **fields}
+    )
+    newer = dataclasses.replace(NEWER, virt_handler_image=f"{builders.GPU_IMAGE}.2")
+    made = planned([node("n1", "gpu"), held], (newer,), existing=(GPU,), admission=live(first))
+    assert [move.node for move in made.moves] == ["n1"]
+    image = made.launcher_rollout.stages[-1].images["gpu"]
+    assert image == (GPU if waits else NEWER).virt_launcher_image
+    assert ("launcher_image_waits" in builders.codes(made.findings, "warning")) is waits
+
+
 def test_an_image_that_starts_no_vm_is_replaced_at_once():
     old = dataclasses.replace(GPU, virt_launcher_image="registry.example/virt-launcher:v1.7.0-gpu")
     nodes = [node("n1", "gpu"), node("n2", "gpu")]

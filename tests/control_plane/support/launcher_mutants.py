@@ -159,6 +159,14 @@ MUTANTS = (
         _without_part("/spec/initContainers"),
     ),
     Mutant("image volumes are left alone", "containerDisk, matched", _without_part("/spec/volumes")),
+    Mutant(
+        "disks of the VM's owner, too",
+        "launcher image as a disk, matched",
+        _all(
+            _patch(' && !(item.name.startsWith("volume")', " && !(false"),
+            _patch(' && item.name == "launcher-volume"', ""),
+        ),
+    ),
     Mutant("affinity is left alone", "pvc, matched", _without_part("/spec/affinity")),
     Mutant("tolerations are left alone", "pvc, matched", _without_part("/spec/tolerations")),
     Mutant("annotations are left alone", "pvc, unmatched", _without_part("/metadata/annotations")),

@@ -106,6 +106,11 @@ KINDS = {
         "inits": [_LOG, _BINARY, ("volumekernel-boot-volume-init", _KERNEL)],
     },
     "virtiofs, image volumes off": {**_COPIED_DISK, "containers": [("volumeroot", DISK), *_VIRTIOFS]},
+    "launcher image as a disk": {
+        "containers": [("hook-sidecar-0", STOCK)],
+        "inits": [_LOG, ("volumeroot", STOCK)],
+        "volumes": {"root": STOCK, "launcher-volume": STOCK},
+    },
     "migration target": {"inits": [("volumeroot", DISK)], "volumes": {"root": DISK}, "migration": True},
     "no init container": {"inits": []},
 }

@@ -110,10 +110,16 @@ def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, 
 
 def _replace_image(spec, stock, target):
     for container in (*spec["containers"], *spec.get("initContainers", ())):
-        container["image"] = target if container["image"] == stock else container["image"]
+        if container["image"] == stock and not _is_owners(container["name"]):
+            container["image"] = target
     for volume in spec.get("volumes", ()):
-        if volume.get("image", {}).get("reference") == stock:
+        if volume["name"] == "launcher-volume" and volume.get("image", {}).get("reference") == stock:
             volume["image"]["reference"] = target
+
+
+def _is_owners(container):
+    """Whether the VM's owner chose the image of this container: a disk, a kernel or a sidecar."""
+    return container.startswith(("volume", "hook-sidecar-"))
 
 
 def _owner_requirement(won, pools):
@@ -176,7 +182,9 @@ def _wrong_images(target, before, after):
     target = target or stock
     now = dict(references(after))
     for place, had in references(before):
-        expected = target if had == stock else had
+        which, name = place.split("/", 1)
+        launchers = name == "launcher-volume" if which == "volumes" else not _is_owners(name)
+        expected = target if had == stock and launchers else had
         if now.get(place) != expected:
             yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
 

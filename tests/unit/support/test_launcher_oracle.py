@@ -76,9 +76,10 @@ def mutated(before, *, pool=None, image=None, tolerations=(), secrets=(), requir
     stock = oracle.compute(before)["image"]
     if image:
         for container in (*spec["containers"], *spec.get("initContainers", ())):
-            container["image"] = image if container["image"] == stock else container["image"]
+            if container["image"] == stock and not container["name"].startswith(("volume", "hook-sidecar-")):
+                container["image"] = image
         for volume in spec["volumes"]:
-            if volume.get("image", {}).get("reference") == stock:
+            if volume["name"] == "launcher-volume" and volume.get("image", {}).get("reference") == stock:
                 volume["image"]["reference"] = image
     env = oracle.compute(after).setdefault("env", [])
     env += [{"name": "VIRTPOOLS_STOCK_IMAGE", "value": stock}, {"name": "VIRTPOOLS_POOL", "value": pool or "primary"}]

@@ -21,6 +21,9 @@ from ..base.selectors import integer
 from ..pools.model import Pool
 from ..vms.mapping import Table
 
+_OF_OWNERS = ("volume", "hook-sidecar-")
+"""What KubeVirt begins the names of containers with that have an image of the VM's owner: disks, a kernel, and sidecars."""
+
 _EPOCH = "epoch"
 """The variable with the epoch of the pods that a policy admits."""
 
@@ -349,7 +352,11 @@ def _image_patches(items: str, field: str, path: str) -> str:
     where = f'"/spec/{items}/" + string(i) + "{path}"'
     image = f'item{field}.orValue("")'
     replaced = _operation("replace", where, "variables.right")
-    return f"object.spec.?{items}.orValue([]).transformList(i, item, {_is_wrong(image)}, {replaced})"
+    of_owner = (f"item.name.startsWith({cel.literal(begin)})" for begin in _OF_OWNERS)
+    ours = f"!{cel.any_of(of_owner)}"
+    if items == "volumes":
+        ours = f"item.name == {cel.literal(names.LAUNCHER_VOLUME)}"
+    return f"object.spec.?{items}.orValue([]).transformList(i, item, {_is_wrong(image)} && {ours}, {replaced})"
 
 
 def _affinity_patches() -> str:

@@ -122,6 +122,9 @@ LAUNCHER = "virt-launcher"
 COMPUTE = "compute"
 """The container of a launcher pod that runs the guest. Its limits name the devices that the VM asks for."""
 
+LAUNCHER_VOLUME = "launcher-volume"
+"""The volume of a launcher pod that has the launcher image; other image volumes have the disks of the VM's owner."""
+
 CONTROLLER = "virt-controller"
 """The name of virt-controller's Deployment and of its container."""
 

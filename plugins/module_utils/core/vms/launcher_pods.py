@@ -29,7 +29,6 @@ COMPUTE_PLACE = f"container {names.COMPUTE}"
 """The place of the image with which the guest runs."""
 _LAUNCHER_CONTAINERS = frozenset({names.COMPUTE, "guest-console-log", "container-disk-binary"})
 _VIRTIOFS = "virtiofs-"
-_LAUNCHER_VOLUME = "launcher-volume"
 
 
 def is_launcher(pod: KubeObject) -> bool:
@@ -138,8 +137,8 @@ def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
             if name in _LAUNCHER_CONTAINERS or name.startswith(_VIRTIOFS):
                 yield f"{place} {name}", container.get("image") or ""
     for volume in spec.get("volumes") or ():
-        if volume["name"] == _LAUNCHER_VOLUME and volume.get("image"):
-            yield f"volume {_LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
+        if volume["name"] == names.LAUNCHER_VOLUME and volume.get("image"):
+            yield f"volume {names.LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
 
 
 def _variables(spec: KubeObject) -> dict[str, str]:

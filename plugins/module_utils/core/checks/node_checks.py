@@ -193,7 +193,7 @@ def _heartbeat_old(facts: Facts, node: Node) -> bool | str:
 
 
 def _not_schedulable(facts: Facts, node: Node) -> bool:
-    """A handler that has just started says so with its first heartbeat."""
+    """A handler that has just started sets the label with its first heartbeat."""
     waited = (facts.read_at - (pod.started or 0.0) for pod in facts.handlers(node))
     return facts.works(node) and not node.schedulable and min(waited) > _FIRST_HEARTBEAT_SECONDS
 

@@ -54,7 +54,7 @@ _PROPAGATION_SECONDS = 30
 """How long after its creation an API server may still be unaware of a policy (measured: below 2 s)."""
 
 _START_SECONDS = 600
-"""How long a pod may wait without anyone saying why: large images take minutes to pull."""
+"""How long a pod may wait without a reason in its status: large images take minutes to pull."""
 
 _MOST_EXPLAINED = 200
 """How many different placements are compared with all nodes; further VMs get only the scheduler's message."""
@@ -322,7 +322,7 @@ class Judge:
         return missing or "add node"
 
     def _delay_fault(self, pod: LauncherPod) -> _Fault | None:
-        """The fault of a pod that has waited for long, and nobody says why: for a volume, as a rule."""
+        """The fault of a pod that has waited for long without any reason in its status: for a volume, as a rule."""
         if pod.phase != "Pending" or pod.unschedulable is not None or pod.held_up is not None:
             return None
         waited = self._read_at - (timestamp(pod.created) or self._read_at)  # below zero in a dump

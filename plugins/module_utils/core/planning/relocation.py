@@ -155,7 +155,7 @@ class Targets:
         return self._places.room(pod.placement, winner)
 
     def restart_reason(self, pod: LauncherPod, winner: Pool | None) -> str:
-        """Why the VM of a pod can only be restarted, as far as nodes say, as a clause; empty when it can be migrated."""
+        """Why the VM of a pod can only be restarted because of nodes, as a clause; empty when it can be migrated."""
         node, room, pool = self._nodes.get(pod.node), self.room(pod, winner), _name(winner)
         if not room.later:
             where = f", only those of {listed(room.elsewhere)}" if room.elsewhere else ""

@@ -17,6 +17,8 @@ PREFIX = "K8S_AUTH_"
 _PROVE_IDENTITY = ("api_key", "username", "client_cert")
 """Options that say who we are. Others, such as the CA, only go with them."""
 
+_ALIASES = {"client_cert": "cert_file", "client_key": "key_file"}
+
 
 def contradiction(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str | None:
     """Why the credentials may lead to another cluster than is meant, as a sentence, or None.
@@ -36,6 +38,25 @@ def contradiction(options: t.Mapping[str, t.Any], environment: t.Mapping[str, st
             "Give api_key together with host, or keep one of them."
         )
     return None
+
+
+def value(name: str, options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> t.Any:
+    """What kubernetes.core takes for an option: the option itself, else ``K8S_AUTH_*`` by its name or its alias."""
+    if options.get(name) is not None:
+        return options[name]
+    variables = (f"{PREFIX}{each.upper()}" for each in (name, _ALIASES.get(name)) if each)
+    return next((environment[variable] for variable in variables if environment.get(variable)), None)
+
+
+def read_from_kubeconfig(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> bool:
+    """Whether kubernetes.core reads a kubeconfig, unless it runs in a cluster: without a host and a proof of who we are."""
+
+    def given(*names: str) -> bool:
+        return all(value(name, options, environment) for name in names)
+
+    return not any(
+        given("host", *proof) for proof in (["api_key"], ["username", "password"], ["client_cert", "client_key"])
+    )
 
 
 def _source(name: str, options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str | None:

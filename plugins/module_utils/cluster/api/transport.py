@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
 from ...core.base.findings import printable
-from . import credentials
+from . import credentials, kubeconfig
 
 _MISSING = ""
 """The library that is missing; empty when all are there."""
@@ -148,8 +148,15 @@ def connect(params: t.Mapping[str, t.Any]) -> Transport:
     problem = credentials.contradiction(params, os.environ)
     if problem:
         raise CannotConnect(problem)
+    given = {name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None}
+    context = None
     try:
-        api_client = _api_client({name: params[name] for name in AUTH_ARGUMENTS if params.get(name) is not None})
+        context = _context(given)
+        api_client = _api_client(given, context)
+    except kubeconfig.Unusable as error:
+        raise CannotConnect(f"{error}") from error
+    except ImportError as error:
+        raise CannotConnect(_without_socks(context)) from error
     except kubernetes.config.ConfigException as error:
         # Its messages name files, contexts and keys of the kubeconfig, never their values.
         problem = _without_file(params) or " ".join(str(error).split()).rstrip(".")
@@ -165,22 +172,111 @@ def connect(params: t.Mapping[str, t.Any]) -> Transport:
     )
 
 
-def _api_client(given: t.Mapping[str, t.Any]) -> t.Any:
+def _context(given: t.Mapping[str, t.Any]) -> kubeconfig.Kubeconfig | None:
+    """The context of the kubeconfig in use, with the options that override it; None when no kubeconfig is read."""
+    if not credentials.read_from_kubeconfig(given, os.environ):
+        return None
+    source, name = (credentials.value(each, given, os.environ) for each in ("kubeconfig", "context"))
+    if not (source or name) and _in_cluster():
+        return None
+    library = kubernetes.config.kube_config
+    if isinstance(source, dict):
+        config = library.ConfigNode("kubeconfig", source)
+    else:
+        config = library.KubeConfigMerger(source or library.KUBE_CONFIG_DEFAULT_LOCATION).config
+    if config is None:
+        return None  # the library reports it
+    context = config["contexts"].get_with_name(name or config["current-context"])["context"]
+    cluster = config["clusters"].get_with_name(context["cluster"])
+    named = context.safe_get("user")
+    user = config["users"].get_with_name(named, safe=True) if named and config.safe_get("users") else None
+    if named and user is None:
+        raise kubeconfig.Unusable(f"There is no user {named} in {_file_of(config)}, but the context in use names it.")
+    return kubeconfig.Kubeconfig(
+        cluster=cluster["cluster"].value,
+        user=user.value.get("user") or {} if user is not None else {},
+        cluster_title=f"cluster {context['cluster']} of {_file_of(cluster)}",
+        user_title=f"user {named} of {_file_of(user)}" if user is not None else "",
+        folder=os.path.abspath(os.path.dirname(user.path)) if user is not None and user.path else "",
+        options=given,
+        environment=os.environ,
+    )
+
+
+def _file_of(node: t.Any) -> str:
+    return f"the kubeconfig {node.path}" if node.path else "the kubeconfig given as an option"
+
+
+def _in_cluster() -> bool:
+    """Whether this process runs in a pod with an account of its own, which kubernetes.core prefers to the default kubeconfig."""
+    try:
+        kubernetes.config.load_incluster_config(kubernetes.client.Configuration())
+    except kubernetes.config.ConfigException:
+        return False
+    return True
+
+
+def _without_socks(context: kubeconfig.Kubeconfig | None) -> str:
+    """The error when a library is missing that the kubernetes library only needs for SOCKS. A proxy's URL may hold a password."""
+    source = "The proxy"
+    if context is not None and context.cluster.get("proxy-url") and not context.overridden("proxy"):
+        source = f"The proxy-url of the {context.cluster_title}"
+    return (
+        f"{source} is a SOCKS proxy, which needs the Python package PySocks: install it for the Python that runs this module, "
+        f"{sys.executable}, or use an HTTP proxy."
+    )
+
+
+def _api_client(given: t.Mapping[str, t.Any], context: kubeconfig.Kubeconfig | None) -> t.Any:
     """The kubernetes library's ApiClient for these options, without a request to the server if possible.
 
     kubernetes.core's public ``get_api_client`` always does discovery: some ten requests whose answers we do not need.
     So we use its private parts, and ``get_api_client`` itself when a newer release lacks one of them.
     """
     parts = ("_create_auth_spec", "_create_configuration", "_create_headers", "_set_header")
+    impersonation = context.impersonation() if context is not None else {}
     if not all(hasattr(kubernetes_core, part) for part in parts):
-        return kubernetes_core.get_api_client(**given).client.client
+        if context is not None and impersonation:
+            raise kubeconfig.Unusable(
+                f"The impersonation (as) of the {context.user_title} does not work with this release of kubernetes.core: take it out of "
+                "the kubeconfig, and give impersonate_user and impersonate_groups."
+            )
+        return _completed(kubernetes_core.get_api_client(**given).client.client, context)
     create_auth_spec, create_configuration, create_headers, set_header = (getattr(kubernetes_core, p) for p in parts)
     # The library keeps the credentials of a kubeconfig that it has read as a default, which would override later ones.
     kubernetes.client.Configuration.set_default(None)
     api_client = kubernetes.client.ApiClient(create_configuration(create_auth_spec(None, **given)))
-    for name, value in create_headers(None, **given).items():
+    for name, value in {**impersonation, **create_headers(None, **given)}.items():
         set_header(api_client, name, value)
+    return _completed(api_client, context)
+
+
+def _completed(api_client: t.Any, context: kubeconfig.Kubeconfig | None) -> t.Any:
+    """The ApiClient, after a check that it uses what the kubeconfig specifies, with the token of a token file."""
+    if context is None:
+        return api_client
+    configuration = api_client.configuration
+    if context.overridden("api_key"):
+        configuration.refresh_api_key_hook = None  # it would put the kubeconfig's token over the option's
+    elif context.user.get("tokenFile"):
+        _follow_token_file(configuration, context)
+    authenticated = (
+        configuration.api_key or configuration.cert_file or (configuration.username and configuration.password)
+    )
+    context.check_user(authenticated=bool(authenticated))
+    context.check_cluster(proxy=configuration.proxy, tls_server_name=getattr(configuration, "tls_server_name", None))
     return api_client
+
+
+def _follow_token_file(configuration: t.Any, context: kubeconfig.Kubeconfig) -> None:
+    """Read the token now and before each request: it is replaced in the file before it expires."""
+
+    def read(configuration: t.Any) -> None:
+        with contextlib.suppress(kubeconfig.Unusable):  # the last token may still be valid
+            configuration.api_key["BearerToken"] = f"Bearer {context.token()}"
+
+    configuration.api_key["BearerToken"] = f"Bearer {context.token()}"
+    configuration.refresh_api_key_hook = read
 
 
 def _checked(transport: Transport) -> Transport:
@@ -243,6 +339,8 @@ class _KubernetesTransport:
         for setting in self._configuration.auth_settings().values():  # refreshes a token that expires
             if setting["in"] == "header" and setting["value"]:
                 headers[setting["key"]] = setting["value"]
+        if self._configuration.username and not self._configuration.api_key:  # the library has no use for these options
+            headers["Authorization"] = self._configuration.get_basic_auth_token()
         return headers
 
     def _failure(self, error: Exception, request: Request) -> NoAnswer | CannotConnect:

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.credentials import contradiction
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.credentials import (
+    contradiction,
+    read_from_kubeconfig,
+)
 
 EAST, WEST = "https://east.example:6443", "https://west.example:6443"
 TOKEN = {"api_key": "secret"}
@@ -61,3 +64,19 @@ def test_two_clusters_may_be_meant(options, environment, named):
     for each in named:
         assert each in sentence
     assert "secret" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "read"),
+    [
+        ({}, {}, True),
+        ({"host": WEST}, {}, True),
+        ({"host": WEST, **TOKEN}, {}, False),
+        ({}, OF_AWX, False),
+        ({"host": WEST, "username": "jane"}, {"K8S_AUTH_PASSWORD": "secret"}, False),
+        ({"host": WEST, "client_cert": "/c"}, {"K8S_AUTH_KEY_FILE": "/k"}, False),
+    ],
+    ids=str,
+)
+def test_when_a_kubeconfig_is_read(options, environment, read):
+    assert read_from_kubeconfig(options, environment) is read

@@ -129,18 +129,93 @@ def test_every_impersonated_group_is_sent(server):
         assert sorted(headers.get_all("Impersonate-Group")) == ["a", "b"]
 
 
+def config(server, user, **cluster):
+    """A kubeconfig for the user a of the cluster a."""
+    return {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": server.url, **cluster}}],
+        "users": [{"name": "a", "user": user}],
+    }
+
+
+def test_a_kubeconfig_impersonates(server, tmp_path):
+    kubeconfig = tmp_path / "config"
+    user = {
+        "token": TOKEN,
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"scopes": ["x", "y"]},
+    }
+    kubeconfig.write_text(json.dumps(config(server, user)))
+    connect({"kubeconfig": str(kubeconfig)}).send(Request("GET", "/"))
+    connect({"kubeconfig": config(server, user), "impersonate_groups": ["c"]}).send(Request("GET", "/"))
+    (_, _, first, _), (_, _, second, _) = server.requests
+    assert first.get_all("Impersonate-User") == second.get_all("Impersonate-User") == ["jane"]
+    assert first.get_all("Impersonate-Uid") == ["7"]
+    assert first.get_all("Impersonate-Group") == ["a", "b"]
+    assert second.get_all("Impersonate-Group") == ["c"]
+    assert first.get_all("Impersonate-Extra-scopes") == ["x", "y"]
+
+
+def test_a_token_file_is_read_again(server, tmp_path):
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "config").write_text(json.dumps(config(server, {"tokenFile": "token"})))
+    connection = connect({"kubeconfig": str(tmp_path / "config")})
+    connection.send(Request("GET", "/"))
+    (tmp_path / "token").write_text("second\n")
+    connection.send(Request("GET", "/"))
+    (tmp_path / "token").unlink()
+    connection.send(Request("GET", "/"))
+    tokens = [headers["Authorization"] for _, _, headers, _ in server.requests]
+    assert tokens == ["Bearer first", "Bearer second", "Bearer second"]
+
+
+def test_an_option_overrides_the_token_of_a_kubeconfig(server):
+    connect({"kubeconfig": config(server, {"token": "theirs"}), "api_key": TOKEN}).send(Request("GET", "/"))
+    ((_, _, headers, _),) = server.requests
+    assert headers.get_all("Authorization") == [f"Bearer {TOKEN}"]
+
+
+def test_username_and_password_are_sent(server):
+    connect({"host": server.url, "username": "jane", "password": "x"}).send(Request("GET", "/"))
+    connect({"kubeconfig": config(server, {"username": "jane", "password": "x"})}).send(Request("GET", "/"))
+    assert [headers["Authorization"] for _, _, headers, _ in server.requests] == ["Basic amFuZTp4"] * 2
+
+
+def test_an_exec_command_that_fails_is_named(server, tmp_path):
+    user = {"exec": {"command": "false", "apiVersion": "client.authentication.k8s.io/v1"}}
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config(server, user)))
+    with pytest.raises(CannotConnect, match=f"^The command in exec of the user a of the kubeconfig {path} gave no"):
+        connect({"kubeconfig": str(path)})
+
+
+def test_a_user_that_a_kubeconfig_lacks_is_named(server):
+    without = {**config(server, {}), "users": [{"name": "b", "user": {}}]}
+    with pytest.raises(CannotConnect, match=r"^There is no user a in the kubeconfig given as an option"):
+        connect({"kubeconfig": without})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "named"),
+    [
+        ({"proxy-url": "socks5://me:pw@proxy:1"}, {}, "The proxy-url of the cluster a of the kubeconfig given as an"),
+        ({}, {"proxy": "socks5://me:pw@proxy:1"}, "The proxy is a SOCKS proxy"),
+    ],
+)
+def test_a_socks_proxy_without_its_library(monkeypatch, server, cluster, options, named):
+    monkeypatch.setitem(sys.modules, "socks", None)
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    with pytest.raises(CannotConnect, match=rf"^{named}.*needs the Python package PySocks") as caught:
+        connect({"kubeconfig": config(server, {"token": TOKEN}, **cluster), **options})
+    assert "pw" not in str(caught.value)
+
+
 def test_credentials_of_an_earlier_connection_are_forgotten(server, tmp_path):
     kubeconfig = tmp_path / "config"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "current-context": "a",
-                "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-                "clusters": [{"name": "a", "cluster": {"server": server.url}}],
-                "users": [{"name": "a", "user": {"token": "earlier"}}],
-            }
-        )
-    )
+    kubeconfig.write_text(json.dumps(config(server, {"token": "earlier"})))
     for params in {"kubeconfig": str(kubeconfig)}, {"host": server.url, "api_key": "later"}:
         connect(params).send(Request("GET", "/"))
     assert [headers["Authorization"] for _, _, headers, _ in server.requests] == ["Bearer earlier", "Bearer later"]
@@ -159,6 +234,10 @@ def test_a_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tm
         connect({"host": server.url, "api_key": TOKEN}).send(Request("GET", "/mine"))
     _, path, headers, _ = server.requests[-1]
     assert (path, headers["Authorization"]) == ("/mine", f"Bearer {TOKEN}")
+    with pytest.raises(
+        CannotConnect, match=r"^The impersonation \(as\) of the user a of the kubeconfig given as an option"
+    ):
+        connect({"kubeconfig": config(server, {"token": TOKEN, "as": "jane"})})
 
 
 def test_a_broken_connection_is_not_repeated_behind_our_back():

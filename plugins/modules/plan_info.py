@@ -233,6 +233,12 @@ steps:
   returned: success
   type: dict
   sample: {"0": [launcher_policy, guard, alerts], "1": [launcher_policy], "last": [alerts]}
+released:
+  description:
+    - Nodes where KubeVirt's own virt-handler does not start and that get a pool, for O(virtpools.kubevirt.primary_exclusion#module:released).
+  returned: success
+  type: list
+  elements: str
 leftovers:
   description: Image pull pods and canary VMs that an interrupted run left behind. The run deletes them.
   returned: success

@@ -37,6 +37,12 @@ options:
     description: In check mode with O(state=absent), assume that all nodes have gone back to the primary, as they have in a run.
     type: bool
     default: false
+  released:
+    description:
+      - Nodes that get a pool and on which the primary does not start, from the plan. They lose it first, since KubeVirt's rollout would wait for it
+        forever. They have no virt-handler until they are handed over. Others are ignored.
+    type: list
+    elements: str
   settle_timeout:
     description: Seconds that KubeVirt may take to roll out a change of its primary virt-handler.
     type: int
@@ -72,7 +78,10 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies, settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import write_owner
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import counted, listed
@@ -84,6 +93,7 @@ ARGUMENTS = {
     **option_table.arguments("run", "primary_exclusion"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "after_nodes": {"type": "bool", "default": False},
+    "released": {"type": "list", "elements": "str"},
 }
 
 
@@ -91,18 +101,22 @@ def body(task: module_base.Task) -> dict:
     present = task.params["state"] == "present"
     snapshot = _snapshot(task, present)
     edit = _edit(snapshot, present)
-    _refuse(snapshot, edit, present, owned=not (task.check_mode and task.params["after_nodes"]))
-    changes = [str(edit)] if edit.changed else []
-    result = {"changed": edit.changed, "object": title(edit.after), "changes": changes}
+    released = _released(task, snapshot) if present else []
+    _refuse(snapshot, edit, present, released, owned=not (task.check_mode and task.params["after_nodes"]))
+    changes = [f"Node {node}: {names.PRIMARY} -> {names.IN_TRANSIT}" for node in _owned(snapshot, released)]
+    changes += [str(edit)] if edit.changed else []
+    result = {"changed": bool(changes), "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
         _before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=True)
         return {**result, "diff": [module_base.object_diff(edit.before, after)]}
-    if task.check_mode or not (edit.changed or preflight.own_change_settling(snapshot)):
+    if task.check_mode or not (changes or preflight.own_change_settling(snapshot)):
         return result
     with task.writing(snapshot.namespace):
         if edit.changed:
             why = "restarting the primary's handlers would break them"
             settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
+        _release(task, snapshot, released)
+        if edit.changed:
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
             result["diff"] = [module_base.object_diff(before, after)]
         timeout = task.params["settle_timeout"]
@@ -125,6 +139,29 @@ def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     return task.snapshot()
 
 
+def _released(task: module_base.Task, snapshot: Snapshot) -> list[str]:
+    """The nodes to release on which the primary still does not start."""
+    broken = preflight.broken_handlers(snapshot)
+    return [node for node in task.params["released"] or () if node in broken]
+
+
+def _owned(snapshot: Snapshot, nodes: t.Iterable[str]) -> list[str]:
+    """Those of the nodes that the primary owns: an earlier run may have released the others."""
+    return [node for node in nodes if snapshot.nodes[node].owner == names.PRIMARY]
+
+
+def _release(task: module_base.Task, snapshot: Snapshot, nodes: t.Sequence[str]) -> None:
+    """Begin the handover of these nodes, which the primary leaves as soon as it has the exclusion; their batch goes on with it."""
+    owned = frozenset(_owned(snapshot, nodes))
+    if not owned:
+        return
+    epochs = Epochs(task.cluster, lambda: policies.probe_site(task.cluster, snapshot))
+    for live_node in live.nodes_named(task.cluster, owned):
+        write_owner(
+            task.cluster, live_node, names.PRIMARY, names.IN_TRANSIT, names.PRIMARY, epochs.leaving(names.PRIMARY)
+        )
+
+
 def _edit(snapshot: Snapshot, present: bool) -> Edit:
     change = exclusion.with_exclusion if present else exclusion.without_exclusion
     return change(snapshot.kubevirt, snapshot.hyperconverged)
@@ -138,9 +175,9 @@ def _again(snapshot: Snapshot, edit: Edit, present: bool) -> t.Callable[[dict], 
     return lambda live: change(snapshot.kubevirt, live)
 
 
-def _refuse(snapshot: Snapshot, edit: Edit, present: bool, *, owned: bool) -> None:
-    check = preflight.for_exclusion if present else preflight.for_removal
-    problems = [f.message for f in check(snapshot, edit) if f.severity == "error"]
+def _refuse(snapshot: Snapshot, edit: Edit, present: bool, released: t.Sequence[str], *, owned: bool) -> None:
+    found = preflight.for_exclusion(snapshot, edit, released) if present else preflight.for_removal(snapshot, edit)
+    problems = [f.message for f in found if f.severity == "error"]
     held = [node.name for node in snapshot.nodes.values() if node.owner != names.PRIMARY]
     if not present and owned and held:
         problems.append(

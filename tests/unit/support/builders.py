@@ -330,6 +330,14 @@ def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, 
     }
 
 
+def broken(pod):
+    """The handler pod, whose handler ends again and again."""
+    ended = {"exitCode": 1, "reason": "Error", "message": "no such CPU"}
+    (container,) = pod["status"]["containerStatuses"]
+    container.update(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState={"terminated": ended}, restartCount=5)
+    return pod
+
+
 PULL_POD = "virtpools-pull-676b8bb84ce7267d"
 """The name of the pod that pulls images to node n1."""
 

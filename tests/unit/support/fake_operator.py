@@ -37,6 +37,7 @@ class OperatedWorld(World):
         nodes = self.all_nodes()
         for daemonset in self.all(kinds.DAEMON_SET):
             daemonset["status"].update(self._counts(daemonset, nodes))
+        self._report_broken()
         for pod in self.all(kinds.POD):
             if names.PULL_LABEL in pod["metadata"].get("labels", {}):
                 self._pull(pod)
@@ -107,6 +108,15 @@ class OperatedWorld(World):
             if condition["type"] in ("Available", "Degraded"):
                 condition["status"] = str((condition["type"] == "Degraded") == refused)
                 condition["message"] = sentence if refused else ""
+
+    def _report_broken(self):
+        """KubeVirt is available only while each of its handlers is Ready."""
+        if not any(daemonset == names.HANDLER and each.broken for (daemonset, _node), each in self.behave.items()):
+            return
+        (kubevirt,) = self.all(kinds.KUBEVIRT)
+        for condition in kubevirt["status"]["conditions"]:
+            if condition["type"] == "Available":
+                condition["status"] = str(all(map(_ready, self._of(self._primary()))))
 
     def _primary(self):
         return self.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)

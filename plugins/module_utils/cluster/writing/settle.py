@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted, listed
+from ...core.base.findings import counted, listed, printable
 from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import exclusion, health
 from ...core.kubevirt.feature_gates import Gates
@@ -73,6 +73,7 @@ def await_primary(
         daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
         if stall.lasts(daemonset):
             _refuse_dead_nodes(cluster, namespace)
+            _refuse_broken_handlers(cluster, namespace)
         followed = edit is None or exclusion.primary_after(daemonset, edit) == daemonset
         if exclusion.has_exclusion(daemonset) != excluded or not followed:
             return "virt-operator has not changed its DaemonSet yet."
@@ -199,6 +200,21 @@ def _refuse_dead_nodes(cluster: Cluster, namespace: str) -> None:
         )
 
 
+def _refuse_broken_handlers(cluster: Cluster, namespace: str) -> None:
+    """Stop waiting when handlers do not start: virt-operator waits for them.
+
+    :raises ClusterError: when there are such handlers.
+    """
+    pods = (pod for pod in _handlers_not_ready(cluster, namespace) if pod.problem or pod.last_end)
+    broken = sorted((pod.node, pod.name, printable(pod.problem or pod.last_end)) for pod in pods)
+    if broken:
+        raise ClusterError(
+            f"KubeVirt's rollout of virt-handler makes no progress, because {counted(len(broken), 'handler does', 'handlers do')} not "
+            f"start: {listed(f'{node} (pod {pod}: {problem})' for node, pod, problem in broken)}; repair that, then run again. No node "
+            "was handed over."
+        )
+
+
 class _HealthWatch:
     """KubeVirt's health while we wait. ``dead_handlers`` counts primary handlers on nodes that are not Ready."""
 
@@ -252,11 +268,15 @@ def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock
 
 def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
     """The primary's pods that are not Ready because their node is not Ready, with that node."""
-    handlers = (HandlerPod.from_object(pod) for pod in live.handler_pods(cluster, namespace))
-    # A pod that was only just created has no node yet.
-    suspects = {pod.name: pod.node for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready}
+    suspects = {pod.name: pod.node for pod in _handlers_not_ready(cluster, namespace)}
     unready = {name for name in set(suspects.values()) if not _is_ready(cluster.get(kinds.NODE, name))}
     return {pod: node for pod, node in suspects.items() if node in unready}
+
+
+def _handlers_not_ready(cluster: Cluster, namespace: str) -> list[HandlerPod]:
+    """The primary's pods that are not Ready. A pod that was only just created has no node yet, and is left out."""
+    handlers = (HandlerPod.from_object(pod) for pod in live.handler_pods(cluster, namespace))
+    return [pod for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready]
 
 
 def _is_ready(node: Object | None) -> bool:

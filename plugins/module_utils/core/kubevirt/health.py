@@ -373,10 +373,12 @@ def health_findings(
     primary: KubeObject | None,
     unready_nodes: t.Collection[str] = (),
     primary_handlers_not_ready: t.Mapping[str, str] | None = None,
+    broken_handlers: int = 0,
 ) -> list[Finding]:
     """What forbids a change now (errors), and what a run waits for or tolerates (notes and warnings).
 
-    ``primary_handlers_not_ready`` maps the primary's pods that are not Ready to their nodes.
+    ``primary_handlers_not_ready`` maps the primary's pods that are not Ready to their nodes. ``broken_handlers`` is the number of
+    those on nodes that are Ready which do not start: no wait helps them.
     """
     if kubevirt is None:
         return [
@@ -398,7 +400,9 @@ def health_findings(
             "then run again."
         )
         return [findings.error("kubevirt_ignored", message)]
-    return _unsettled_findings(where, kubevirt, primary, health, set(unready_nodes), primary_handlers_not_ready or {})
+    return _unsettled_findings(
+        where, kubevirt, primary, health, set(unready_nodes), primary_handlers_not_ready or {}, broken_handlers
+    )
 
 
 def _unsettled_findings(
@@ -408,11 +412,12 @@ def _unsettled_findings(
     health: Health,
     unready_nodes: t.Collection[str],
     not_ready: t.Mapping[str, str],
+    broken: int,
 ) -> list[Finding]:
     if health.settled:
         return []
     on_unready_nodes = sum(node in unready_nodes for node in not_ready.values())
-    if unsettled_by_us(kubevirt, primary, on_unready_nodes):
+    if unsettled_by_us(kubevirt, primary, on_unready_nodes + broken):
         message = f"{where} is still rolling out this collection's own change: {'; '.join(health.problems())}."
         return [findings.note("own_change_settling", message)]
     new = primary_is_new(kubevirt, primary, on_unready_nodes)

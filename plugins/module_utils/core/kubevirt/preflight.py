@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import replace
 
 from ..base import names
-from ..base.findings import Finding, counted, error, listed, note, warning
+from ..base.findings import Finding, counted, error, listed, note, printable, warning
 from ..observed import operator_api
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
@@ -33,9 +33,14 @@ SKEW = frozenset({"version_skew", "version_skew_unknown"})
 """Codes of findings on images of another version, which are about a pool list more than about the cluster."""
 
 
-def check(snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit) -> t.Iterator[Finding]:
-    """Everything that forbids a run (errors) or that its user should know (warnings)."""
-    yield from (_with_what_may_run(snapshot, finding) for finding in for_exclusion(snapshot, edit))
+def check(
+    snapshot: Snapshot, pools: t.Sequence[Pool], edit: Edit, released: t.Collection[str] = ()
+) -> t.Iterator[Finding]:
+    """Everything that forbids a run (errors) or that its user should know (warnings).
+
+    :param released: see ``fitness``.
+    """
+    yield from (_with_what_may_run(snapshot, finding) for finding in for_exclusion(snapshot, edit, released))
     yield from _tainted(edit)
     yield from _operator(snapshot)
     yield from _foreign_daemonsets(snapshot, pools)
@@ -57,9 +62,12 @@ def _with_what_may_run(snapshot: Snapshot, finding: Finding) -> Finding:
     return replace(finding, message=f"{finding.message} {until}")
 
 
-def for_exclusion(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
-    """The findings on KubeVirt itself and on the change of its primary."""
-    yield from fitness(snapshot)
+def for_exclusion(snapshot: Snapshot, edit: Edit, released: t.Collection[str] = ()) -> t.Iterator[Finding]:
+    """The findings on KubeVirt itself and on the change of its primary.
+
+    :param released: see ``fitness``.
+    """
+    yield from fitness(snapshot, released)
     yield from patch_conflicts.conflicts(snapshot.kubevirt, snapshot.hyperconverged)
     if edit.changed:
         yield from _unready_nodes(snapshot)
@@ -81,22 +89,64 @@ def own_change_settling(snapshot: Snapshot) -> bool:
         asked = exclusion.is_asked_for(snapshot.kubevirt, hyperconverged)
         if asked != exclusion.has_exclusion(primary):
             return True
-    return health.unsettled_by_us(snapshot.kubevirt, primary, snapshot.dead_primary_handlers)
+    excused = snapshot.dead_primary_handlers + len(broken_handlers(snapshot))
+    return health.unsettled_by_us(snapshot.kubevirt, primary, excused)
 
 
-def fitness(snapshot: Snapshot) -> list[Finding]:
-    """Findings on whether KubeVirt is healthy enough to be changed now; also checked before each batch."""
+def fitness(snapshot: Snapshot, released: t.Collection[str] = ()) -> list[Finding]:
+    """Findings on whether KubeVirt is healthy enough to be changed now; also checked before each batch.
+
+    :param released: nodes that the primary gives up before the run waits for KubeVirt, because they go to pools.
+    """
     findings = health.health_findings(
         snapshot.kubevirt,
         snapshot.primary,
         unready_nodes=snapshot.unready_nodes,
         primary_handlers_not_ready=snapshot.primary_not_ready,
+        broken_handlers=len(broken_handlers(snapshot)),
     )
     if _dropped_by_others(snapshot):
         findings = [finding for finding in findings if finding.code != "own_change_settling"]
+    findings = [_with_broken_handlers(snapshot, finding, released) for finding in findings]
     if snapshot.hyperconverged is not None:
         findings += health.hco_findings(snapshot.hyperconverged)
     return findings
+
+
+def broken_handlers(snapshot: Snapshot) -> dict[str, str]:
+    """The nodes that are Ready while the primary's handler there is not and has a problem, with that. One that is only starting has
+    none."""
+    pods = {pod.name: pod for of_node in snapshot.handlers.values() for pod in of_node}
+    problems = {
+        node: pods[name].problem or pods[name].last_end
+        for name, node in snapshot.primary_not_ready.items()
+        if node not in snapshot.unready_nodes and name in pods
+    }
+    return {node: printable(problem) for node, problem in problems.items() if problem}
+
+
+def _with_broken_handlers(snapshot: Snapshot, finding: Finding, released: t.Collection[str]) -> Finding:
+    """The finding that KubeVirt is not available, with the handlers that keep it from that. A warning when all of them are on nodes
+    that the run takes from the primary first."""
+    not_ready = {pod: node for pod, node in snapshot.primary_not_ready.items() if node not in snapshot.unready_nodes}
+    if finding.code != "kubevirt_not_available" or not not_ready:
+        return finding
+    broken = broken_handlers(snapshot)
+    shown = listed(
+        f"{node} (pod {pod}{f': {broken[node]}' if node in broken else ''})" for pod, node in not_ready.items()
+    )
+    nodes = set(not_ready.values())
+    if nodes <= set(released):
+        return warning(
+            "kubevirt_waits_for_pools",
+            f"KubeVirt {snapshot.kubevirt_name} is not available, because its virt-handler does not start on "
+            f"{counted(len(nodes), 'node that goes', 'nodes that go')} to a pool in this run: {shown}. The run begins with taking it "
+            "away there; these nodes then have no virt-handler until their wave.",
+        )
+    return replace(
+        finding,
+        message=f"{finding.message} Its virt-handler is not Ready on {counted(len(nodes), 'node that is Ready', 'nodes that are Ready')}: {shown}.",
+    )
 
 
 def _dropped_by_others(snapshot: Snapshot) -> bool:

@@ -110,6 +110,7 @@ class CollectionProposal(PlanProposal[Plan]):
             "leftovers": list(plan.leftovers),
             "retire": [change.pool for change in plan.retired],
             "exclusion": plan.exclusion.changed,
+            "released": list(plan.released),
             "cleared": [change_line(obj, "delete") for obj in plan.cleared],
         }
 

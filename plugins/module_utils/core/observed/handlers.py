@@ -35,6 +35,8 @@ class HandlerPod:
     terminating: bool
     problem: str | None
     """Why it is not Ready, if known."""
+    last_end: str | None = None
+    """How a container ended that runs again; None when none ended."""
     images: t.Mapping[str, str] = field(default_factory=FrozenMap)
     """Those of its containers, by name."""
     started: float | None = None
@@ -63,6 +65,7 @@ class HandlerPod:
             ready=status.get("phase") == "Running" and condition(obj, "Ready").get("status") == "True",
             terminating=bool(metadata.get("deletionTimestamp")),
             problem=pod_problem(obj),
+            last_end=_last_end(obj),
             images=FrozenMap({each["name"]: sys.intern(each.get("image") or "") for each in containers}),
             started=_started(obj),
         )
@@ -84,6 +87,14 @@ def pod_problem(pod: KubeObject) -> str | None:
             return f"container {container.get('name')} {ended}"
     if status.get("phase") == "Failed":
         return f"pod failed: {status.get('reason') or status.get('message') or 'no reason given'}"
+    return None
+
+
+def _last_end(pod: KubeObject) -> str | None:
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = _end((container.get("lastState") or {}).get("terminated") or {})
+        if ended:
+            return f"container {container.get('name')} {ended}, and was restarted"
     return None
 
 

@@ -54,6 +54,8 @@ class Goal:
     """What is deleted at the very end, when no pool stays."""
     last: bool = False
     """Whether no pool stays."""
+    released: tuple[str, ...] = ()
+    """Nodes that the primary gives up first of all, because its handler does not start there."""
 
 
 def exclusion_edit(snapshot: Snapshot, options: Options) -> tuple[Edit, tuple[Finding, ...]]:
@@ -95,6 +97,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
     templates = _templates(primary, {**snapshot.pools, **desired})
     assigned = assignment.assign(snapshot.nodes, pools, kept, templates, options.overlap, complete=snapshot.complete)
     members = batching.members(snapshot, assigned)
+    released = _released(snapshot, assigned)
     return Goal(
         options=options,
         exclusion=edit,
@@ -105,7 +108,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         waves=waves.group(options.waves, members),
         findings=(
             *problems,
-            *preflight.check(snapshot, pools, edit),
+            *preflight.check(snapshot, pools, edit, released),
             *of_kept,
             *(waves.check(options.waves, members) if snapshot.complete else ()),
             *(_node_loss(snapshot, pools, assigned, options) if snapshot.complete else ()),
@@ -117,7 +120,18 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         deleted=tuple(unlisted) if options.prune else (),
         launcher_pools=(*pools, *readable(snapshot, kept)),
         new_node_pools=tuple(pools),
+        released=released,
     )
+
+
+def _released(snapshot: Snapshot, assigned: Assignment) -> tuple[str, ...]:
+    """The nodes of the primary where its handler does not start, and that go to a pool. Until they have left it, KubeVirt is not
+    available, and its rollout of the exclusion stands still."""
+    broken = preflight.broken_handlers(snapshot)
+    nodes = (node for node in snapshot.nodes.values() if node.name in broken and node.name not in assigned.blocked)
+    # An earlier run may have released them.
+    leaving = (node for node in nodes if node.owner in (names.PRIMARY, names.IN_TRANSIT))
+    return tuple(node.name for node in leaving if assigned.wanted[node.name] != names.PRIMARY)
 
 
 def _node_loss(

@@ -157,6 +157,8 @@ class Plan:
     """What is deleted at the very end, when no pool stays."""
     launcher_pools: tuple[Pool, ...] = ()
     """Pools that the launcher policy serves after the run, in order."""
+    released: tuple[str, ...] = ()
+    """Nodes that the primary gives up before the exclusion is written: its handler does not start there, and a pool gets them."""
     gates: GateChange = NO_GATES
     """What the run does about feature gates that the user names."""
 
@@ -313,6 +315,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         restoring=options.restore_nodes is not None,
         cleared=() if stuck else goal.cleared,
         launcher_pools=goal.launcher_pools,
+        released=goal.released,
     )
 
 

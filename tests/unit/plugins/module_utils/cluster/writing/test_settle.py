@@ -121,6 +121,14 @@ class TestPrimary:
         world.put(builders.handler_pod("dead", ready=False))
         assert self.settle(world) == 0
 
+    def test_a_rollout_held_up_by_a_broken_handler_names_it(self, world):
+        world.put(builders.primary(desired=2, ready=1))
+        world.put(builders.node("bad"))
+        world.put(builders.broken(builders.handler_pod("bad", ready=False)))
+        world.behave["virt-handler", "bad"] = Behaviour(start=None)
+        with pytest.raises(ClusterError, match=r"1 handler does not start: bad \(pod virt-handler-bad: container"):
+            self.settle(world, timeout=1000)
+
     def test_a_rollout_held_up_by_dead_nodes_fails_with_their_names(self, world):
         """KubeVirt says that it has settled; its canary rollout allows one unavailable handler at a time."""
         world.put(builders.primary(desired=3, ready=1))

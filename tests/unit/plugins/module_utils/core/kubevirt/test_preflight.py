@@ -94,6 +94,23 @@ class TestFitness:
         assert codes(snapshot, severity="error") == ["kubevirt_not_available"]
         assert codes(snapshot.limited_to(["n1"]), severity="error") == ["kubevirt_not_available"]
 
+    def test_of_one_whose_handler_does_not_start(self):
+        nodes = [builders.node("n1"), builders.node("n2")]
+        pods = [builders.handler_pod("n1"), builders.broken(builders.handler_pod("n2", ready=False))]
+        snapshot = builders.snapshot_of(
+            nodes,
+            of_kubevirt=builders.excluding_kubevirt(conditions={"Available": "False"}),
+            of_primary=builders.primary(desired=2, ready=1),
+            pods=pods,
+        )
+        (refused,) = preflight.fitness(snapshot)
+        assert refused.code == "kubevirt_not_available"
+        problem = f"n2 (pod {pods[1]['metadata']['name']}: container virt-handler: CrashLoopBackOff, it ended with exit code 1 and said 'no such CPU')"
+        assert refused.message.endswith(f"Its virt-handler is not Ready on 1 node that is Ready: {problem}.")
+        (let,) = preflight.fitness(snapshot, ["n2"])
+        assert (let.severity, let.code) == ("warning", "kubevirt_waits_for_pools")
+        assert f"does not start on 1 node that goes to a pool in this run: {problem}." in let.message
+
     def test_of_one_that_takes_in_our_own_change(self):
         rolling = builders.primary(desired=3, ready=1)
         progressing = builders.excluding_kubevirt(conditions={"Available": "False", "Progressing": "True"})

@@ -77,6 +77,14 @@ class TestHandlerPod:
         obj["status"] = {"containerStatuses": [{"name": "c", "state": waiting, "lastState": {"terminated": ended}}]}
         assert HandlerPod.from_object(obj).problem == f"container c: CrashLoopBackOff, it {said}"
 
+    def test_says_how_a_container_ended_that_runs_again(self):
+        obj = builders.broken(builders.handler_pod("n1", ready=False))
+        obj["status"]["containerStatuses"][0]["state"] = {"running": {}}
+        pod = HandlerPod.from_object(obj)
+        assert pod.problem is None
+        assert pod.last_end == "container virt-handler ended with exit code 1 and said 'no such CPU', and was restarted"
+        assert HandlerPod.from_object(builders.handler_pod("n1")).last_end is None
+
     def test_a_container_that_did_its_work_is_no_problem(self):
         obj = builders.handler_pod("n1", ready=False)
         obj["status"] = {"initContainerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]}

@@ -113,7 +113,8 @@ def after_upgrade(snapshot: Snapshot, table: Table | None) -> t.Iterator[Finding
         return
     upcoming = table.upcoming if table is not None else None
     if table is not None and upcoming is not None:
-        told = health.retagged(upcoming.stock, upcoming.version) is not None
+        own_tags = health.has_own_tags(upcoming.stock, snapshot.kubevirt)
+        told = not own_tags and health.retagged(upcoming.stock, upcoming.version) is not None
         same = [pool for pool, image in table.images.items() if image and upcoming.images.get(pool, image) == image]
         if told and not same:
             return

@@ -18,7 +18,7 @@ from ..admission import launcher_backends, outdated_policy
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..base.frozen import FrozenMap
-from ..kubevirt import health, launcher_arguments, preflight
+from ..kubevirt import daemonsets, health, launcher_arguments, preflight
 from ..observed.snapshot import Admission, Snapshot
 from ..planning import goals, plan
 from ..planning.options import Options
@@ -39,7 +39,7 @@ class Image:
     pool: str
     field: str
     image: str
-    skew: t.Literal["same", "different", "unknown"]
+    skew: health.Skew
     needed: str | None
     """The image for the new version; None where the tag does not show it."""
 
@@ -105,7 +105,7 @@ def check(
     if not _TARGET.fullmatch(target):
         raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
     current = health.version_of(snapshot.kubevirt)
-    images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target))
+    images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target, snapshot))
     if health.same_version(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
         # It may be about to leave this version, or on its way back to it.
@@ -202,7 +202,10 @@ def _rollout(snapshot: Snapshot) -> t.Iterator[Finding]:
         )
 
 
-def _images(pools: t.Iterable[Pool], target: str) -> t.Iterator[Image]:
+def _images(pools: t.Iterable[Pool], target: str, snapshot: Snapshot) -> t.Iterator[Image]:
+    # Where KubeVirt's own images have another version as their tag, no tag shows for which KubeVirt an image is.
+    stock = daemonsets.handler_image(snapshot.primary) if snapshot.primary is not None else None
+    told = not health.has_own_tags(stock, snapshot.kubevirt)
     for pool in pools:
         images = {"virtHandlerImage": pool.virt_handler_image, "virtLauncherImage": pool.virt_launcher_image}
         for field, image in images.items():
@@ -211,8 +214,8 @@ def _images(pools: t.Iterable[Pool], target: str) -> t.Iterator[Image]:
                     pool=pool.name,
                     field=field,
                     image=image,
-                    skew=health.skew(image, target),
-                    needed=health.retagged(image, target),
+                    skew=health.skew(image, target) if told else "unknown",
+                    needed=health.retagged(image, target) if told else None,
                 )
 
 

@@ -54,15 +54,31 @@ def release_of_image(image: str) -> tuple[int, int] | None:
     return release_of(_tag(image))
 
 
-def skew(image: str, kubevirt_version: str | None) -> t.Literal["same", "different", "unknown"]:
+Skew = t.Literal["same", "different", "unknown"]
+
+
+def skew(image: str, kubevirt_version: str | None, stock: str | None = None) -> Skew:
     """Whether an image is of KubeVirt's version, by its tag. A suffix (``-gpu``) does not matter.
 
     ``unknown`` when the tag does not tell (``latest``, digests), or when KubeVirt was not built from a release.
+
+    :param stock: KubeVirt's own image in that place. Vendors tag images with their product's version, so an image with its tag is
+        of KubeVirt's version, too.
     """
-    ours, theirs = _release(_tag(image)), _release(kubevirt_version or "")
-    if ours is None or theirs is None:
-        return "unknown"
-    return "same" if ours == theirs else "different"
+    tag, own = _tag(image), _tag(stock or "")
+    ours = _release(tag)
+    theirs = {release for release in (_release(kubevirt_version or ""), _release(own)) if release}
+    with_own_tag = own and _release(own) is None and re.fullmatch(rf"{re.escape(own)}([-_+.].*)?", tag)
+    if with_own_tag or ours in theirs:
+        return "same"
+    return "unknown" if ours is None or not theirs else "different"
+
+
+def has_own_tags(stock: str | None, kubevirt: KubeObject) -> bool:
+    """Whether KubeVirt's own image has a version as its tag that is not KubeVirt's, as those of some vendors have."""
+    own, status = _release(_tag(stock or "")), kubevirt.get("status") or {}
+    releases = {_release(status.get(f"{which}KubeVirtVersion") or "") for which in ("observed", "target")} - {None}
+    return own is not None and bool(releases) and own not in releases
 
 
 def retagged(image: str, kubevirt_version: str) -> str | None:
@@ -281,6 +297,8 @@ def deployed_launcher_image(kubevirt: KubeObject, image: str) -> str | None:
     named = _settings(status.get("observedDeploymentConfig")).get("virtLauncherImage")
     if named:
         return str(named)
+    if has_own_tags(image, kubevirt):
+        return None
     former = retagged(image, str(version_of(kubevirt)))
     registries = [f"{status.get(f'{which}KubeVirtRegistry')}/" for which in ("target", "observed")]
     if former is None or not former.startswith(registries[0]):

@@ -239,27 +239,33 @@ def skew(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
             if image is not None and image != stock:
                 # A pool that has it already, after an upgrade that was taken back, can still be changed and removed.
                 fails = field == "virtHandlerImage" and image != present.get(pool.name)
+                told = health.skew(image, version, stock)
+                own = stock if health.has_own_tags(stock, snapshot.kubevirt) else None
+                later = _is_of_later_release(image, health.release_of_image(own) if own else health.release_of(version))
                 yield from _skew_of(
-                    f"Pool {pool.name}: {field} {image}", image, version, accepted=pool.allow_skew, fails=fails
+                    f"Pool {pool.name}: {field} {image}",
+                    told,
+                    f"{version} ({own})" if own else version,
+                    accepted=pool.allow_skew,
+                    fails=fails and later,
                 )
 
 
-def _is_of_later_release(image: str, version: str) -> bool:
-    """Whether an image is of a later minor release than KubeVirt's version. Patch releases change no rights (KubeVirt)."""
-    ours, theirs = health.release_of_image(image), health.release_of(version)
-    return ours is not None and theirs is not None and ours > theirs
+def _is_of_later_release(image: str, release: tuple[int, int] | None) -> bool:
+    """Whether an image is of a later minor release. Patch releases change no rights (KubeVirt)."""
+    ours = health.release_of_image(image)
+    return ours is not None and release is not None and ours > release
 
 
-def _skew_of(what: str, image: str, version: str, *, accepted: bool, fails: bool) -> t.Iterator[Finding]:
-    """``fails``: whether it is a handler for which nothing shows that it works."""
-    skew_of_image = health.skew(image, version)
-    if skew_of_image == "different" and fails and _is_of_later_release(image, version):
+def _skew_of(what: str, told: health.Skew, version: str, *, accepted: bool, fails: bool) -> t.Iterator[Finding]:
+    """``fails``: whether it is a handler of a later release for which nothing shows that it works."""
+    if told == "different" and fails:
         yield error(
             "version_skew",
             f"{what} is of a later release than KubeVirt {version}: such a virt-handler lacks rights that only that release of KubeVirt "
             "gives it, and never becomes Ready; keep the present handler until KubeVirt is upgraded.",
         )
-    elif skew_of_image == "different":
+    elif told == "different":
         message = f"{what} is of another version than KubeVirt {version}"
         if accepted:
             yield warning("version_skew", f"{message}, accepted by allowSkew of the pool.")
@@ -269,7 +275,7 @@ def _skew_of(what: str, image: str, version: str, *, accepted: bool, fails: bool
                 f"{message}; use an image built for {version}, or set allowSkew: true in the pool if you know that the two "
                 "work together.",
             )
-    elif skew_of_image == "unknown":
+    elif told == "unknown":
         yield warning(
             "version_skew_unknown",
             f"{what}: the tag does not show its version; make sure that it was built for KubeVirt {version}.",

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
@@ -59,6 +61,13 @@ class TestVerdict:
 
 
 class TestVersion:
+    def test_tags_of_a_vendor_tell_nothing_of_the_next_one(self):
+        primary = json.loads(json.dumps(builders.primary()).replace(f":{builders.VERSION}", ":4.20.3"))
+        pool = vms.gpu(virtHandlerImage="mine/h:4.21.0", virtLauncherImage="mine/l:4.21.0")
+        found = check(cluster(of_primary=primary), pools=[pool])
+        assert [(image.skew, image.needed) for image in found.images] == [("unknown", None)] * 2
+        assert "upgrade_image_skew" not in codes(found)
+
     @pytest.mark.parametrize("target", ["", "latest", "1.9", "devel"])
     def test_must_be_one(self, target):
         with pytest.raises(InputErrors, match="give the version of KubeVirt to upgrade to, such as v1.9.1"):

@@ -123,6 +123,27 @@ class TestVersions:
     def test_skew(self, image, expected):
         assert skew(image, "v1.9.0") == expected
 
+    @pytest.mark.parametrize(
+        ("stock", "image", "expected"),
+        [
+            ("r/h:4.20.3", "mine/h:4.20.3", "same"),
+            ("r/h:4.20.3", "mine/h:v4.20.3-gpu", "same"),
+            ("r/h:4.20.3", "mine/h:v1.6.2-gpu", "same"),
+            ("r/h:4.20.3", "mine/h:4.20.4-gpu", "different"),
+            ("r/h:4.20.3", "mine/h:gpu", "unknown"),
+            ("r/h:2026-11-01", "mine/h:2026-11-01-gpu", "same"),
+            ("r/h:2026-11-01", "mine/h:2026-11-012", "unknown"),
+            ("r/h@sha256:0123", "mine/h:4.20.3", "different"),
+            ("r/h:v1.6.2", "mine/h:v1.6.2-rc.1", "different"),
+        ],
+    )
+    def test_skew_of_a_vendor_that_tags_images_otherwise(self, stock, image, expected):
+        assert skew(image, "v1.6.2-45-g0123abc", stock) == expected
+
+    def test_the_tag_of_a_kubevirt_without_a_release(self):
+        assert skew("mine/h:4.20.3-gpu", "devel", "r/h:4.20.3") == "same"
+        assert skew("mine/h:4.20.4", "devel", "r/h:4.20.3") == "different"
+
     def test_prereleases_are_versions_of_their_own(self):
         assert skew("r/h:v1.9.0-rc.1-gpu", "v1.9.0-rc.1") == "same"
         assert skew("r/h:v1.9.0", "v1.9.0-rc.1") == "different"

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
@@ -207,6 +209,20 @@ class TestSkew:
         assert self.found("registry.example/virt-handler:v1.8.2", severity="warning", allowSkew=True) == [
             "version_skew"
         ]
+
+    @pytest.mark.parametrize(
+        ("tag", "found"),
+        [("4.20.3-gpu", []), ("v1.9.0-gpu", []), ("4.20.4", ["version_skew"]), ("gpu", ["version_skew_unknown"])],
+    )
+    def test_of_a_vendor_that_tags_images_otherwise(self, tag, found):
+        primary = json.loads(json.dumps(builders.primary()).replace(f":{builders.VERSION}", ":4.20.3"))
+        pools = [builders.pool("gpu", virtHandlerImage=f"mine/virt-handler:{tag}", allowSkew=True)]
+        snapshot = builders.snapshot_of(of_primary=primary)
+        assert codes(snapshot, pools) == found
+        assert codes(snapshot, pools, severity="error") == []
+        assert all(
+            "KubeVirt v1.9.0 (registry.example" in each.message or not found for each in checked(snapshot, pools)
+        )
 
     def test_allowed_in_one_pool_is_an_error_in_the_others(self):
         old = {"virtHandlerImage": "registry.example/virt-handler:v1.8.2"}

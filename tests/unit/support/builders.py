@@ -259,6 +259,10 @@ def heartbeat(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+MACHINE_TYPE = {"machine-type.node.kubevirt.io/q35": "true"}
+"""What KubeVirt labels a node of amd64 with, and asks for in launcher pods."""
+
+
 def node(
     name="n1",
     owner=None,
@@ -276,7 +280,7 @@ def node(
 
     Its handler reported a little before the clock of a World begins.
     """
-    all_labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name, **(labels or {})}
+    all_labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name, **MACHINE_TYPE, **(labels or {})}
     all_labels[names.SCHEDULABLE_LABEL] = "true" if schedulable else "false"
     if owner is not None:
         all_labels[names.OWNER_LABEL] = owner

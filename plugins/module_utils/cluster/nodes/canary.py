@@ -18,7 +18,7 @@ from ...core.checks.verdicts import Judge, Judgement
 from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ...core.vms.mapping import Table
-from ...core.vms.prediction import Defaults
+from ...core.vms.rendering import Defaults
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 from ..reading import live, vm_lookup

@@ -112,6 +112,13 @@ class Term:
         """The term of a ``nodeSelector`` or ``matchLabels``: every label must have its value."""
         return cls(tuple(Requirement(key, "In", (value,)) for key, value in labels.items()))
 
+    @classmethod
+    def from_selector(cls, selector: KubeObject) -> Term:
+        """The term of a label selector (``matchLabels`` and ``matchExpressions``)."""
+        labels = cls.from_labels(selector.get("matchLabels") or {})
+        expressions = map(Requirement.from_object, selector.get("matchExpressions") or ())
+        return cls((*labels.requirements, *expressions))
+
     def matches(self, labels: t.Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
@@ -195,10 +202,26 @@ def _tolerates(toleration: KubeObject, taint: KubeObject) -> bool:
         return False
     if key and key != taint.get("key"):
         return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    return operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
+    operator, wanted, value = (
+        toleration.get("operator") or "Equal",
+        toleration.get("value") or "",
+        taint.get("value") or "",
+    )
+    if operator in ("Gt", "Lt"):
+        return _compares(operator, value, wanted)
+    return operator == "Exists" or (operator == "Equal" and value == wanted)
+
+
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+def _compares(operator: str, value: str, bound: str) -> bool:
+    """Whether a taint's value is on the right side of a toleration's. Both must be numbers as Kubernetes prints them. Only an API
+    server with the feature gate TaintTolerationComparisonOperators lets such tolerations in."""
+    number, limit = (integer(text) if _DECIMAL.fullmatch(text) else None for text in (value, bound))
+    if number is None or limit is None:
+        return False
+    return number > limit if operator == "Gt" else number < limit
 
 
 # Can a term match ------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from ..observed.nodes import Node
 from ..pools.criteria import ARCHITECTURE_LABEL, Example
 from ..pools.inputs import shown
 from ..pools.model import Pool
-from ..vms import matching, prediction
+from ..vms import matching, prediction, rendering
 from ..vms.launcher_pods import LauncherPod, PodPlacement
 from ..vms.mapping import Table
-from ..vms.prediction import Defaults
+from ..vms.rendering import Defaults
 from .explanation import Subject
 from .verdicts import Judge, Judgement, Vmi
 
@@ -178,7 +178,16 @@ def draft(
             ours = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CANARY_LABEL: pool}
             vm["metadata"]["labels"] = {**(vm["metadata"].get("labels") or {}), **ours}
             return Draft(pool, frozenset(node.name for node in nodes), vm, subject.namespace_labels)
-    return LeftOut(pool, f"pool {winner.name} would take it" if winner else "its selector would not take it")
+    if winner is not None:
+        return LeftOut(pool, f"pool {winner.name} would take it")
+    given = [name for name in (rule.selector.device_names if rule and rule.selector else ()) if not _can_ask_for(name)]
+    if given:
+        return LeftOut(
+            pool,
+            f"KubeVirt itself gives device {listed(given)} to VMs, and refuses a VM that names it; set virtpools_canary_vm to the "
+            "manifest of a VM that gets it",
+        )
+    return LeftOut(pool, "its selector would not take it")
 
 
 def findings(drafts: t.Iterable[Draft | LeftOut]) -> t.Iterator[Finding]:
@@ -202,7 +211,10 @@ def _with(template: Object, addition: Example) -> Object:
     new_metadata = {**metadata, "labels": {**metadata["labels"], **addition.labels}}
     node_selector = {**(spec.get("nodeSelector") or {}), **addition.node_selector}
     new_spec = {**spec, **addition.spec, "nodeSelector": node_selector}
-    if addition.device is not None:
+    asked = rendering.ASKED_BY.get(addition.device or "")
+    if asked is not None:
+        new_spec["domain"] = _merged(spec.get("domain") or {}, asked)
+    elif addition.device is not None:
         # KubeVirt has two lists for devices. Both may name any device; hostDevices needs a feature gate of that name.
         domain = spec.get("domain") or {}
         devices = domain.get("devices") or {}
@@ -212,13 +224,30 @@ def _with(template: Object, addition: Example) -> Object:
     return {**template, "metadata": new_metadata, "spec": new_spec}
 
 
+def _merged(own: KubeObject, added: KubeObject) -> Object:
+    """An object with what another one has more; both may have mappings in common."""
+    merged = {**added, **own}
+    for key, value in added.items():
+        if isinstance(value, dict):
+            merged[key] = _merged(own.get(key) or {}, value)
+        elif isinstance(value, bool):
+            merged[key] = value
+    return merged
+
+
+def _can_ask_for(device: str) -> bool:
+    """Whether a VM can be made so that it gets the device."""
+    return not device.startswith(rendering.KUBEVIRT_DEVICES) or device in rendering.ASKED_BY
+
+
 def _additions(rule: Pool | None, nodes: t.Sequence[Node]) -> t.Iterator[Example]:
     """What we may add to a VM so that the pool takes it. A device comes last, since all devices may be in use."""
     yield Example()
     offered = frozenset(device for node in nodes for device in node.devices)
     criteria = rule.criteria if rule is not None else ()
     alternatives = [criterion.examples(rule.selection) for criterion in criteria if rule and criterion.for_canary_vms]
-    for examples in sorted(alternatives, key=lambda examples: examples[0].device is not None):
+    possible = [[each for each in examples if _can_ask_for(each.device or "")] for examples in alternatives]
+    for examples in sorted(filter(None, possible), key=lambda examples: examples[0].device is not None):
         yield next((example for example in examples if example.device in offered), examples[0])
 
 

@@ -26,7 +26,8 @@ from ..vms import matching, pool_choice, prediction
 from ..vms.launcher_pods import LauncherPod, PodPlacement
 from ..vms.mapping import Table
 from ..vms.pool_choice import Explanation
-from ..vms.prediction import Defaults, Networks
+from ..vms.prediction import Networks
+from ..vms.rendering import Defaults
 from .verdicts import Judge, Judgement, Vmi
 
 When = t.Literal["now", "next start", "live migration"]

@@ -34,7 +34,7 @@ from ..planning.plan import NO_DIGEST, DaemonSetChange, Plan
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
 from ..vms.mapping import Table
-from ..vms.prediction import Defaults
+from ..vms.rendering import Defaults
 from . import forms, placement, rollout
 from . import plan as operator_plan
 from .builds import Build

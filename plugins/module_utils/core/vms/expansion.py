@@ -36,8 +36,16 @@ _INSTANCETYPE_FIELDS = {
     ("launchSecurity",): ("domain", "launchSecurity"),
     ("cpu", "model"): ("domain", "cpu", "model"),
     ("cpu", "dedicatedCPUPlacement"): ("domain", "cpu", "dedicatedCpuPlacement"),
+    ("memory", "hugepages"): ("domain", "memory", "hugepages"),
 }
 """Where an instancetype's fields go in the VM instance's spec. A field that both have is a conflict."""
+
+_PREFERRED = {
+    ("machine", "preferredMachineType"): ("domain", "machine", "type"),
+    ("devices", "preferredAutoattachPodInterface"): ("domain", "devices", "autoattachPodInterface"),
+    ("preferredLaunchSecurity",): ("domain", "launchSecurity"),
+}
+"""Where a preference's fields go in the VM instance's spec. KubeVirt knows the last one since 1.9."""
 
 _FROM_GUEST_CPUS = tuple(("domain", "cpu", field) for field in ("sockets", "cores", "threads"))
 """Fields that KubeVirt computes from an instancetype's ``cpu.guest``; the VM must not have them."""
@@ -161,6 +169,9 @@ def _apply(instancetype: KubeObject, template: dict[str, t.Any]) -> list[str]:
             conflicts.append(".".join(("spec.template.spec", *target)))
         else:
             _set(spec, target, copy.deepcopy(value))
+    realtime = _at(instancetype, ("cpu", "realtime"))
+    if realtime is not None:  # which may be empty
+        _set(spec, ("domain", "cpu", "realtime"), copy.deepcopy(realtime))
     conflicts += [".".join(("spec.template.spec", *path)) for path in _FROM_GUEST_CPUS if _at(spec, path)]
     for key, value in (instancetype.get("annotations") or {}).items():
         if (_at(template, ("metadata", "annotations", key)) or value) != value:
@@ -174,6 +185,13 @@ def _prefer(preference: KubeObject, spec: dict[str, t.Any]) -> None:
     """Apply a preference's spec to a VM instance's spec: it only fills in what the VM leaves open."""
     if preference.get("preferredArchitecture"):
         spec.setdefault("architecture", preference["preferredArchitecture"])
+    for source, target in _PREFERRED.items():
+        value = _at(preference, source)
+        if value is not None and _at(spec, target) in (None, ""):
+            _set(spec, target, copy.deepcopy(value))
+    model = _at(preference, ("devices", "preferredInterfaceModel"))
+    for interface in (_at(spec, ("domain", "devices", "interfaces")) or ()) if model else ():
+        interface["model"] = interface.get("model") or model
     features = _at(preference, ("cpu", "preferredCPUFeatures")) or ()
     present = _at(spec, ("domain", "cpu", "features")) or []
     known = {feature["name"] for feature in present}

@@ -100,6 +100,11 @@ class TestTerm:
             ]
         }
 
+    def test_is_made_of_a_label_selector(self) -> None:
+        selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
+        assert Term.from_selector(selector) == Term((Requirement("a", "In", ("b",)), Requirement("c", "Exists")))
+        assert Term.from_selector({}).matches({})
+
     def test_the_order_of_requirements_has_no_meaning(self) -> None:
         first, second = Requirement("a", "Exists"), Requirement("b", "Exists")
         assert Term((second, first, second)) == Term((first, second))
@@ -129,6 +134,25 @@ class TestTaints:
     def test_tolerates(self, toleration: dict[str, str], expected: bool) -> None:
         assert tolerates([toleration], self.TAINT) is expected
         assert tolerates([{"key": "other"}, toleration], self.TAINT) is expected
+
+    @pytest.mark.parametrize(
+        ("operator", "bound", "value", "expected"),
+        [
+            ("Gt", "750", "900", True),
+            ("Gt", "750", "750", False),
+            ("Lt", "750", "-1", True),
+            ("Lt", "750", "750", False),
+            ("Gt", "750", "0900", False),
+            ("Gt", "+7", "9", False),
+            ("Gt", "7", "nine", False),
+            ("Lt", "7", "", False),
+            ("Gt", "7", "9223372036854775808", False),
+        ],
+    )
+    def test_tolerates_by_comparison(self, operator: str, bound: str, value: str, expected: bool) -> None:
+        toleration = {"key": "sla", "operator": operator, "value": bound}
+        assert tolerates([toleration], {"key": "sla", "value": value, "effect": "NoSchedule"}) is expected
+        assert not tolerates([toleration], {"key": "other", "value": value, "effect": "NoSchedule"})
 
     def test_a_taint_without_a_value(self) -> None:
         assert tolerates([{"key": "gpu"}], {"key": "gpu", "effect": "NoSchedule"})

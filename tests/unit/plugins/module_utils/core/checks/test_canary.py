@@ -12,7 +12,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks imp
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.rendering import Defaults
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 NODES = [Node.from_object(vms.node(name, "gpu")) for name in ("gpu-0", "gpu-1")]
@@ -305,3 +305,38 @@ def test_nodes_of_the_pool_outside_of_the_wave_are_ignored():
     made = drafted(vms.gpu(), nodes=NODES[1:])
     problem = canary.result(made, VM, instance(), launcher(), JUDGE)
     assert problem.message == "it runs on node gpu-0, which is not one of the pool's nodes in this wave"
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("sev", {"launchSecurity": {"sev": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
+        ("tdx", {"launchSecurity": {"tdx": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
+        ("vhost-vsock", {"devices": {"autoattachVSOCK": True}}),
+        ("vhost-net", {"devices": {"autoattachPodInterface": True}}),
+        ("kvm", {}),
+    ],
+)
+def test_it_asks_for_kubevirts_own_devices_as_kubevirt_wants(device, expected):
+    pool = vms.gpu(selector={"deviceNames": [f"devices.kubevirt.io/{device}"]})
+    domain = template(pool)["spec"]["domain"]
+    assert "gpus" not in domain["devices"]
+    assert domain["memory"] == {"guest": "64Mi"}
+    for key, value in expected.items():
+        assert value.items() <= domain[key].items()
+
+
+def test_what_the_users_vm_has_by_itself_is_kept():
+    pool = vms.gpu(selector={"deviceNames": ["devices.kubevirt.io/sev"]})
+    own = {"launchSecurity": {"snp": {}}, "devices": {}}
+    assert template(pool, raw={"spec": {"domain": own}})["spec"]["domain"] == own
+
+
+def test_a_device_that_only_kubevirt_gives_is_said():
+    pool = vms.gpu(selector={"deviceNames": ["devices.kubevirt.io/pr-helper"]})
+    assert str(drafted(pool)) == (
+        "No canary VM starts for pool gpu: KubeVirt itself gives device devices.kubevirt.io/pr-helper to VMs, and refuses a VM "
+        "that names it; set virtpools_canary_vm to the manifest of a VM that gets it."
+    )
+    beside = vms.gpu(selector={"deviceNames": ["devices.kubevirt.io/pr-helper", vms.DEVICE]})
+    assert template(beside)["spec"]["domain"]["devices"]["gpus"]

@@ -57,17 +57,22 @@ class TestExpand:
             "nodeSelector": {"zone": "a"},
             "schedulerName": "other",
             "annotations": {"a": "b"},
-            "cpu": {"guest": 2, "model": "Haswell", "dedicatedCPUPlacement": True},
+            "cpu": {"guest": 2, "model": "Haswell", "dedicatedCPUPlacement": True, "realtime": {}},
+            "memory": {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}},
         }
         before = vm(NAMED)
         given = copy.deepcopy(before)
         found = expansion.expand_with(before, {"spec": spec}, None)
         assert before == given
-        assert devices(found) == {"nvidia.com/A100", "x/nic"}
+        assert devices(found) == {"nvidia.com/A100", "x/nic", "hugepages-1Gi", "cpu", "memory"}
         template = found["spec"]["template"]
         assert template["spec"]["nodeSelector"] == {"zone": "a"}
         assert template["spec"]["schedulerName"] == "other"
-        assert template["spec"]["domain"]["cpu"] == {"model": "Haswell", "dedicatedCpuPlacement": True}
+        assert template["spec"]["domain"]["cpu"] == {
+            "model": "Haswell",
+            "dedicatedCpuPlacement": True,
+            "realtime": {},
+        }
         assert template["metadata"]["annotations"] == {"a": "b"}
         assert "instancetype" not in found["spec"]
 
@@ -93,6 +98,23 @@ class TestExpand:
         given["spec"]["template"]["metadata"] = {"annotations": {"same": "1", "other": "1"}}
         with pytest.raises(InputErrors, match=r"both set spec.template.metadata.annotations\[other\]: "):
             expansion.expand_with(given, {"spec": {"annotations": {"same": "1", "other": "2", "new": "3"}}}, None)
+
+    def test_a_preference_decides_what_kubevirt_adds_to_the_pod(self):
+        preference = {
+            "spec": {
+                "machine": {"preferredMachineType": "pc-q35-9.0"},
+                "devices": {"preferredInterfaceModel": "e1000", "preferredAutoattachPodInterface": False},
+                "preferredLaunchSecurity": {"snp": {}},
+            }
+        }
+        template = {"domain": {"devices": {"interfaces": [{"name": "a"}, {"name": "b", "model": "virtio"}]}}}
+        given = vm(preference=NAMED, template=template)
+        domain = expansion.expand_with(given, None, preference)["spec"]["template"]["spec"]["domain"]
+        assert domain["machine"] == {"type": "pc-q35-9.0"}
+        assert domain["launchSecurity"] == {"snp": {}}
+        assert domain["devices"]["autoattachPodInterface"] is False
+        assert [each["model"] for each in domain["devices"]["interfaces"]] == ["e1000", "virtio"]
+        assert "model" not in given["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]
 
     def test_a_preference_says_only_what_the_vm_leaves_open(self):
         preference = {

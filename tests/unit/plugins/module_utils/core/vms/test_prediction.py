@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import prediction
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import Defaults
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.rendering import Defaults
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 
 ALWAYS = {"devices.kubevirt.io/kvm", "devices.kubevirt.io/tun", "devices.kubevirt.io/vhost-net"}
@@ -35,7 +33,7 @@ def test_is_the_launcher_pod_that_virt_controller_makes():
     assert (found.namespace, found.namespace_labels, found.node_selector, found.devices) == (
         real.namespace,
         real.namespace_labels,
-        real.node_selector,
+        {**real.node_selector, **builders.MACHINE_TYPE},
         real.devices,
     )
     assert found.labels["workload"] == "gpu"
@@ -57,23 +55,6 @@ class TestDevices:
         spec = devices(gpus=[{"deviceName": "a/gpu"}], hostDevices=[{"deviceName": "b/nic"}, {"deviceName": "b/nic"}])
         spec["domain"]["resources"] = {"limits": {"c/set-by-hand": "1", "memory": "1Gi"}}
         assert predicted(spec).attributes.devices == {*ALWAYS, "a/gpu", "b/nic", "c/set-by-hand", "memory"}
-
-    @pytest.mark.parametrize(
-        ("spec", "expected"),
-        [
-            ({}, ALWAYS),
-            (devices(interfaces=[{"name": "x", "model": "e1000"}]), ALWAYS - {"devices.kubevirt.io/vhost-net"}),
-            (devices(autoattachPodInterface=False), {"devices.kubevirt.io/kvm"}),
-            (devices(autoattachVSOCK=True), {*ALWAYS, "devices.kubevirt.io/vhost-vsock"}),
-            ({"domain": {"launchSecurity": {"sev": {}}}}, {*ALWAYS, "devices.kubevirt.io/sev"}),
-        ],
-    )
-    def test_of_kubevirt_itself_count_too(self, spec, expected):
-        assert predicted(spec).attributes.devices == expected
-
-    def test_depend_on_the_hypervisor(self):
-        assert predicted(defaults=Defaults(hypervisor=None)).attributes.devices == {"devices.kubevirt.io/tun"}
-        assert "devices.kubevirt.io/mshv" in predicted(defaults=Defaults(hypervisor="mshv")).attributes.devices
 
     def test_of_a_resource_claim_are_reported_as_unknown(self):
         found = predicted(devices(gpus=[{"name": "g", "claimName": "claim-1", "requestName": "r"}]))
@@ -107,34 +88,6 @@ class TestNetworks:
         assert "NetworkAttachmentDefinition demo/vf" in builders.message(found.findings, "network_unknown")
 
 
-class TestNodeSelector:
-    def test_has_the_vms_labels_and_kubevirts(self):
-        found = predicted({"nodeSelector": {"zone": "a"}}).attributes.node_selector
-        assert found == {"zone": "a", "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true"}
-
-    def test_has_the_configurations_terms_unless_the_vm_has_its_own(self):
-        defaults = Defaults(architecture="arm64", node_selector={"zone": "z", "tier": "vm"})
-        found = predicted({"nodeSelector": {"zone": "a"}}, defaults=defaults).attributes.node_selector
-        assert (found["zone"], found["tier"], found["kubernetes.io/arch"]) == ("a", "vm", "arm64")
-        assert (
-            predicted({"architecture": "S390X"}, defaults=defaults).attributes.node_selector["kubernetes.io/arch"]
-            == "s390x"
-        )
-
-    def test_has_what_the_cpu_needs(self):
-        cpu = {
-            "model": "Haswell",
-            "dedicatedCpuPlacement": True,
-            "features": [{"name": "aes"}, {"name": "vmx", "policy": "optional"}, {"name": "sse", "policy": "forbid"}],
-        }
-        found = predicted({"domain": {"cpu": cpu}}).attributes.node_selector
-        assert {key for key in found if "cpu" in key} == {
-            "cpu-model.node.kubevirt.io/Haswell",
-            "cpu-feature.node.kubevirt.io/aes",
-            "cpumanager",
-        }
-
-
 class TestPlacement:
     def node(self, **labels):
         made = builders.node(labels={"kubernetes.io/arch": "amd64", **labels})
@@ -166,29 +119,3 @@ class TestPlacement:
         assert placement.unfit(self.node(zone="b", rack="1")) is not None
         assert placement.unfit(self.node(zone="a")) is not None
         assert placement.tolerations == ({"key": "gpu", "operator": "Exists"},)
-
-
-class TestDefaults:
-    @pytest.mark.parametrize(
-        ("spec", "status", "expected"),
-        [
-            ({}, {}, Defaults()),
-            ({}, {"defaultArchitecture": "arm64"}, Defaults(architecture="arm64")),
-            (
-                {"configuration": {"architectureConfiguration": {"defaultArchitecture": "s390x"}}},
-                {"defaultArchitecture": "arm64"},
-                Defaults(architecture="s390x"),
-            ),
-            ({"configuration": {"developerConfiguration": {"useEmulation": True}}}, {}, Defaults(hypervisor=None)),
-            ({"configuration": {"hypervisors": [{"name": "hyperv-direct"}]}}, {}, Defaults(hypervisor="mshv")),
-            ({"configuration": {"hypervisors": [{"name": "kvm"}]}}, {}, Defaults()),
-            ({"configuration": {"cpuModel": "Haswell"}}, {}, Defaults(cpu_model="Haswell")),
-            (
-                {"configuration": {"developerConfiguration": {"nodeSelectors": {"tier": "vm"}}}},
-                {},
-                Defaults(node_selector={"tier": "vm"}),
-            ),
-        ],
-    )
-    def test_are_kubevirts(self, spec, status, expected):
-        assert Defaults.from_kubevirt({"metadata": {"name": "kubevirt"}, "spec": spec, "status": status}) == expected

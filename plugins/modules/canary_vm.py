@@ -133,7 +133,8 @@ def body(task: module_base.Task) -> dict:
     nodes = [node for name, node in plan.snapshot.nodes.items() if name in task.params["nodes"]]
     if task.params["of_pools"] is not None:
         nodes = [node for node in nodes if node.owner in task.params["of_pools"]]
-    drafts = canary.draft_vms(task.cluster, wanted, judge.table, nodes, plan.snapshot.kubevirt)
+    everywhere = plan.snapshot.nodes.values()
+    drafts = canary.draft_vms(task.cluster, wanted, judge.table, nodes, everywhere, plan.snapshot.kubevirt)
     left_out = [str(each) for each in drafts if isinstance(each, LeftOut)]
     drafted = [each for each in drafts if isinstance(each, Draft)]
     if task.check_mode:

@@ -53,11 +53,17 @@ class CanaryOutcome:
 
 
 def draft_vms(
-    cluster: Cluster, wanted: Blueprint, table: Table, nodes: t.Iterable[Node], kubevirt: KubeObject
+    cluster: Cluster,
+    wanted: Blueprint,
+    table: Table,
+    nodes: t.Iterable[Node],
+    everywhere: t.Collection[Node],
+    kubevirt: KubeObject,
 ) -> list[Draft | LeftOut]:
     """The canary VMs for these nodes, one for each pool that has some of them.
 
     :param table: the mapping table that decides about launcher pods.
+    :param everywhere: all nodes of the cluster.
     :raises InputErrors: when the namespace, or something that the user's VM refers to, does not exist.
     """
     namespaces = live.namespaces(cluster)
@@ -72,7 +78,8 @@ def draft_vms(
             continue
         plain = wanted.vm(names.canary_vm_name(pool), home)
         subject = vm_lookup.find_in_manifest([plain], "virtpools_canary_vm", vm_lookup.ClusterSource(cluster))
-        drafts.append(canary.draft(wanted, pool, table, members, subject, Defaults.from_kubevirt(kubevirt)))
+        defaults = Defaults.from_kubevirt(kubevirt)
+        drafts.append(canary.draft(wanted, pool, table, members, subject, defaults, everywhere))
     return drafts
 
 

@@ -151,7 +151,9 @@ class Planner:
         if target is None or self.canary_vm is None:
             return
         cluster = self.session.cluster
-        drafts = canary_vms.draft_vms(cluster, self.canary_vm, target.table, target.nodes, target.kubevirt)
+        drafts = canary_vms.draft_vms(
+            cluster, self.canary_vm, target.table, target.nodes, target.everywhere, target.kubevirt
+        )
         for draft in drafts if self.for_run else ():
             if isinstance(draft, canary.Draft) and draft.title not in map(str, target.leftovers):
                 canary_vms.dry_run(cluster, draft)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import typing as t
 
 from ...core.base.findings import InputErrors, printable
 from ...core.base.objects import flat, named
+from ...core.base.selectors import integer
 from ...core.observed import snapshot
 from ...core.vms.launcher_pods import LauncherPod, is_launcher
 from . import webhook_config
@@ -47,18 +49,43 @@ def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:
 
 
 def read_objects(directory: str) -> list[t.Any]:
-    """The objects in the files of a directory; ``List`` objects stay as they are.
+    """The objects in the files of a directory and of its folders, each once: support bundles have some in several files.
 
     :raises InputErrors: when the directory or a file cannot be read.
     """
     _need_yaml()
     try:
-        files = sorted(path for path in pathlib.Path(directory).iterdir() if path.suffix in _ENDINGS)
+        files = sorted(_files(directory))
     except OSError as error:
-        raise InputErrors([f"The dump directory {directory} cannot be read: {error.strerror}."]) from error
+        raise InputErrors([f"The dump directory {error.filename} cannot be read: {error.strerror}."]) from error
     if not files:
         raise InputErrors([f"The dump directory {directory} holds no .yaml, .yml or .json file."])
-    return [obj for path in files for obj in _objects(path)]
+    return list(_newest(named(obj for path in files for obj in _objects(path))))
+
+
+def _files(directory: str) -> t.Iterator[pathlib.Path]:
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, _folders, names in os.walk(directory, onerror=fail):
+        paths = (pathlib.Path(folder, name) for name in names)
+        yield from (path for path in paths if path.suffix in _ENDINGS)
+
+
+def _newest(objects: t.Iterable[t.Any]) -> t.Iterable[t.Any]:
+    """Each object once, in its newest state: a bundle is collected over some time."""
+    newest: dict[tuple[str, ...], t.Any] = {}
+    for obj in objects:
+        metadata = obj["metadata"]
+        group = str(obj.get("apiVersion")).rpartition("/")[0]
+        key = (group, str(obj.get("kind")), str(metadata.get("namespace")), metadata["name"])
+        if key not in newest or _version(obj) > _version(newest[key]):
+            newest[key] = obj
+    return newest.values()
+
+
+def _version(obj: t.Any) -> int:
+    return integer(str(obj["metadata"].get("resourceVersion"))) or 0
 
 
 def read_file(path: str) -> list[t.Any]:

@@ -106,13 +106,17 @@ def condition(obj: t.Any, kind: str) -> Object:
 
 
 def flat(documents: t.Iterable[t.Any]) -> t.Iterator[t.Any]:
-    """The documents, where the items of each ``List`` replace the list."""
+    """The documents, where the items of each ``List`` replace the list. Those of a ``PodList`` need no kind of their own."""
     for document in documents:
-        is_list = isinstance(document, t.Mapping) and str(document.get("kind", "")).endswith("List")
-        if is_list and isinstance(document.get("items"), (list, tuple)):
-            yield from flat(document["items"])
-        else:
+        kind = str(document.get("kind", "")) if isinstance(document, t.Mapping) else ""
+        items = document.get("items") if kind.endswith("List") else None
+        if not isinstance(items, (list, tuple)):
             yield document
+        elif kind == "List":
+            yield from flat(items)
+        else:
+            of_list = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+            yield from flat({**of_list, **item} if isinstance(item, dict) else item for item in items)
 
 
 def named(documents: t.Iterable[t.Any]) -> t.Iterator[Object]:

@@ -60,7 +60,34 @@ class Blueprint:
         vm["metadata"].update(self.metadata)
         if template is not None:
             vm["spec"]["template"] = template
+        return _with_own_volumes(vm)
+
+
+def _with_own_volumes(vm: Object) -> Object:
+    """The VM, whose data volumes are named after it: those of the canary VMs of two pools must not be the same."""
+    spec, name = vm["spec"], vm["metadata"]["name"]
+    given = spec.get("dataVolumeTemplates") or ()
+    if not given:
         return vm
+    new = {str((each.get("metadata") or {}).get("name")): f"{name}-{number}" for number, each in enumerate(given, 1)}
+    spec["dataVolumeTemplates"] = [
+        {**each, "metadata": {**(each.get("metadata") or {}), "name": f"{name}-{number}"}}
+        for number, each in enumerate(given, 1)
+    ]
+    template = spec["template"]
+    volumes = [_renamed(volume, new) for volume in template["spec"].get("volumes") or ()]
+    spec["template"] = {**template, "spec": {**template["spec"], "volumes": volumes}}
+    return vm
+
+
+def _renamed(volume: KubeObject, new: t.Mapping[str, str]) -> KubeObject:
+    """A VM's volume, with the new name of its data volume."""
+    renamed = dict(volume)
+    for source, field in (("dataVolume", "name"), ("persistentVolumeClaim", "claimName")):
+        referred = volume.get(source) or {}
+        if referred.get(field) in new:
+            renamed[source] = {**referred, field: new[referred[field]]}
+    return renamed
 
 
 def parse(raw: object) -> Blueprint | None:
@@ -151,15 +178,30 @@ def namespace_for(table: Table, pool: str, wanted: str, namespaces: t.Mapping[st
 
 
 def draft(
-    wanted: Blueprint, pool: str, table: Table, nodes: t.Sequence[Node], subject: Subject, defaults: Defaults
+    wanted: Blueprint,
+    pool: str,
+    table: Table,
+    nodes: t.Sequence[Node],
+    subject: Subject,
+    defaults: Defaults,
+    everywhere: t.Iterable[Node] = (),
 ) -> Draft | LeftOut:
     """The canary VM of a pool that has these nodes, or why there is none.
 
     :param subject: the VM made from ``wanted``, with its instancetype applied. It decides whether the pool takes the VM.
+    :param everywhere: all nodes of the cluster.
     """
     rule = _rule(table, pool)
     if rule is None and pool not in table.allow:
         return LeftOut(pool, "it takes no VMs, or none yet")
+    hosts, members = set(map(_host, nodes)), {node.name for node in nodes}
+    twins = sorted(node.name for node in everywhere if _host(node) in hosts and node.name not in members)
+    if twins:
+        return LeftOut(
+            pool,
+            f"a VM cannot be kept to its nodes, because node {listed(twins)} has the same label {names.HOSTNAME_LABEL} as one of "
+            "them; give each node a value of its own",
+        )
     expanded = (subject.vm or {})["spec"]["template"]
     winner: Pool | None = None
     for addition in _additions(rule, nodes):
@@ -255,8 +297,7 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
     """The template for a VM on these nodes: it gets the image that the pool's other VMs get later, and is killed at once when
     it is deleted."""
     metadata, spec = template.get("metadata") or {}, template["spec"]
-    hosts = tuple(node.labels.get(names.HOSTNAME_LABEL, node.name) for node in nodes)
-    on_nodes = Requirement(names.HOSTNAME_LABEL, "In", hosts)
+    on_nodes = Requirement(names.HOSTNAME_LABEL, "In", tuple(map(_host, nodes)))
     terms = PodPlacement.from_spec(spec).requiring(on_nodes).terms or ()
     architecture = spec.get("architecture") or nodes[0].labels.get(ARCHITECTURE_LABEL)
     return {
@@ -269,6 +310,10 @@ def _placed(template: KubeObject, pool: str, nodes: t.Sequence[Node]) -> Object:
             "terminationGracePeriodSeconds": 0,
         },
     }
+
+
+def _host(node: Node) -> str:
+    return node.labels.get(names.HOSTNAME_LABEL, node.name)
 
 
 def _rule(table: Table, pool: str) -> Pool | None:

@@ -126,7 +126,9 @@ class CollectionProposal(PlanProposal[Plan]):
             return None
         pools = {move.target for move in plan.moves}
         nodes = tuple(node for node in plan.nodes_after().values() if node.owner in pools)
-        return CanaryTarget(rollout.stages[-1], nodes, self.snapshot.kubevirt, self.snapshot.leftover_canaries)
+        snapshot = self.snapshot
+        everywhere = tuple(snapshot.nodes.values())
+        return CanaryTarget(rollout.stages[-1], nodes, everywhere, snapshot.kubevirt, snapshot.leftover_canaries)
 
     def vm_findings(self, pods: t.Iterable[LauncherPod]) -> t.Iterable[Finding]:
         request, loss = self.request, self._loss

@@ -60,6 +60,8 @@ class CanaryTarget:
     """The mapping table at the end of the run."""
     nodes: tuple[Node, ...]
     """The nodes of pools that get nodes or new handlers."""
+    everywhere: tuple[Node, ...]
+    """All nodes."""
     kubevirt: KubeObject
     leftovers: tuple[Leftover, ...]
     """Canary VMs that an earlier run left behind."""

@@ -40,6 +40,26 @@ def test_yaml_and_json_files_make_one_snapshot(tmp_path):
     assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]], **assumed)
 
 
+def test_a_support_bundle_has_folders_and_some_objects_twice(tmp_path):
+    core = tmp_path / "namespaces" / "kubevirt" / "core"
+    nodes = tmp_path / "cluster.yaml" / "nodes"
+    core.mkdir(parents=True)
+    nodes.mkdir(parents=True)
+    kubevirt, primary, node, pod = OBJECTS
+    bare = {key: value for key, value in pod.items() if key not in ("apiVersion", "kind")}
+    old = {**node, "metadata": {**node["metadata"], "resourceVersion": "9", "labels": {}}}
+    new = {**node, "metadata": {**node["metadata"], "resourceVersion": "10"}}
+    (core / "pods.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [bare]}))
+    (core / "virt-handler-n1.yaml").write_text(yaml.safe_dump(pod))
+    (core / "all.yaml").write_text(yaml.safe_dump_all([kubevirt, primary]))
+    (core / "old.yaml").write_text(yaml.safe_dump({**kubevirt, "apiVersion": "kubevirt.io/v1alpha3"}))
+    (nodes / "n1.json").write_text(json.dumps(new))
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(old))
+    found = dump.read(str(tmp_path))
+    assert [each.name for each in found.handlers["n1"]] == ["virt-handler-n1"]
+    assert found.nodes["n1"].labels == node["metadata"]["labels"]
+
+
 def test_a_json_file_may_hold_yaml(tmp_path):
     (tmp_path / "a.json").write_text("---\n".join(map(yaml.safe_dump, OBJECTS)))
     (tmp_path / "b.yaml").write_text("---\n".join(map(yaml.safe_dump, OBJECTS)))
@@ -82,10 +102,6 @@ class TestRefused:
     def test_a_file_that_is_no_text(self, tmp_path):
         (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00\xd8")
         assert "bad.yaml cannot be read" in refusal(tmp_path)
-
-    def test_a_directory_named_like_a_file(self, tmp_path):
-        (tmp_path / "dir.yaml").mkdir()
-        assert "dir.yaml cannot be read" in refusal(tmp_path)
 
     def test_files_without_nodes(self, tmp_path):
         (tmp_path / "a.yaml").write_text("- just\n- a list\n")

@@ -77,11 +77,11 @@ def test_other_values_are_refused(raw, said):
 # The canary VM of a pool
 
 
-def drafted(*pools, raw=True, pool="gpu", table=None, nodes=NODES, namespace="default"):
+def drafted(*pools, raw=True, pool="gpu", table=None, nodes=NODES, namespace="default", everywhere=()):
     wanted, table = canary.parse(raw), table or Table.for_pools(pools)
     vm = wanted.vm(names.canary_vm_name(pool), namespace)
     subject = explanation.Subject(namespace, names.canary_vm_name(pool), vm=vm, namespace_labels=NAMESPACES[namespace])
-    return canary.draft(wanted, pool, table, nodes, subject, Defaults())
+    return canary.draft(wanted, pool, table, nodes, subject, Defaults(), everywhere)
 
 
 def template(*pools, **fields):
@@ -112,6 +112,38 @@ def test_what_the_user_says_of_nodes_stays():
     assert spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] == ["p"]
     assert spec["affinity"]["podAffinity"] == {"x": []}
     assert (spec["architecture"], spec["nodeSelector"]) == ("arm64", {"a": "b"})
+
+
+def test_nodes_that_cannot_be_told_apart_get_none():
+    twin = Node.from_object(builders.node("twin", labels={"kubernetes.io/hostname": "gpu-1"}))
+    assert isinstance(drafted(vms.gpu(), everywhere=[*NODES, Node.from_object(builders.node("other"))]), canary.Draft)
+    assert str(drafted(vms.gpu(), everywhere=[*NODES, twin])) == (
+        "No canary VM starts for pool gpu: a VM cannot be kept to its nodes, because node twin has the same label "
+        "kubernetes.io/hostname as one of them; give each node a value of its own."
+    )
+
+
+def test_each_pool_gets_data_volumes_of_its_own():
+    disks = [{"metadata": {"name": "root", "labels": {"a": "b"}}, "spec": {"x": 1}}, {"metadata": {"name": "data"}}]
+    volumes = [
+        {"name": "r", "dataVolume": {"name": "root"}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "o", "dataVolume": {"name": "other"}},
+    ]
+    raw = {
+        "kind": "VirtualMachine",
+        "spec": {"dataVolumeTemplates": disks, "template": {"spec": {"domain": {}, "volumes": volumes}}},
+    }
+    spec = drafted(vms.gpu(), raw=raw).vm["spec"]
+    names_of = [each["metadata"]["name"] for each in spec["dataVolumeTemplates"]]
+    assert names_of == ["virt-canary-gpu-1", "virt-canary-gpu-2"]
+    assert spec["dataVolumeTemplates"][0]["metadata"]["labels"] == {"a": "b"}
+    assert spec["template"]["spec"]["volumes"] == [
+        {"name": "r", "dataVolume": {"name": "virt-canary-gpu-1"}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "virt-canary-gpu-2"}},
+        {"name": "o", "dataVolume": {"name": "other"}},
+    ]
+    assert disks[0]["metadata"]["name"] == "root"
 
 
 EXPRESSIONS = [{"key": "class", "operator": "Exists"}, {"key": "tier", "operator": "NotIn", "values": ["x"]}]

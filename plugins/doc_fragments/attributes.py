@@ -21,6 +21,10 @@ attributes:
     support: full
     membership:
       - virtpools.kubevirt.all
+notes:
+  - The module runs on the controller and talks to the API server from there. A host of the inventory that stands for a cluster needs
+    C(ansible_connection=local), and C(ansible_python_interpreter={{ ansible_playbook_python }}), the Python that has kubernetes.core's libraries.
+    Otherwise Ansible connects to the cluster's name with SSH, or takes another Python. The playbooks of this collection set both.
 """
 
     WRITES = r"""

@@ -44,6 +44,7 @@ LONGEST_FIRST = (
     "policies/test_private_images.py",
     "runs/test_canary_vm.py",
     "verify/test_explain.py",
+    "verify/test_prediction.py",
     "policies/test_policies.py",
     "nodes/test_drain.py",
     "runs/test_heartbeat_gate.py",

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.prediction import predict
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.rendering import Defaults
-from local_cluster import Fleet, LocalCluster, Nodes
+from local_cluster import Fleet, LocalCluster, Nodes, programs
 
 Object = dict[str, Any]
 
@@ -221,10 +221,13 @@ def differences(machines: Machines, name: str, template: Object, namespace: str 
     return told
 
 
-@pytest.fixture(scope="module")
-def machines(start_cluster: Any) -> Machines:
+EARLIER = [pytest.param(release, marks=pytest.mark.thorough) for release in (programs.EARLIER, "v1.7.0")]
+
+
+@pytest.fixture(scope="module", params=[programs.KUBEVIRT, *EARLIER])
+def machines(start_cluster: Any, request: pytest.FixtureRequest) -> Machines:
     fleet = Fleet.from_groups(Nodes(prefix="node-", count=2), Nodes(prefix="arm-", count=1, arch="arm64"))
-    machines = Machines(start_cluster(fleet))
+    machines = Machines(start_cluster(fleet, kubevirt=request.param))
     machines.configure(
         developerConfiguration={"featureGates": list(GATES)},
         autoCPULimitNamespaceLabelSelector={"matchLabels": {"limited": "yes"}},

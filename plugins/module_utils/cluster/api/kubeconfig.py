@@ -5,7 +5,7 @@
 """What a kubeconfig specifies and the kubernetes library drops without a word.
 
 The library ignores impersonation, most authentication providers, and a program (``exec``) that fails: a run would then act as
-another user, or as nobody. What this file does not name is used by the library as kubectl uses it. ``disable-compression`` needs
+another user, or without credentials. What this file does not name is used by the library as kubectl uses it. ``disable-compression`` needs
 nothing: this collection never asks for compressed answers.
 """
 

@@ -285,7 +285,7 @@ def _can_ask_for(device: str) -> bool:
 def _additions(rule: Pool | None, nodes: t.Sequence[Node]) -> t.Iterator[Example]:
     """What we may add to a VM so that the pool takes it. A device comes last, since all devices may be in use."""
     yield Example()
-    offered = frozenset(device for node in nodes for device in node.devices)
+    offered = frozenset(device for node in nodes for device, count in node.devices.items() if count)
     criteria = rule.criteria if rule is not None else ()
     alternatives = [criterion.examples(rule.selection) for criterion in criteria if rule and criterion.for_canary_vms]
     possible = [[each for each in examples if _can_ask_for(each.device or "")] for examples in alternatives]

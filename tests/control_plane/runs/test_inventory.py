@@ -258,7 +258,7 @@ def test_the_example_project_runs_in_its_folder(east: LocalCluster, user: User) 
         assert "Pool gpu-a100 gets no node" in ended.output
 
 
-def test_a_playbook_of_the_users_own_works_on_hosts_of_the_example(east: LocalCluster, user: User) -> None:
+def test_a_playbook_of_the_users_own_works_on_example_hosts(east: LocalCluster, user: User) -> None:
     tasks = [
         {"virtpools.kubevirt.pool_info": {}, "register": "pools"},
         {"ansible.builtin.debug": {"msg": "{{ pools.kubevirt_version }}"}},

@@ -21,6 +21,7 @@ from ..kubevirt import launcher_arguments
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table, Upcoming
+from ..vms.rendering import KUBEVIRT_DEVICES
 from . import activation, launcher_backends, outdated_policy, policy_objects, probes
 from .activation import HandoverState, NodeMove
 from .launcher_backends import Backend, BackendOption, Choice
@@ -427,12 +428,13 @@ def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     With dynamic resource allocation (DRA), a device is not a resource of a node, and pods that claim it do not name it.
     """
     offered = {device for node in snapshot.nodes.values() for device in node.devices}
+    others = {device for device in offered if not device.startswith(KUBEVIRT_DEVICES)}
     for rule in table.rules:
         unknown = set(rule.selector.device_names if rule.selector else ()) - offered
         if unknown:
             yield warning(
                 "device_not_offered",
-                f"Pool {rule.name}: no node offers {listed(unknown)} (selector.deviceNames) as a resource now. VMs that get a "
-                "device through dynamic resource allocation (DRA) do not show its name in their launcher pods: select them by "
-                "vmLabels or matchNodeSelector.",
+                f"Pool {rule.name}: no node offers {listed(unknown)} (selector.deviceNames) as a resource now; nodes offer "
+                f"{listed(others) or 'no other devices than those of KubeVirt'}. VMs that get a device through dynamic resource "
+                "allocation (DRA) do not show its name in their launcher pods: select them by vmLabels or matchNodeSelector.",
             )

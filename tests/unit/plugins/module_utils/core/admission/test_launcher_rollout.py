@@ -219,7 +219,10 @@ def test_devices_that_no_node_offers_are_named():
         GPU, selector=dataclasses.replace(GPU.selector, device_names=("example.com/gpu", "example.com/claimed"))
     )
     text = builders.message(planned([node("n1")], pools=(other,)).findings, "device_not_offered")
-    assert "no node offers example.com/claimed" in text
+    assert (
+        "no node offers example.com/claimed (selector.deviceNames) as a resource now; nodes offer example.com/gpu."
+        in text
+    )
 
 
 def test_a_pool_that_stays_inactive_is_noted():

@@ -280,7 +280,8 @@ def with_others(
     """
     by_id = {node["id"]: node["identifier"] for node in nodes}
     by_place = {(node["workflow_job_template"], node["identifier"]): node for node in nodes}
-    own = {each.node for workflow in WORKFLOWS for each in (*workflow.jobs, *workflow.approvals)}
+    own = {job.node for workflow in WORKFLOWS for job in workflow.jobs}
+    own |= {approval.node for workflow in WORKFLOWS for approval in workflow.approvals}
     result = []
     for link in links:
         there = by_place.get((workflows.get(link["workflow"]), link["node"]), {})

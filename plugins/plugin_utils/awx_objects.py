@@ -270,7 +270,7 @@ def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
 def with_others(
     links: t.Sequence[Data], workflows: t.Mapping[str, int], nodes: t.Sequence[t.Mapping[str, t.Any]]
 ) -> list[Data]:
-    """What is to follow each node of our workflows: our own nodes, and those that somebody else has linked to it.
+    """What is to follow each node of our workflows: our own nodes, and those that others have linked to it.
 
     AWX replaces all links of a node at once. A node that lost its link would be a root, which runs at every launch.
 

@@ -38,7 +38,7 @@ class Template:
 
 
 TEMPLATES = (
-    # The artifacts of plan, and of upgrade in check mode, show what there is to approve.
+    # Notifications of a job that succeeds show what there is to approve: the artifacts of a job in check mode.
     Template("plan", "reader", "What would site do? Changes nothing.", notify_success=True),
     Template("site", "writer", "Give the clusters these pools."),
     Template(
@@ -46,6 +46,7 @@ TEMPLATES = (
         "writer",
         "The same in waves, with gates after each. Carries out only an approved plan.",
         {"virtpools_require_approval": True},
+        notify_success=True,
     ),
     Template("rollback", "writer", "Go back to an earlier pool list.", notify_success=True),
     Template("remove", "writer", "Remove some or all pools."),
@@ -104,6 +105,7 @@ class Workflow:
     links: tuple[Link, ...]
 
 
+# A job that is to be approved is the one that follows in check mode, so it refuses what that would refuse.
 WORKFLOWS = (
     # A plan is approved before it is carried out, and so is the way back. The last job verifies against the approved plan, so the
     # workflow fails where that was not carried out, or was undone.
@@ -124,7 +126,7 @@ WORKFLOWS = (
             ),
         ),
         (
-            Job("plan", "plan"),
+            Job("plan", "rollout", check=True),
             Job("rollout", "rollout"),
             Job("verify", "verify"),
             Job("plan_rollback", "rollback", check=True),
@@ -141,8 +143,7 @@ WORKFLOWS = (
             Link("rollback", ("verify_rollback",)),
         ),
     ),
-    # The first job is the second one in check mode, so it refuses what that would refuse. Nothing follows a job that failed: the
-    # workflow fails then, and what is prepared harms neither version of KubeVirt.
+    # Nothing follows a job that failed: the workflow fails then, and what is prepared harms neither version of KubeVirt.
     Workflow(
         "upgrade with approval",
         "Check, approve, prepare the pools, wait for KubeVirt's upgrade, let the pools follow, verify",

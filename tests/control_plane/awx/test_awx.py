@@ -29,7 +29,7 @@ TEMPLATES = sorted(f"virtpools {playbook}" for playbook in PLAYBOOKS)
 ROLLOUT, UPGRADE = WORKFLOWS = ("virtpools rollout with approval", "virtpools upgrade with approval")
 NODES = {
     ROLLOUT: {
-        "plan": ("virtpools plan", ["approve"], []),
+        "plan": ("virtpools rollout", ["approve"], []),
         "approve": ("Approve the plan", ["rollout"], []),
         "rollout": ("virtpools rollout", ["verify"], ["plan_rollback"]),
         "verify": ("virtpools verify", [], ["plan_rollback"]),
@@ -265,7 +265,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     assert awx.related("job_templates", name, "credentials") == ["virtpools writer" if writes else "virtpools reader"]
     assert awx.related("job_templates", name, "labels") == ["virtpools"]
     assert sorted(awx.related("job_templates", name, "notification_templates_error")) == NOTIFICATIONS
-    told = NOTIFICATIONS if playbook in ("plan", "rollback", "upgrade") else []
+    told = NOTIFICATIONS if playbook in ("plan", "rollout", "rollback", "upgrade") else []
     assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
     assert template["survey_enabled"]
     assert awx.survey("job_templates", name) == SURVEYS[playbook]
@@ -286,7 +286,7 @@ def test_a_workflow(made: tuple[Server, Run], workflow: str, survey: str) -> Non
     found = {name: (each["runs"], each["success_nodes"], each["failure_nodes"]) for name, each in nodes.items()}
     assert found == NODES[workflow]
     checks = {name for name, each in nodes.items() if each["job_type"]}
-    assert checks == {"check" if workflow == UPGRADE else "plan_rollback"}
+    assert checks == ({"check"} if workflow == UPGRADE else {"plan", "plan_rollback"})
 
 
 def test_the_schedule(made: tuple[Server, Run]) -> None:

@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import GPU, NEXT_GPU, RT, Stage, state, stock
 
 FIRST, SECOND, THIRD = [RT], [GPU, RT], [NEXT_GPU, RT]
+WAVES = [{"count": 1}]
 
 
 class Workflow:
@@ -38,25 +39,26 @@ class Workflow:
         """A run of somebody else."""
         self._stage.run("pools", {"virtpools_pools": pools, "virtpools_prune": True})
 
-    def job(self, role, *, check=False, pools=THIRD, tasks="main", **variables):
+    def job(self, role, *, check=False, **variables):
         """Run a role as the workflow's job does, and hand on what it publishes."""
 
         def module(name, **arguments):
             return self._runner(name, **{"check": check, **arguments})
 
         play = Play(module)
-        asked = {"virtpools_pools": pools, "virtpools_prune": True, "virtpools_max_unavailable": 2}
+        asked = {"virtpools_pools": THIRD, "virtpools_prune": True, "virtpools_max_unavailable": 2}
+        waves = {} if role == "verify" else {"virtpools_waves": WAVES}
         try:
-            play.role(role, tasks=tasks, **{**self.artifacts, **asked, **variables, "ansible_check_mode": check})
+            play.role(role, **{**self.artifacts, **asked, **waves, **variables, "ansible_check_mode": check})
         finally:
             self.artifacts = {**self.artifacts, **play.stats}
         return play
 
     def plan(self, **variables):
-        self.job("pools", tasks="plan_only", **variables)
+        self.job("rollout", check=True, **variables)
 
     def roll_out(self, **variables):
-        self.job("pools", virtpools_require_approval=True, **variables)
+        self.job("rollout", virtpools_require_approval=True, **variables)
 
     def go_back(self):
         """The branch for a failure: what would be undone, the same undone, and verified."""
@@ -79,6 +81,13 @@ def workflow(run, monkeypatch):
 def test_ends_well_where_the_approved_list_is_there(workflow):
     workflow.roll_out()
     workflow.verify()
+
+
+def test_without_waves_the_plan_is_refused_as_rollout_would_be(workflow):
+    workflow.artifacts = {}
+    with pytest.raises(TaskFailed, match="virtpools_waves is missing or empty"):
+        workflow.plan(virtpools_waves=[])
+    assert workflow.artifacts == {}
 
 
 def test_after_a_refused_run_nothing_is_undone(workflow):
@@ -125,9 +134,7 @@ def test_the_first_list_has_none_before_it(run, monkeypatch):
 
 
 def test_a_pause_that_was_asked_for_needs_no_list(workflow):
-    waves, workflow.artifacts = [{"count": 1}], {}
-    workflow.plan(virtpools_waves=waves)
-    workflow.roll_out(virtpools_waves=waves, virtpools_stop_after_wave=1)
+    workflow.roll_out(virtpools_stop_after_wave=1)
     assert workflow.artifacts["virtpools_result"]["localhost"]["stop"]
     with pytest.raises(TaskFailed) as failed:
         workflow.verify()

@@ -92,7 +92,7 @@ def test_only_notifications_with_settings_are_created_and_sent():
     assert {kind: each["create"] for kind, each in found["notifications"].items()} == {"webhook": False, "email": True}
     assert found["notification_names"] == ["virtpools email"]
     on_success = {each["playbook"]: each["notify_success"] for each in found["templates"] if each["notify_success"]}
-    assert on_success == {playbook: ["virtpools email"] for playbook in ("plan", "rollback", "upgrade")}
+    assert on_success == {playbook: ["virtpools email"] for playbook in ("plan", "rollout", "rollback", "upgrade")}
 
 
 def test_no_value_of_a_secret_is_returned():

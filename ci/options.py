@@ -181,11 +181,8 @@ def _question(option: Option, question: Question) -> dict[str, t.Any]:
     """
     choices = _BOOLEANS if option.type == "bool" else option.choices
     kind = question.type or ("multiplechoice" if choices else {"int": "integer"}.get(option.type, "text"))
-    filled = question.filled and option.default is not None
     default = json.dumps(option.default).strip('"') if kind != "integer" else option.default
-    empty = (
-        "" if filled or option.default in (None, [], {}) else f" Left open: as the inventory says, or else {default}."
-    )
+    empty = "" if option.default in (None, [], {}) else f" Left open: as the inventory says, or else {default}."
     return {
         "question_name": question.text,
         "question_description": _plain(" ".join(option.paragraphs)) + empty,
@@ -193,7 +190,7 @@ def _question(option: Option, question: Question) -> dict[str, t.Any]:
         "type": kind,
         "required": option.required,
         **({"choices": list(choices)} if choices else dict(zip(("min", "max"), question.limits, strict=True))),
-        **({"default": default} if filled else {} if kind.startswith("text") else {"default": ""}),
+        **({} if kind.startswith("text") else {"default": ""}),
     }
 
 

@@ -136,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("remove",),
         internal_roles=("pools",),
         default=2,
-        question=Question("Migrations at the same time", ("remove",), limits=(1, 1000), filled=True),
+        question=Question("Migrations at the same time", ("remove",), limits=(1, 1000)),
     ),
     Option(
         "remove_max_failures",
@@ -145,7 +145,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("remove",),
         internal_roles=("pools",),
         default=1,
-        question=Question("Failed migrations that end it", ("remove",), limits=(1, 1000), filled=True),
+        question=Question("Failed migrations that end it", ("remove",), limits=(1, 1000)),
     ),
     Option(
         "rollback_to",

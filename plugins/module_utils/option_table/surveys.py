@@ -40,7 +40,11 @@ ANY_LIST = (*NEW_LIST, "rollback")
 
 @dataclass(frozen=True)
 class Question:
-    """How surveys of AWX ask for an option."""
+    """How surveys of AWX ask for an option.
+
+    No answer is filled in: AWX would send it as if a person had given it, also from schedules and from workflows that never
+    show the survey, and it would hide the inventory's variable.
+    """
 
     text: str
     """The question, in a few words. AWX shows the option's description behind a question mark."""
@@ -50,12 +54,6 @@ class Question:
     """The type in AWX, where it does not follow from the option's."""
     limits: tuple[int, int] = (0, 1024)
     """The lowest and the highest number, or the lengths of a text."""
-    filled: bool = False
-    """Whether the default is filled in.
-
-    What is filled in hides the variable of an inventory, so an option that is about a cluster rather than about one run
-    is left open.
-    """
 
 
 def roles_of(survey: str) -> tuple[str, ...]:

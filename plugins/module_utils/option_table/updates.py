@@ -25,7 +25,7 @@ OPTIONS: tuple[Option, ...] = (
         "How many VMs to migrate at the same time.",
         roles=("workload_update",),
         default=2,
-        question=Question("Migrations at the same time", ("workload_update",), limits=(1, 1000), filled=True),
+        question=Question("Migrations at the same time", ("workload_update",), limits=(1, 1000)),
     ),
     Option(
         "update_max_failures",
@@ -33,7 +33,7 @@ OPTIONS: tuple[Option, ...] = (
         "After this many failed updates no further update begins.",
         roles=("workload_update",),
         default=1,
-        question=Question("Failed updates that end it", ("workload_update",), limits=(1, 1000), filled=True),
+        question=Question("Failed updates that end it", ("workload_update",), limits=(1, 1000)),
     ),
     Option(
         "update_timeout",
@@ -41,6 +41,6 @@ OPTIONS: tuple[Option, ...] = (
         "Seconds that the update of one VM may take. A migration that takes longer is cancelled.",
         roles=("workload_update",),
         default=900,
-        question=Question("Time for one VM (seconds)", ("workload_update",), limits=(1, 86400), filled=True),
+        question=Question("Time for one VM (seconds)", ("workload_update",), limits=(1, 86400)),
     ),
 )

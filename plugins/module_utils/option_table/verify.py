@@ -59,7 +59,7 @@ OPTIONS: tuple[Option, ...] = (
         },
         default="problems",
         written="items",
-        question=Question("What makes the job fail", ("verify",), filled=True),
+        question=Question("What makes the job fail", ("verify",)),
     ),
     Option(
         "report_json",

@@ -112,7 +112,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools",),
         modules=("pools",),
         default=False,
-        question=Question("Skip gates that have not passed?", ANY_LIST, filled=True),
+        question=Question("Skip gates that have not passed?", ANY_LIST),
     ),
     Option(
         "on_failure",

@@ -182,13 +182,30 @@ def volume(name: str, path: str, size: str = "16Mi") -> list[dict[str, Any]]:
     ]
 
 
+def rights_of_cdi() -> tuple[Object, ...]:
+    """Return the right to read CDI's configuration, which CDI gives to everybody. Without it, virt-api does not find out that there
+    is no CDI, and refuses a memory dump."""
+    rbac, name = "rbac.authorization.k8s.io", "cdi.kubevirt.io:config-reader"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    everybody = {"apiGroup": rbac, "kind": "Group", "name": "system:authenticated"}
+    return (
+        {**role, "rules": [{"apiGroups": ["cdi.kubevirt.io"], "resources": ["cdiconfigs"], "verbs": ["get"]}]},
+        {
+            **role,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [everybody],
+        },
+    )
+
+
 def test_the_memory_of_a_guest_of_a_pool_is_dumped(
     scenario: KindScenario, guest_scenario: GuestScenario, report: Report
 ) -> None:
     """KubeVirt attaches a volume for it, and the pool's QEMU writes it."""
     node = guest_scenario.node(FIXED)
     scenario.kind.on(node, "sh", "-c", "mkdir -p /var/dump && chown 107 /var/dump")
-    for each in volume("dump", "/var/dump", "512Mi"):
+    for each in (*rights_of_cdi(), *volume("dump", "/var/dump", "512Mi")):
         scenario.apply(each)
     with guest_scenario.unnoticed(FIXED, silence=MIGRATION) as silence:
         guest_scenario.ask(FIXED, "memorydump", {"claimName": "dump"}, of="virtualmachines")

@@ -263,7 +263,7 @@ MUTANTS = (
     ),
     Mutant(
         "images that begin like the stock image",
-        "hook sidecars, matched",
+        "a sidecar with registry.example/kubevirt/virt-launcher:v1.9.0-1",
         _patch(
             'item.?image.orValue("") in variables.wrong',
             'variables.wrong.exists(w, item.?image.orValue("").startsWith(w))',

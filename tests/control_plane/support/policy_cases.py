@@ -299,7 +299,8 @@ def _of_images() -> Iterator[PolicyCase]:
         yield PolicyCase(f"stock image {stock}", launcher_pod("virtiofs", devices={cases.A100: 1}, stock=stock))
     for image in ("evil.example/virt-launcher:v1.9.0", f"{cases.STOCK}-1", f"evil.example/{cases.STOCK}"):
         pod = launcher_pod("hook sidecars", devices={cases.A100: 1})
-        pod["spec"]["containers"][1]["image"] = image
+        # One that another webhook has injected: images of a VM owner's own sidecars are not looked at.
+        pod["spec"]["containers"][1].update(name="injected", image=image)
         yield PolicyCase(f"a sidecar with {image}", pod)
     pod = launcher_pod("hook sidecars", devices={cases.A100: 1})
     pod["spec"]["containers"].reverse()

@@ -277,7 +277,9 @@ def _add_users_parts(rng, pod):
     spec = pod["spec"]
     if rng.random() < 0.3:
         env = [{"name": name, "value": rng.choice((stock, DISK, *HOSTILE))} for name in SPOOF if name.isupper()]
-        spec["containers"].append({**_container("hook-sidecar-9", rng.choice(similar)), "env": env})
+        spec["containers"].append(
+            {**_container(rng.choice(("hook-sidecar-9", "injected")), rng.choice(similar)), "env": env}
+        )
     if rng.random() < 0.2:
         spec["initContainers"].append(_container("volumeother-init", rng.choice(similar)))
     if rng.random() < 0.2:

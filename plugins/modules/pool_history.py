@@ -71,13 +71,8 @@ options:
       - RV(newest) as a task of the same run read it before. The module fails when the newest list is another one, because another run has recorded it since.
     type: str
   published_plan:
-    description:
-      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
-        given.
-      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
-        run. With several clusters there is one plan for each.
-      - The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a problem when
-        the cluster does not have the list that the plan brings.
+    description: The plan of a run that is to be undone, as an earlier job of a workflow published it. AWX passes it on. The rollback
+      then goes back to the list that the cluster had when the plan was made, however far its run came.
     type: raw
 author:
   - the virtpools.kubevirt authors (@virtpools)

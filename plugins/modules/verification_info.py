@@ -85,13 +85,8 @@ options:
         option.
     type: str
   published_plan:
-    description:
-      - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
-        given.
-      - The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its own kind of
-        run. With several clusters there is one plan for each.
-      - The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a problem when
-        the cluster does not have the list that the plan brings.
+    description: The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is a problem when the cluster
+      does not have the list that the plan brings.
     type: raw
   run_result:
     description: What the run of an earlier job of a workflow published. AWX passes it on. After a run that stopped where it was asked

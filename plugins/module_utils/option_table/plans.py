@@ -12,6 +12,15 @@ from .surveys import Question
 _DUMP = "A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to {} instead of a cluster."
 _DUMP_ROLE = "A directory of objects from C(kubectl get -o yaml), to {} instead of a cluster."
 
+_UNDONE = """
+The plan of a run that is to be undone, as an earlier job of a workflow published it. AWX passes it on. The rollback then goes
+back to the list that the cluster had when the plan was made, however far its run came.
+"""
+_VERIFIED = """
+The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is a problem when the cluster does not have
+the list that the plan brings.
+"""
+
 OPTIONS: tuple[Option, ...] = (
     Option(
         "plan_vms",
@@ -42,14 +51,13 @@ OPTIONS: tuple[Option, ...] = (
         The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is
         used where O(expected_plan) is not given.
 
-        The playbook C(plan), and C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its
-        own kind of run. With several clusters there is one plan for each.
-
-        The playbook C(rollback) goes back to the list that the cluster had when the plan was made. C(verify) reports a
-        problem when the cluster does not have the list that the plan brings.
+        The playbook C(plan), and C(rollout), C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each
+        for its own kind of run. With several clusters there is one plan for each.
         """,
         roles=("pools", "remove", "rollback", "verify"),
+        role_variants={"rollback": {"text": _UNDONE}, "verify": {"text": _VERIFIED}},
         modules=("plan_info", "upgrade_preparation", "pool_history", "verification_info"),
+        module_variants={"pool_history": {"text": _UNDONE}, "verification_info": {"text": _VERIFIED}},
         variable_name="virtpools_plan",
         written="yaml",
     ),

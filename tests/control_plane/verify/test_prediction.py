@@ -30,6 +30,7 @@ GATES = (
     "PanicDevices",
     "CPUManager",
     "NUMA",
+    "MultiArchitecture",
 )
 """What the kinds of VMs need. Names that a release does not know have no effect."""
 OTHER_GATES = ("HypervStrictCheck", "IOMMUFD", "CrossArchitectureVirtualization")

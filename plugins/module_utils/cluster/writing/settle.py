@@ -205,8 +205,8 @@ def _refuse_broken_handlers(cluster: Cluster, namespace: str) -> None:
 
     :raises ClusterError: when there are such handlers.
     """
-    pods = (pod for pod in _handlers_not_ready(cluster, namespace) if pod.problem or pod.last_end)
-    broken = sorted((pod.node, pod.name, printable(pod.problem or pod.last_end)) for pod in pods)
+    pods = _handlers_not_ready(cluster, namespace)
+    broken = sorted((pod.node, pod.name, printable(pod.fault)) for pod in pods if pod.fault)
     if broken:
         raise ClusterError(
             f"KubeVirt's rollout of virt-handler makes no progress, because {counted(len(broken), 'handler does', 'handlers do')} not "

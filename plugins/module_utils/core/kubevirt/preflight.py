@@ -118,7 +118,7 @@ def broken_handlers(snapshot: Snapshot) -> dict[str, str]:
     none."""
     pods = {pod.name: pod for of_node in snapshot.handlers.values() for pod in of_node}
     problems = {
-        node: pods[name].problem or pods[name].last_end
+        node: pods[name].fault
         for name, node in snapshot.primary_not_ready.items()
         if node not in snapshot.unready_nodes and name in pods
     }

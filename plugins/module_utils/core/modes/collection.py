@@ -53,11 +53,11 @@ class CollectionProposal(PlanProposal[Plan]):
 
     @property
     def recorded(self) -> bool:
-        admission = self.snapshot.admission
-        if self.plan.undoing or admission is None:
+        admission, entry = self.snapshot.admission, self.entry
+        if entry is None or admission is None:
             return True
         known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
-        return self.entry is not None and known.is_current(self.entry)
+        return known.is_current(entry)
 
     @property
     def entry(self) -> history.Entry | None:

@@ -51,6 +51,11 @@ class HandlerPod:
         beat = node.last_heartbeat
         return self.started is not None and beat is not None and beat >= self.started
 
+    @property
+    def fault(self) -> str | None:
+        """Why it does not start; None for one that only takes its time."""
+        return self.problem or self.last_end
+
     @classmethod
     def from_object(cls, obj: KubeObject) -> HandlerPod:
         metadata = obj.get("metadata") or {}

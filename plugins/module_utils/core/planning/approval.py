@@ -138,22 +138,25 @@ def digest_of(published: t.Any, host: str, run: Run, cluster: ClusterId) -> str 
     """
     try:
         entries = {name: runs.get(run) for name, runs in published.items()}
-        digests = {name: str(entry["digest"]) for name, entry in entries.items() if entry is not None}
-        made_for = {
-            name: ClusterId(entry["server"], entry["uid"]) for name, entry in entries.items() if entry is not None
+        plans = {
+            name: (str(entry["digest"]), ClusterId(entry["server"], entry["uid"]))
+            for name, entry in entries.items()
+            if entry is not None
         }
     except (AttributeError, KeyError, TypeError) as error:
         raise InputErrors(
             ["virtpools_plan is not what the playbook plan publishes; leave it out, and give virtpools_expected_plan."]
         ) from error
-    if digests and host not in digests:
-        others = f"virtpools_plan has a plan of {run} for {listed(digests)}, but not for {host}"
+    if not plans:
+        return None
+    if host not in plans:
+        others = f"virtpools_plan has a plan of {run} for {listed(plans)}, but not for {host}"
         raise InputErrors([f"{others}; plan for {host} as well, or limit the run to the others."])
-    there = made_for.get(host)
-    if there is not None and there.uid and cluster.uid and there.uid != cluster.uid:
+    digest, there = plans[host]
+    if there.uid and cluster.uid and there.uid != cluster.uid:
         other = f"virtpools_plan has a plan of {run} that was made for {there}, but {host} is {cluster} now"
         raise InputErrors([f"{other}; correct how {host} reaches its cluster, or plan again and approve that plan."])
-    return digests.get(host)
+    return digest
 
 
 def expected_digest(params: t.Mapping[str, t.Any], run: Run, cluster: ClusterId, *, changes: bool) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import (
     FIRST,
     FOR_NEXT_VERSION,
@@ -26,8 +26,8 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs impor
 class Scenario:
     """A cluster with pools, and the jobs of a workflow."""
 
-    def __init__(self, runner, stage):
-        self._runner, self._stage = runner, stage
+    def __init__(self, stage):
+        self._stage = stage
         self.world, self._disturbance = stage.on(stock())
         stage.run(FIRST.role, FIRST.variables)
 
@@ -37,15 +37,9 @@ class Scenario:
 
     def job(self, check=False, artifacts=None, **variables):
         """Run the role upgrade as AWX's job template does, and return the artifacts."""
-
-        def module(name, **arguments):
-            return self._runner(name, **{"check": check, **arguments})
-
-        play = Play(module)
-        asked = {"virtpools_pools": FOR_NEXT_VERSION, "virtpools_max_unavailable": 2, **variables}
+        asked = {"virtpools_pools": FOR_NEXT_VERSION, **variables}
         required = {"virtpools_require_approval": True, "virtpools_upgrade_to": NEXT_VERSION}
-        play.role("upgrade", **{**required, **(artifacts or {}), **asked, "ansible_check_mode": check})
-        return play.stats
+        return self._stage.job("upgrade", {**required, **(artifacts or {}), **asked}, check=check)
 
     def upgrade_kubevirt(self):
         """What virt-operator leaves."""
@@ -59,7 +53,7 @@ class Scenario:
 
 @pytest.fixture
 def scenario(run, monkeypatch):
-    return Scenario(run, Stage(run, monkeypatch))
+    return Scenario(Stage(run, monkeypatch))
 
 
 def test_one_approval_leads_pools_over_an_upgrade(scenario):

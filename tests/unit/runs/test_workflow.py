@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play, TaskFailed
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import GPU, NEXT_GPU, RT, Stage, state, stock
 
 FIRST, SECOND, THIRD = [RT], [GPU, RT], [NEXT_GPU, RT]
@@ -19,8 +19,8 @@ WAVES = [{"count": 1}]
 class Workflow:
     """A workflow on a cluster, which has had some lists."""
 
-    def __init__(self, runner, stage, *lists):
-        self._runner, self._stage, self.artifacts = runner, stage, {}
+    def __init__(self, stage, *lists):
+        self._stage, self.artifacts = stage, {}
         self.begin(stock())
         for pools in lists:
             self.apply(pools)
@@ -41,18 +41,10 @@ class Workflow:
 
     def job(self, role, *, check=False, **variables):
         """Run a role as the workflow's job does, and hand on what it publishes."""
-
-        def module(name, **arguments):
-            return self._runner(name, **{"check": check, **arguments})
-
-        play = Play(module)
-        asked = {"virtpools_pools": THIRD, "virtpools_prune": True, "virtpools_max_unavailable": 2}
+        asked = {"virtpools_pools": THIRD, "virtpools_prune": True}
         waves = {} if role == "verify" else {"virtpools_waves": WAVES}
-        try:
-            play.role(role, **{**self.artifacts, **asked, **waves, **variables, "ansible_check_mode": check})
-        finally:
-            self.artifacts = {**self.artifacts, **play.stats}
-        return play
+        published = self._stage.job(role, {**self.artifacts, **asked, **waves, **variables}, check=check)
+        self.artifacts = {**self.artifacts, **published}
 
     def plan(self, **variables):
         self.job("rollout", check=True, **variables)
@@ -73,7 +65,7 @@ class Workflow:
 
 @pytest.fixture
 def workflow(run, monkeypatch):
-    found = Workflow(run, Stage(run, monkeypatch), FIRST, SECOND)
+    found = Workflow(Stage(run, monkeypatch), FIRST, SECOND)
     found.plan()
     return found
 
@@ -126,7 +118,7 @@ def test_what_somebody_else_has_applied_since_is_not_undone(workflow):
 
 
 def test_the_first_list_has_none_before_it(run, monkeypatch):
-    workflow = Workflow(run, Stage(run, monkeypatch))
+    workflow = Workflow(Stage(run, monkeypatch))
     workflow.plan()
     workflow.roll_out()
     with pytest.raises(TaskFailed, match="Before the approved plan the cluster had no pools.*the playbook remove"):

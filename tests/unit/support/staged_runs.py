@@ -121,6 +121,16 @@ class Stage:
     def run(self, role, variables):
         Play(self._runner).role(role, **{**variables, "virtpools_max_unavailable": 2})
 
+    def job(self, role, variables, *, check=False):
+        """Run a role as a job template of AWX does, and return the artifacts."""
+
+        def module(name, **arguments):
+            return self._runner(name, **{"check": check, **arguments})
+
+        play = Play(module)
+        play.role(role, **{"virtpools_max_unavailable": 2, **variables, "ansible_check_mode": check})
+        return play.stats
+
 
 def stock(cluster=""):
     """A cluster without pools: ``HCO`` owns its KubeVirt object, or KubeVirt is ``updating`` VMs."""

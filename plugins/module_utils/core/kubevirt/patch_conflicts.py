@@ -27,7 +27,7 @@ def conflicts(kubevirt: KubeObject, hyperconverged: KubeObject | None = None) ->
     """Findings on settings of others that defeat the exclusion of the primary, or that the exclusion would break."""
     conflicting: list[Finding] = []
     for index, patch in exclusion.patches_of_others(kubevirt):
-        if _targets_primary(patch):
+        if targets_primary(patch):
             where = f"{hco.title(kubevirt)}: spec.customizeComponents.patches[{index}]"
             if hyperconverged is not None:
                 where = f"{where}, which comes from {hco.shared_place(hyperconverged)},"
@@ -36,7 +36,7 @@ def conflicts(kubevirt: KubeObject, hyperconverged: KubeObject | None = None) ->
     return conflicting
 
 
-def _targets_primary(patch: Object) -> bool:
+def targets_primary(patch: Object) -> bool:
     """Whether KubeVirt applies a patch to the primary: it ignores case, and ``*`` matches any resource."""
     wanted = (("resourceType", "daemonset"), ("resourceName", names.HANDLER))
     return all(str(patch.get(key, "")).lower() in (value, "*") for key, value in wanted)

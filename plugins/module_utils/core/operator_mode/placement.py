@@ -19,6 +19,7 @@ from ..base.findings import Finding, counted, error, listed, warning
 from ..base.objects import KubeObject, Object, field
 from ..base.selectors import Term, example_labels
 from ..kubevirt import handler_fit, hco
+from ..kubevirt.patch_conflicts import targets_primary
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool
@@ -239,7 +240,7 @@ def _not_now(pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
 def _patched(snapshot: Snapshot) -> t.Iterator[Finding]:
     for patch in field(snapshot.kubevirt, "spec", "customizeComponents", "patches") or ():
         text = str(patch.get("patch"))
-        if patch.get("resourceName") == names.HANDLER and ("affinity" in text or "nodeSelector" in text):
+        if targets_primary(patch) and ("affinity" in text or "nodeSelector" in text):
             yield error(
                 "operator_primary_patched",
                 f"A patch in {hco.shared_place(snapshot.hyperconverged)} changes where virt-handler runs, and "

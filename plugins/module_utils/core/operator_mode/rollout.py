@@ -70,16 +70,32 @@ def wrong_images(
 ) -> dict[str, str]:
     """The images of a pool's DaemonSet that are not as virt-operator should write them, by container.
 
-    One from elsewhere is taken for a mirror's only when virt-operator wrote the DaemonSet for the KubeVirt object as it is now.
+    One from elsewhere is taken for a mirror's only when virt-operator wrote the DaemonSet for the pool as it is now.
     """
-    written_for = (daemonset["metadata"].get("annotations") or {}).get(names.GENERATION_ANNOTATION)
-    current = written_for == str(snapshot.kubevirt["metadata"].get("generation"))
+    current = _follows(snapshot, pool, daemonset)
     wanted = images(build, primary, pool)
     return {
         container: image
         for container, image in daemonsets.images_of(daemonset).items()
         if image != wanted.get(container) and not (current and is_image(wanted.get(container), image))
     }
+
+
+def _follows(snapshot: Snapshot, pool: Pool, daemonset: KubeObject) -> bool:
+    """Whether virt-operator wrote a pool's DaemonSet for the pool as it is now, in the KubeVirt object or in one of its own.
+
+    An edit of a pool's own object changes nothing of the KubeVirt object, so there the times of both writes decide.
+    """
+    written_for = (daemonset["metadata"].get("annotations") or {}).get(names.GENERATION_ANNOTATION)
+    own = next((obj for obj in snapshot.operator_api.worker_pools if obj["metadata"]["name"] == pool.name), None)
+    current = written_for == str(snapshot.kubevirt["metadata"].get("generation"))
+    return current and (own is None or _spec_written(own) <= _spec_written(daemonset))
+
+
+def _spec_written(obj: KubeObject) -> str:
+    """When the spec of an object was last written, by the records of the API server; empty where they do not say."""
+    records = obj["metadata"].get("managedFields") or ()
+    return max((str(each.get("time", "")) for each in records if "f:spec" in (each.get("fieldsV1") or {})), default="")
 
 
 def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]) -> Rollout:

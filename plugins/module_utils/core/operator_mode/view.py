@@ -157,12 +157,13 @@ def _plan(build: Build, snapshot: Snapshot, live: tuple[Pool, ...], wanted: tupl
     owners = {node: then.owner(node) or view.nodes[node].owner for node in view.nodes}
     desired = {pool.name: _desired(build, primary, pool, sets.get(pool.name)) for pool in wanted}
     gone = sorted(sets.keys() - desired.keys())
+    changes = tuple(_changes(build, snapshot, primary, wanted, sets, desired))
     return replace(
         empty,
         snapshot=view,
-        daemonsets=tuple(_changes(build, snapshot, primary, wanted, sets, desired)),
+        daemonsets=changes,
         retired=tuple(DaemonSetChange(pool, "delete", snapshot.namespace, live=sets[pool]) for pool in gone),
-        moves=tuple(_moves(view, owners, desired, primary)),
+        moves=tuple(_moves(view, owners, desired, primary, {change.pool for change in changes})),
         wanted=owners,
         desired=desired,
         pools=tuple(pool.name for pool in wanted),
@@ -237,9 +238,16 @@ def _changes(
 
 
 def _moves(
-    view: Snapshot, owners: t.Mapping[str, str], desired: t.Mapping[str, KubeObject], primary: KubeObject
+    view: Snapshot,
+    owners: t.Mapping[str, str],
+    desired: t.Mapping[str, KubeObject],
+    primary: KubeObject,
+    changed: t.Collection[str],
 ) -> t.Iterator[Move]:
-    """Nodes that should have another owner, and nodes whose handler was made with other images than its DaemonSet has."""
+    """Nodes that should have another owner, and nodes whose handler has other images than its DaemonSet should have.
+
+    :param changed: the pools whose DaemonSet is to change.
+    """
     expected = {
         names.PRIMARY: daemonsets.images_of(primary),
         **{p: daemonsets.images_of(ds) for p, ds in desired.items()},
@@ -251,8 +259,9 @@ def _moves(
             continue
         wanted = expected.get(owner, {})
         pods = view.handlers.get(node.name, ())
-        if len(pods) == 1 and not all(
-            rollout.is_image(wanted.get(name, image), image) for name, image in pods[0].images.items()
+        if len(pods) == 1 and (
+            owner in changed
+            or not all(rollout.is_image(wanted.get(name, image), image) for name, image in pods[0].images.items())
         ):
             yield Move(node.name, owner, owner, "replace")
 

@@ -104,10 +104,14 @@ class TestFindings:
         if codes:
             assert "defeat this build's exclusion" in builders.message(findings, "operator_two_handlers")
 
-    def test_a_patch_of_the_primarys_place(self, build):
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [("virt-handler", "DaemonSet"), ("*", "DaemonSet"), ("virt-handler", "daemonset"), ("Virt-Handler", "*")],
+    )
+    def test_a_patch_of_the_primarys_place(self, build, name, kind):
         patch = {
-            "resourceName": "virt-handler",
-            "resourceType": "DaemonSet",
+            "resourceName": name,
+            "resourceType": kind,
             "type": "strategic",
             "patch": '{"affinity":{}}',
         }
@@ -119,6 +123,13 @@ class TestFindings:
         layout = placement.layout_for(of_build, snapshot, stock, pools)
         findings = list(placement.findings(snapshot, layout, pools, Placement.from_layout(layout, snapshot)))
         assert builders.codes(findings) == ["operator_primary_patched"]
+
+    def test_a_patch_of_another_component(self, build):
+        patch = {"resourceName": "virt-api", "resourceType": "Deployment", "type": "strategic", "patch": '{"affinity":{}}'}
+        nodes = [builders.node("n1", labels={"hw": "gpu"}), builders.node("n2")]
+        stock = fake_operator_mode.primary()
+        snapshot = builders.build_snapshot(builders.kubevirt(patch), daemonsets=[stock], nodes=nodes, pods=[])
+        assert list(placement._patched(snapshot)) == []
 
 
 LABELS = st.dictionaries(st.sampled_from(("hw", "disk", "zone")), st.sampled_from(("a", "b")))

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.operator_api import OperatorApi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import rollout
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.builds import BUILDS
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
@@ -94,3 +97,42 @@ def test_daemonsets_that_are_missing_wrong_or_too_many():
     assert gone == "virt-operator has not deleted the DaemonSet of pool gpu"
     (wrong,) = seen(pools=[builders.pool(virtHandlerImage="registry.example/h:v2")]).sets_stale
     assert wrong.startswith("DaemonSet virt-handler-gpu does not have the pool's images yet (virt-handler ")
+
+
+def written(obj, time, part="f:spec"):
+    record = {"manager": "kubectl", "operation": "Update", "time": time, "fieldsV1": {part: {}}}
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": [record]}}
+
+
+class TestAnotherRegistry:
+    """The same name and tag in another registry: a mirror's, or an edit that virt-operator has not followed."""
+
+    WANTED = builders.pool(virtHandlerImage="mirror.example/virt-handler:v1.9.0-gpu")
+    WRITTEN = "2026-11-26T10:00:00Z"
+
+    def wrong(self, *, edited=None, part="f:spec", generation="1"):
+        of_kubevirt = builders.kubevirt()
+        of_kubevirt["metadata"]["generation"] = 1
+        world = OperatorModeWorld("C", of_kubevirt, fake_operator_mode.primary(desired=1))
+        raw = {**RAW, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-gpu"}
+        daemonset = written(world._daemonset("gpu", raw, of_kubevirt), self.WRITTEN)
+        daemonset["metadata"]["annotations"] = {"kubevirt.io/generation": generation}
+        found = builders.build_snapshot(of_kubevirt, daemonsets=[fake_operator_mode.primary(), daemonset], nodes=[], pods=[])
+        if edited is not None:
+            own = written({"metadata": {"name": "gpu"}}, edited, part)
+            found = replace(found, operator_api=OperatorApi((), True, (own,)))
+        return rollout.wrong_images(BUILDS["WorkerPool"], found, fake_operator_mode.primary(), self.WANTED, daemonset)
+
+    def test_is_a_mirrors_after_the_operators_write(self):
+        assert self.wrong() == {}
+        assert self.wrong(edited="2026-11-26T09:59:59Z") == {}
+        assert self.wrong(edited=self.WRITTEN) == {}
+
+    def test_is_the_old_one_after_an_edit_of_the_pools_object(self):
+        assert self.wrong(edited="2026-11-26T10:00:01Z") == {"virt-handler": "registry.example/virt-handler:v1.9.0-gpu"}
+
+    def test_is_a_mirrors_after_an_edit_of_labels_or_status_only(self):
+        assert self.wrong(edited="2026-11-26T10:00:01Z", part="f:metadata") == {}
+
+    def test_is_the_old_one_after_an_edit_of_the_kubevirt_object(self):
+        assert self.wrong(generation="0")

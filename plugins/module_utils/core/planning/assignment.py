@@ -278,8 +278,25 @@ def _left_without(nodes_of: t.Mapping[str, t.Sequence[str]]) -> t.Iterator[Findi
         )
 
 
-def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator[Finding]:
-    """A note on nodes of pools that others make and replace: new ones have no owner label unless the group sets it."""
+class NewNodes(t.NamedTuple):
+    """What decides how a node that joins can get its owner."""
+
+    policy: bool
+    """Whether the cluster can have the policy for new nodes."""
+    guarded: bool
+    """Whether the guard is on. It refuses a node that comes with an owner label, unless that policy would set the same."""
+
+    def advice(self, pool: str) -> str:
+        label = f"{names.OWNER_LABEL}={pool}"
+        if self.guarded:
+            refused = f"the guard refuses a node that comes with the label {label}."
+            set_option = "Set virtpools_assign_new_nodes: true; without it"
+            return f"{set_option if self.policy else 'Run site when one has joined;'} {refused}"
+        return f"{'Set virtpools_assign_new_nodes: true, or let' if self.policy else 'Let'} the group label its nodes {label}."
+
+
+def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node], joining: NewNodes) -> t.Iterator[Finding]:
+    """A note on nodes of pools that others make and replace: new ones have no owner label unless something sets it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, owner in assigned.wanted.items():
         label = next((label for label in _NODE_GROUP_LABELS if label in nodes[name].labels), None)
@@ -290,8 +307,7 @@ def node_groups(assigned: Assignment, nodes: t.Mapping[str, Node]) -> t.Iterator
             "nodes_of_group",
             f"{counted(len(made), f'node of pool {pool} comes', f'nodes of pool {pool} come')} "
             f"from a node group (label {label}), which may replace them and add others at "
-            f"any time: {listed(made)}. A new node belongs to the primary until the next run. Set virtpools_assign_new_nodes, or let "
-            f"the group label its nodes {names.OWNER_LABEL}={pool}; an autoscaler that starts with no node always needs that label.",
+            f"any time: {listed(made)}. A new node belongs to the primary until the next run. {joining.advice(pool)}",
         )
 
 

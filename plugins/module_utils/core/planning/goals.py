@@ -112,7 +112,11 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
             *of_kept,
             *(waves.check(options.waves, members) if snapshot.complete else ()),
             *(_node_loss(snapshot, pools, assigned, options) if snapshot.complete else ()),
-            *(() if options.assign_new_nodes else assignment.node_groups(assigned, snapshot.nodes)),
+            *(
+                ()
+                if options.assign_new_nodes
+                else assignment.node_groups(assigned, snapshot.nodes, _advice(snapshot, options))
+            ),
         ),
         # While the primary still has the exclusion that this run writes again, as when the guard refused its removal, there
         # is nothing to wait for.
@@ -122,6 +126,13 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         new_node_pools=tuple(pools),
         released=released,
     )
+
+
+def _advice(snapshot: Snapshot, options: Options) -> assignment.NewNodes:
+    """How nodes that join can get their owner on this cluster."""
+    admission = snapshot.admission
+    guarded = options.guard is not False and (admission is None or admission.validating)
+    return assignment.NewNodes(admission is None or admission.policy_kind is not None, guarded)
 
 
 def _released(snapshot: Snapshot, assigned: Assignment) -> tuple[str, ...]:

@@ -125,7 +125,12 @@ class TestFindings:
         assert builders.codes(findings) == ["operator_primary_patched"]
 
     def test_a_patch_of_another_component(self, build):
-        patch = {"resourceName": "virt-api", "resourceType": "Deployment", "type": "strategic", "patch": '{"affinity":{}}'}
+        patch = {
+            "resourceName": "virt-api",
+            "resourceType": "Deployment",
+            "type": "strategic",
+            "patch": '{"affinity":{}}',
+        }
         nodes = [builders.node("n1", labels={"hw": "gpu"}), builders.node("n2")]
         stock = fake_operator_mode.primary()
         snapshot = builders.build_snapshot(builders.kubevirt(patch), daemonsets=[stock], nodes=nodes, pods=[])

@@ -117,7 +117,9 @@ class TestAnotherRegistry:
         raw = {**RAW, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-gpu"}
         daemonset = written(world._daemonset("gpu", raw, of_kubevirt), self.WRITTEN)
         daemonset["metadata"]["annotations"] = {"kubevirt.io/generation": generation}
-        found = builders.build_snapshot(of_kubevirt, daemonsets=[fake_operator_mode.primary(), daemonset], nodes=[], pods=[])
+        found = builders.build_snapshot(
+            of_kubevirt, daemonsets=[fake_operator_mode.primary(), daemonset], nodes=[], pods=[]
+        )
         if edited is not None:
             own = written({"metadata": {"name": "gpu"}}, edited, part)
             found = replace(found, operator_api=OperatorApi((), True, (own,)))

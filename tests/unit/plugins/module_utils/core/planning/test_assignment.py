@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -264,7 +266,27 @@ class TestNodeGroups:
             "2 nodes of pool gpu come from a node group (label karpenter.sh/nodepool), which may replace them and add others at "
             "any time: n1, n2."
         )
-        assert "let the group label its nodes virtpools.io/pool=gpu" in found.message
+
+    @pytest.mark.parametrize(
+        ("policy", "guard", "advice"),
+        [
+            (
+                True,
+                None,
+                "Set virtpools_assign_new_nodes: true; without it the guard refuses a node that comes with the label {}.",
+            ),
+            (True, False, "Set virtpools_assign_new_nodes: true, or let the group label its nodes {}."),
+            (False, None, "Run site when one has joined; the guard refuses a node that comes with the label {}."),
+            (False, False, "Let the group label its nodes {}."),
+        ],
+    )
+    def test_are_told_what_works_on_this_cluster(self, policy, guard, advice):
+        node = builders.node("n1", "gpu", labels={"hw": "gpu", self.KARPENTER: "a"})
+        admission = Admission(kinds.MUTATING_ADMISSION_POLICIES[0] if policy else None, validating=True)
+        snapshot = replace(builders.snapshot_of([node], [GPU]), admission=admission)
+        made = plan.make_plan(snapshot, [GPU], Options(guard=guard))
+        told = f"belongs to the primary until the next run. {advice.format('virtpools.io/pool=gpu')}"
+        assert builders.message(made.findings, "nodes_of_group").endswith(told)
 
     def test_are_ignored_without_a_pool_or_if_new_nodes_are_assigned(self):
         assert not self.findings(builders.node("n1", labels={self.KARPENTER: "a"}))

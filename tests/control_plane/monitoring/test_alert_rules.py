@@ -144,6 +144,16 @@ CASES = {
         {checked(error="out_of_budget"): counter(ILL, end=ILL + 20)},
         {ILL + 5: (), ILL + 7: ("VirtPoolsPolicyFails virtpools-launcher",), ILL + 80: ()},
     ),
+    "each API server counts one failure, its first": Case(
+        {
+            checked(instance=f"api-{server}", error="invalid_error"): over_time((None, 40), then=1)
+            for server in range(3)
+        },
+        {44: (), 46: ("VirtPoolsPolicyFails virtpools-launcher",), 65: ()},
+    ),
+    "an old failure is seen by a Prometheus that has just started": Case(
+        {checked(error="invalid_error"): over_time(then=1)}, {6: (), 19: (), 26: ()}
+    ),
     "the guard cannot be evaluated": Case(
         {
             series(VALIDATING, policy="virtpools-guard-owner", error_type="invalid_error"): counter(ILL),

@@ -70,17 +70,17 @@ def _gpu(**fields: Any) -> list[Pool]:
 
 BAD_POOLS = {
     "unknown field": (_gpu(nodeSelectors={"a": "b"}), 'Pool gpu has an unknown field "nodeSelectors"; perhaps you mean nodeSelector.'),
-    "mapping for a list": ({"gpu": GPU}, "pools is a mapping; give a list of pools."),
-    "text for a list": ("gpu", 'pools is "gpu"; give a list of pools.'),
-    "nothing for a pool": ([None], "pools[0] is null; give a mapping with name, nodeSelector and so on."),
-    "number for a name": (_gpu(name=7), "pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
+    "mapping for a list": ({"gpu": GPU}, "virtpools_pools is a mapping; give a list of pools."),
+    "text for a list": ("gpu", 'virtpools_pools is "gpu"; give a list of pools.'),
+    "nothing for a pool": ([None], "virtpools_pools[0] is null; give a mapping with name, nodeSelector and so on."),
+    "number for a name": (_gpu(name=7), "virtpools_pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
     "bool for a label": (
         _gpu(nodeSelector={"gpu": True}),
         "Pool gpu: nodeSelector[gpu] is true, which YAML reads as true or false; put what you mean in quotes.",
     ),
     "empty image": (_gpu(virtHandlerImage=""), 'Pool gpu: virtHandlerImage is "", which is empty; name an image'),
     "empty selector": (_gpu(nodeSelector={}), "Pool gpu: nodeSelector is an empty mapping; give at least one label with its value."),
-    "empty list": ([], "pools is an empty list, which is refused because a mistake looks the same; give at least one pool."),
+    "empty list": ([], "virtpools_pools is an empty list, which is refused because a mistake looks the same; give at least one pool."),
 }  # fmt: skip
 """What Ansible could change on its way to the module: types, and what is empty. Unit tests have all other mistakes."""
 

@@ -65,7 +65,7 @@ class Asked:
         if self._params["remove_pools"] is not None:
             if self.pools_given:
                 raise InputErrors(
-                    ["A pool list is given beside remove_pools, which uses the pools of the cluster; drop it."]
+                    ["A pool list is given beside virtpools_remove, which uses the pools of the cluster; drop it."]
                 )
             return ()
         _dialect, given = self._read

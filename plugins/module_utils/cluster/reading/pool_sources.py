@@ -91,7 +91,7 @@ def _from_cluster(params: t.Mapping[str, t.Any], cluster: Cluster, history: Hist
     if isinstance(source, dialects.Variable):
         raise InputErrors(
             [
-                f"pools_from_cluster needs pools_dialect to specify what to read from the cluster; {dialect} is not an object."
+                f"virtpools_pools_from_cluster needs virtpools_pools_dialect to specify what to read from the cluster; {dialect} is not an object."
             ]
         )
     kubevirt = live.find_kubevirt(cluster, params["kubevirt_namespace"], params["kubevirt_name"])

@@ -103,7 +103,9 @@ def check(
     :raises InputErrors: when ``target`` is not a version.
     """
     if not _TARGET.fullmatch(target):
-        raise InputErrors([f"version is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."])
+        raise InputErrors(
+            [f"virtpools_upgrade_to is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."]
+        )
     current = health.version_of(snapshot.kubevirt)
     images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target, snapshot))
     if health.same_version(current, target):

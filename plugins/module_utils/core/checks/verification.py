@@ -58,7 +58,7 @@ def read_fail_on(raw: object) -> FailOn:
     codes = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
     if not isinstance(codes, (list, tuple)) or not all(isinstance(c, str) and _CODE.fullmatch(c) for c in codes):
         expected = "problems, any, none, or verdicts and codes of findings such as [wrong_image, no_handler]"
-        raise InputErrors([f"fail_on is {raw!r}; give {expected}."])
+        raise InputErrors([f"virtpools_fail_on is {raw!r}; give {expected}."])
     return frozenset(codes)
 
 

@@ -243,7 +243,8 @@ def skew(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
                 own = stock if health.has_own_tags(stock, snapshot.kubevirt) else None
                 later = _is_of_later_release(image, health.release_of_image(own) if own else health.release_of(version))
                 yield from _skew_of(
-                    f"Pool {pool.name}: {field} {image}",
+                    f"Pool {pool.name}: {field}",
+                    image,
                     told,
                     f"{version} ({own})" if own else version,
                     accepted=pool.allow_skew,
@@ -257,8 +258,11 @@ def _is_of_later_release(image: str, release: tuple[int, int] | None) -> bool:
     return ours is not None and release is not None and ours > release
 
 
-def _skew_of(what: str, told: health.Skew, version: str, *, accepted: bool, fails: bool) -> t.Iterator[Finding]:
+def _skew_of(
+    place: str, image: str, told: health.Skew, version: str, *, accepted: bool, fails: bool
+) -> t.Iterator[Finding]:
     """``fails``: whether it is a handler of a later release for which nothing shows that it works."""
+    what = f"{place} {image}"
     if told == "different" and fails:
         yield error(
             "version_skew",
@@ -278,8 +282,17 @@ def _skew_of(what: str, told: health.Skew, version: str, *, accepted: bool, fail
     elif told == "unknown":
         yield warning(
             "version_skew_unknown",
-            f"{what}: the tag does not show its version; make sure that it was built for KubeVirt {version}.",
+            f"{what}: {_without_version(image)}; make sure that it was built for KubeVirt {version}.",
         )
+
+
+def _without_version(image: str) -> str:
+    """Why the text of an image does not tell its version."""
+    if "@" in image:
+        return "a digest does not show its version"
+    if ":" in image.rpartition("/")[2]:
+        return "the tag does not show its version"
+    return "without a tag, the node pulls latest, whose content may change at any time and whose version nothing shows"
 
 
 def _unready_nodes(snapshot: Snapshot) -> t.Iterator[Finding]:

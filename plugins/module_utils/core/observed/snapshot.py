@@ -297,11 +297,15 @@ def choose_kubevirt(kubevirts: t.Iterable[KubeObject], namespace: str | None, na
     if not fitting:
         title = f" named {wanted}" if wanted else ""
         raise InputErrors(
-            [f"No KubeVirt object{title} was found; install KubeVirt, or check kubevirt_namespace and kubevirt_name."]
+            [
+                f"No KubeVirt object{title} was found; install KubeVirt, or check virtpools_kubevirt_namespace and virtpools_kubevirt_name."
+            ]
         )
     titles = ", ".join(sorted(f"{kv['metadata']['namespace']}/{kv['metadata']['name']}" for kv in fitting))
     raise InputErrors(
-        [f"There are {len(fitting)} KubeVirt objects ({titles}); choose one with kubevirt_namespace and kubevirt_name."]
+        [
+            f"There are {len(fitting)} KubeVirt objects ({titles}); choose one with virtpools_kubevirt_namespace and virtpools_kubevirt_name."
+        ]
     )
 
 

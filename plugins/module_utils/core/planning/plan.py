@@ -95,7 +95,7 @@ class Digest:
         if len(parts) not in (4, 5) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
-                    f"expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
+                    f"virtpools_expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
                 ]
             )
         meanings = (

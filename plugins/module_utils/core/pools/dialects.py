@@ -45,7 +45,7 @@ class Variable:
         return ((name, document[name]) for document in variables for name in self.names if name in document)
 
     def entries(self, raw: object, problems: Problems) -> Entries:
-        return entries_of(problems, "pools", raw)
+        return entries_of(problems, self.names[0], raw)
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_a_manifest_is_explained_with_the_pools_given(run, dump, tmp_path):
         ({"vm": "a/b", "manifest": "x"}, "vm and manifest are given."),
         ({"vm": "plain/none"}, "VirtualMachine plain/none is not in the dump"),
         ({"manifest": "/nowhere/x.yaml"}, "/nowhere/x.yaml cannot be read"),
-        ({"vm": "plain/vm", "pools": []}, "pools is an empty list"),
+        ({"vm": "plain/vm", "pools": []}, "virtpools_pools is an empty list"),
     ],
 )
 def test_bad_input_is_refused(run, dump, arguments, words):

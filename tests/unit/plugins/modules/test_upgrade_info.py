@@ -55,7 +55,7 @@ def test_of_a_dump(run, tmp_path):
 
 
 def test_bad_input(run, world):
-    assert "version is 'next'; give the version" in run.failure("upgrade_info", version="next")
+    assert "virtpools_upgrade_to is 'next'; give the version" in run.failure("upgrade_info", version="next")
     assert "name" in run.failure("upgrade_info", version="v1.9.1", pools=[{"nodeSelector": {"hw": "gpu"}}])
     world.denied = {("list", "kubevirts")}
     assert "list kubevirts.kubevirt.io" in run.failure("upgrade_info", version="v1.9.1")

@@ -239,9 +239,19 @@ class TestSkew:
         pool = builders.pool("gpu", virtHandlerImage=image, allowSkew=True)
         assert codes(builders.snapshot_of(pools=[pool]), [pool], severity="warning") == ["version_skew"]
 
-    @pytest.mark.parametrize("tag", ["", ":latest", "@sha256:" + 64 * "a"])
-    def test_that_cannot_be_told_is_a_warning(self, tag):
-        assert self.found(f"registry.example/virt-handler{tag}", severity="warning") == ["version_skew_unknown"]
+    @pytest.mark.parametrize(
+        ("tag", "why"),
+        [
+            ("", "without a tag, the node pulls latest"),
+            (":latest", "the tag does not show its version"),
+            ("@sha256:" + 64 * "a", "a digest does not show its version"),
+        ],
+    )
+    def test_that_cannot_be_told_is_a_warning(self, tag, why):
+        image = f"registry.example:5000/virt-handler{tag}"
+        assert self.found(image, severity="warning") == ["version_skew_unknown"]
+        findings = checked(builders.snapshot_of(), [builders.pool("gpu", virtHandlerImage=image)])
+        assert f"{image}: {why}" in builders.message(findings, "version_skew_unknown")
 
     @pytest.mark.parametrize(
         ("tag", "found"), [("v1.9.0-gpu", []), ("v1.8.2-gpu", ["version_skew"]), ("gpu", ["version_skew_unknown"])]

@@ -486,7 +486,7 @@ class TestDigest:
 
     @pytest.mark.parametrize("text", ["", "yes", "a-b-c", "0" * 38, "4be2a0fcd1c1-77d0ff0ae914", "x" * 500])
     def test_a_text_that_is_no_digest_is_refused(self, text):
-        with pytest.raises(InputErrors, match="expected_plan is .*which is not a plan digest; copy it"):
+        with pytest.raises(InputErrors, match="virtpools_expected_plan is .*which is not a plan digest; copy it"):
             made([]).digest.mismatch(text)
 
 

@@ -389,8 +389,8 @@ def test_no_pools(documents: list[object]) -> None:
 
 def test_an_empty_list_is_not_the_same_as_none() -> None:
     assert refusal([kubevirt(workerPools=[])]).startswith("spec.workerPools is an empty list")
-    assert refusal([{"virtpools_pools": []}]).startswith("pools is an empty list")
-    assert refusal([{"virtpools_pools": None}]).startswith("pools is missing")
+    assert refusal([{"virtpools_pools": []}]).startswith("virtpools_pools is an empty list")
+    assert refusal([{"virtpools_pools": None}]).startswith("virtpools_pools is missing")
 
 
 @pytest.mark.parametrize(

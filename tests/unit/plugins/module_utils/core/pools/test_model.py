@@ -315,13 +315,16 @@ REFUSED = "which is refused because a mistake looks the same; give at least one 
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (None, "pools is missing; give a list of pools."),
-        ("gpu", 'pools is "gpu"; give a list of pools.'),
-        ({"gpu": GPU}, "pools is a mapping; give a list of pools."),
-        ([], f"pools is an empty list, {REFUSED}."),
-        (["gpu"], 'pools[0] is "gpu"; give a mapping with name, nodeSelector and so on.'),
-        ([None], "pools[0] is null; give a mapping with name, nodeSelector and so on."),
-        ([GPU, GPU], 'pools[1]: name is "gpu", as is that of pools[0]; give every pool a name of its own.'),
+        (None, "virtpools_pools is missing; give a list of pools."),
+        ("gpu", 'virtpools_pools is "gpu"; give a list of pools.'),
+        ({"gpu": GPU}, "virtpools_pools is a mapping; give a list of pools."),
+        ([], f"virtpools_pools is an empty list, {REFUSED}."),
+        (["gpu"], 'virtpools_pools[0] is "gpu"; give a mapping with name, nodeSelector and so on.'),
+        ([None], "virtpools_pools[0] is null; give a mapping with name, nodeSelector and so on."),
+        (
+            [GPU, GPU],
+            'virtpools_pools[1]: name is "gpu", as is that of virtpools_pools[0]; give every pool a name of its own.',
+        ),
     ],
 )
 def test_the_list(raw: object, expected: str) -> None:
@@ -534,14 +537,20 @@ def test_one_problem(changes: dict[t.Any, t.Any], expected: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (None, "pools[0]: name is missing; give the pool a name of its own, such as gpu."),
-        (7, "pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
-        ("", 'pools[0]: name is "", which is empty.'),
-        ("GPU", "pools[0]: name is \"GPU\", which is not made of lower case letters, digits and '-' with a letter or"),
-        ("in_transit", 'pools[0]: name is "in_transit", which is not made of lower case letters'),
-        ("a.b", 'pools[0]: name is "a.b", which is not made of'),
-        ("gpu-", 'pools[0]: name is "gpu-", which is not made of'),
-        ("primary", 'pools[0]: name is "primary", which is the name of the stock virt-handler; choose another name'),
+        (None, "virtpools_pools[0]: name is missing; give the pool a name of its own, such as gpu."),
+        (7, "virtpools_pools[0]: name is 7, which YAML reads as a number; put it in quotes."),
+        ("", 'virtpools_pools[0]: name is "", which is empty.'),
+        (
+            "GPU",
+            "virtpools_pools[0]: name is \"GPU\", which is not made of lower case letters, digits and '-' with a letter or",
+        ),
+        ("in_transit", 'virtpools_pools[0]: name is "in_transit", which is not made of lower case letters'),
+        ("a.b", 'virtpools_pools[0]: name is "a.b", which is not made of'),
+        ("gpu-", 'virtpools_pools[0]: name is "gpu-", which is not made of'),
+        (
+            "primary",
+            'virtpools_pools[0]: name is "primary", which is the name of the stock virt-handler; choose another name',
+        ),
         ("a" * 49, "which has 49 characters, at most 48 are allowed."),
     ],
 )
@@ -617,8 +626,8 @@ def test_all_problems_at_once() -> None:
         "Pool gpu: nodeSelector[a] is 1, which YAML reads as a number; put it in quotes.",
         "Pool gpu: nodeSelector[b] is 2, which YAML reads as a number; put it in quotes.",
         "Pool gpu: activation is 0; give first_node, all_moved, or a percentage from 1% to 100%.",
-        "pools[2] is 5; give a mapping with name, nodeSelector and so on.",
-        'pools[3]: name is "gpu", as is that of pools[1]; give every pool a name of its own.',
+        "virtpools_pools[2] is 5; give a mapping with name, nodeSelector and so on.",
+        'virtpools_pools[3]: name is "gpu", as is that of virtpools_pools[1]; give every pool a name of its own.',
     )
 
 

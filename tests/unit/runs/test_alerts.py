@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import short_digest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import history
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU = builders.RAW_POOL
@@ -178,8 +180,12 @@ class TestHistory:
         assert live(written, "monitoring")["metadata"]["labels"]["release"] == "prom"
 
     def test_a_list_without_alerts_has_the_digest_that_it_had(self, run):
+        """Before alerts existed, the digest was of these options alone."""
         (entry,) = run("pool_history", record="completed", pools=[GPU])["entries"]
-        assert "alerts" not in entry["options"]
+        options = {name: entry["options"][name] for name in history.OPTIONS}
+        assert entry["digest"] == short_digest({"pools": entry["pools"], "options": options})
+        with_alerts = run("pool_history", record="completed", **WANTED)["entries"][-1]
+        assert with_alerts["digest"] != entry["digest"]
 
     def test_the_namespace_of_an_earlier_list_may_be_gone(self, run, written):
         (first,) = run("pool_history", record="completed", **WANTED, alerts_namespace="gone")["entries"]

@@ -179,11 +179,10 @@ def test_a_run_that_dies_is_finished_by_the_same_command(scenario, build, to, wr
     """Each build dies after other writes; together they cover every second one of a move."""
     digest = scenario.plan(to)["digest"]
     die_after(scenario.run.world, writes + 2 * "ABC".index(build))
-    try:
+    with pytest.raises(KeyboardInterrupt):
         scenario.site(to, virtpools_expected_plan=digest)
-    except KeyboardInterrupt:
-        revive(scenario.run.world)
-        scenario.site(to, virtpools_expected_plan=digest)
+    revive(scenario.run.world)
+    scenario.site(to, virtpools_expected_plan=digest)
     assert scenario.has(to)
 
 

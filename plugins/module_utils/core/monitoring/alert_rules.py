@@ -364,7 +364,7 @@ def _about_policies(scope: Scope) -> tuple[Alert, ...]:
 def _failures(kind: str, *policies: str) -> str:
     """The failures that API servers count. A server has no counter before its first one, so that ``increase`` misses that one.
 
-    Whoever looks for new counters must know that Prometheus has looked before: after its own start all are new.
+    A counter is new only if Prometheus has looked before: after its own start all seem new.
     """
     return f'apiserver_{kind}_admission_policy_check_total{{policy=~"{"|".join(policies)}", error_type!="no_error"}}'
 

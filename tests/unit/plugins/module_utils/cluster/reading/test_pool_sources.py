@@ -70,9 +70,20 @@ class TestWhich:
     def test_the_options(self):
         assert names(read(pools=[RAW])) == ["gpu"]
 
-    @pytest.mark.parametrize("raw", ["", "gpu", 3, {"name": "gpu"}, [None], [[]], [3]])
-    def test_nonsense_is_refused_in_words(self, raw):
-        assert refusal(pools=raw)
+    @pytest.mark.parametrize(
+        ("raw", "words"),
+        [
+            ("", 'virtpools_pools is "";'),
+            ("gpu", 'virtpools_pools is "gpu"; give a list of pools.'),
+            (3, "virtpools_pools is 3; give a list of pools."),
+            ({"name": "gpu"}, "virtpools_pools is a mapping; give a list of pools."),
+            ([None], "virtpools_pools[0] is null; give a mapping"),
+            ([[]], "virtpools_pools[0] is an empty list; give a mapping"),
+            ([3], "virtpools_pools[0] is 3; give a mapping"),
+        ],
+    )
+    def test_nonsense_is_refused_in_words(self, raw, words):
+        assert refusal(pools=raw).startswith(words)
 
 
 class TestManifest:
@@ -153,7 +164,7 @@ class TestCluster:
         assert "The YAML inside the ConfigMap is not valid" in self.refusal("kubevirt-aie-launcher-config", config_map)
 
     def test_needs_a_dialect(self):
-        assert "pools_from_cluster needs pools_dialect" in self.refusal("virtpools")
+        assert "virtpools_pools_from_cluster needs virtpools_pools_dialect" in self.refusal("virtpools")
 
     @pytest.mark.parametrize("dialect", ["WorkerPool", "workerPools", "kubevirt-aie-launcher-config"])
     def test_that_has_none(self, dialect):

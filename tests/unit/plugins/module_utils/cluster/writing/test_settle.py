@@ -162,7 +162,9 @@ class TestFit:
     def test_is_waited_for(self, world):
         world.put(not_ready_yet())
         later(world, 10, builders.excluding_kubevirt())
+        began = world.now
         settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+        assert 10 <= world.now - began < 16
 
     def test_is_not_waited_for_without_end(self, world):
         world.put(not_ready_yet())

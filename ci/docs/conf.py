@@ -24,7 +24,7 @@ GALAXY = yaml.safe_load((REPOSITORY / "galaxy.yml").read_text("utf-8"))
 CONTENTS = {
     "Use it": [
         "docs/pools", "docs/pool-images", "docs/launcher-images", "docs/rollout", "docs/verify", "docs/operations", "docs/operator-mode", "docs/alerts",
-        "docs/awx", "docs/security",
+        "docs/awx", "docs/clusters", "docs/gitops", "docs/openshift", "docs/air-gapped", "docs/security",
     ],
     "Look it up": [
         "docs/variables", "docs/findings", "docs/glossary", "reference/playbooks", "Modules and roles <reference/index>", "CHANGELOG",

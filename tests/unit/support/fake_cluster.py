@@ -76,7 +76,7 @@ class ApiServer:
 
     def __init__(self, *objects, unserved=(), denied=()):
         self.objects = _Objects()
-        self.unserved = set(unserved)
+        self.unserved = {kinds.SECURITY_CONTEXT_CONSTRAINTS.name, *unserved}
         self.denied = set(denied)
         self.writes = []
         self.requests = []

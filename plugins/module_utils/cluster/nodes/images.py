@@ -50,6 +50,10 @@ get later, may be about the pull, as ``SignatureValidationFailed`` is."""
 _NOTHING = ["true"]
 _LONGEST_REASON = 200
 _FINAL_REFUSALS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_LEFT_TO_OPENSHIFT = {names.PULL: "seccompProfile", names.START: "runAsUser"}
+"""The field of a pod's securityContext that OpenShift would refuse, by the purpose of the pod. KubeVirt lets its handlers'
+ServiceAccount use SecurityContextConstraints with any user, but without a seccomp profile. ``default`` may only use
+``restricted-v2``, which chooses the user; that of a pod that runs ``true`` does not matter."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: flo
         assigned |= wanted
         if wanted:
             pods[each.node.name] = _pull_pod(namespace, each, sorted(wanted))
-    return _run(cluster, namespace, pods, timeout, clock)
+    return _run(cluster, namespace, names.PULL, pods, timeout, clock)
 
 
 def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: float, clock: Clock) -> dict[str, str]:
@@ -130,7 +134,7 @@ def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: 
     node's settings, which the API server does not show.
     """
     pods = {each.node.name: _start_pod(namespace, each) for each in starts}
-    return _run(cluster, namespace, pods, timeout, clock).problems
+    return _run(cluster, namespace, names.START, pods, timeout, clock).problems
 
 
 def stock_images(snapshot: Snapshot) -> frozenset[str]:
@@ -156,8 +160,13 @@ def examples(problems: t.Mapping[str, str]) -> str:
     return "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items())[:5])
 
 
-def _run(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:
+def _run(
+    cluster: Cluster, namespace: str, purpose: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock
+) -> Pulled:
     """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
+    if pods_of and cluster.serves(kinds.SECURITY_CONTEXT_CONSTRAINTS):
+        for pod in pods_of.values():
+            del pod["spec"]["securityContext"][_LEFT_TO_OPENSHIFT[purpose]]
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
     # As we asked for them: a webhook may send pods to a mirror of the registry.
     looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}

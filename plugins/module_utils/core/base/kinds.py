@@ -128,6 +128,10 @@ VALIDATING_ADMISSION_POLICY_BINDING = Kind(
 MUTATING_WEBHOOK_CONFIGURATION = Kind(
     _ADMISSION_VERSIONS[0], "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
 )
+SECURITY_CONTEXT_CONSTRAINTS = Kind(
+    "security.openshift.io/v1", "SecurityContextConstraints", "securitycontextconstraints", namespaced=False
+)
+"""OpenShift's rules for pods; KubeVirt, too, takes a cluster that serves them for OpenShift."""
 PROMETHEUS_RULE = Kind("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules")
 """Of the Prometheus operator."""
 KYVERNO_MUTATING_POLICY = Kind("policies.kyverno.io/v1", "MutatingPolicy", "mutatingpolicies", namespaced=False)

@@ -333,6 +333,33 @@ class TestPod:
         assert first.created[0]["metadata"]["name"] == second.created[0]["metadata"]["name"]
 
 
+class TestOpenShift:
+    """KubeVirt's SecurityContextConstraints for handlers allow any user but no seccomp profile; restricted-v2, the only ones
+    for ``default``, choose the user themselves."""
+
+    @pytest.fixture
+    def world(self):
+        world = Kubelets()
+        world.unserved.remove(kinds.SECURITY_CONTEXT_CONSTRAINTS.name)
+        return world
+
+    def test_a_pull_pod_looks_as_107_without_a_seccomp_profile(self, world):
+        world.look(builders.node())
+        (pod,) = world.created
+        assert pod["spec"]["securityContext"] == {"runAsNonRoot": True, "runAsUser": 107}
+
+    def test_a_start_pod_leaves_its_user_to_openshift(self, world):
+        world.start(builders.node())
+        (pod,) = world.created
+        profile = {"type": "RuntimeDefault"}
+        assert pod["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": profile}
+
+    def test_is_asked_for_once_however_many_nodes(self, world):
+        world.start(*(builders.node(f"n{index}") for index in range(4)))
+        paths = [request.path for request in world.requests if request.method == "GET" and "pods" not in request.path]
+        assert paths == ["/apis", "/apis/security.openshift.io/v1"]
+
+
 class TestStart:
     """A kubelet may refuse launcher pods an image that is on its node: only a pod that has no more than they can tell."""
 

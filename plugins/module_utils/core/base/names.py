@@ -101,6 +101,9 @@ set annotations, but not this variable."""
 POOL_ENV = "VIRTPOOLS_POOL"
 """On ``compute`` of each launcher pod that a policy admitted: the pool that the VM got, or PRIMARY."""
 
+KUBEVIRT_DEVICES = "devices.kubevirt.io/"
+"""The prefix of the devices that KubeVirt's own device plugins offer."""
+
 PRIMARY = "primary"
 """The name of the stock DaemonSet as an owner in messages, plans and annotations; no pool may have this name."""
 

@@ -388,9 +388,12 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
     """What a new table means for VMs that start from then on, one line each."""
     old = before.images if before is not None else {}
     lines = []
+    hypervisors = {rule.name: f" and {rule.hypervisor}" for rule in after.rules if rule.hypervisor}
     for pool, image in after.images.items():
         if pool not in old:
-            lines.append(f"VMs that match pool {pool} start with {image or _STOCK} on its nodes")
+            lines.append(
+                f"VMs that match pool {pool} start with {image or _STOCK}{hypervisors.get(pool, '')} on its nodes"
+            )
         elif old[pool] != image:
             lines.append(f"VMs that match pool {pool} start with {image or _STOCK} instead of {old[pool] or _STOCK}")
     old_canaries = before.canaries if before is not None else {}

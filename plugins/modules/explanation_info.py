@@ -104,6 +104,11 @@ image_contents:
   returned: success
   type: str
   sample: QEMU 10.1.0, libvirt 11.9.0
+hypervisor:
+  description: The hypervisor of its pool; null when it runs on that of KubeVirt's configuration.
+  returned: success
+  type: str
+  sample: hyperv-direct
 pods:
   description: The launcher pods of the VM, first the one with the guest.
   returned: success
@@ -127,6 +132,9 @@ pods:
       type: dict
     stock_image:
       description: The launcher image before the launcher policy changed it, as the policy recorded it.
+      type: str
+    hypervisor:
+      description: What virt-launcher is told to run the guest on.
       type: str
     pool:
       description: The pool that the launcher policy gave it.
@@ -178,6 +186,9 @@ cases:
       type: str
     image_contents:
       description: What is in it, as RV(image_contents).
+      type: str
+    hypervisor:
+      description: The hypervisor of the pool, as RV(hypervisor).
       type: str
     requirement:
       description: What the pod then requires of a node's owner label.

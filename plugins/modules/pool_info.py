@@ -73,6 +73,10 @@ owners:
     handler_image:
       description: Image of the container C(virt-handler).
       type: str
+    hypervisor:
+      description: What VMs run on there, by KubeVirt's name. That of KubeVirt's configuration, unless the pool has one of its own.
+      type: str
+      sample: kvm
 excluded:
   description: Whether the primary is kept off pool nodes.
   returned: success

@@ -23,6 +23,7 @@ GPU = {
     "name": "gpu",
     "nodeSelector": {"accelerator": "nvidia", "zone": "a"},
     "virtLauncherImage": "registry.example/kubevirt/virt-launcher:v1.9.0-gpu",
+    "hypervisor": "hyperv-direct",
     "selector": {"deviceNames": [cases.A100, cases.L40S], "matchNodeSelector": True},
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "virtLauncherPullSecrets": [{"name": "launchers"}, {"name": "mirror.example"}],
@@ -170,7 +171,9 @@ MUTANTS = (
     Mutant("affinity is left alone", "pvc, matched", _without_part("/spec/affinity")),
     Mutant("tolerations are left alone", "pvc, matched", _without_part("/spec/tolerations")),
     Mutant("annotations are left alone", "pvc, unmatched", _without_part("/metadata/annotations")),
-    Mutant("variables are left alone", "pvc, matched", _without_part('/spec/containers/" + string(variables.at)')),
+    Mutant(
+        "variables are left alone", "pvc, matched", _without_part('/spec/containers/" + string(variables.at) + "/env')
+    ),
     # Which pods
     Mutant(
         "virt-controllers of all namespaces",
@@ -314,6 +317,38 @@ MUTANTS = (
         "a later winner forgets what the former one's canary got",
         "a canary of arm, mirrored, a device late",
         _variable("given", "variables.canary.filter(c, c.name == variables.former).map(c, c.image) + ", ""),
+    ),
+    # Hypervisors
+    Mutant("the argument is left alone", "pvc, matched", _redefined("renamed", "false")),
+    Mutant("the device is left alone", "pvc, matched", _redefined("wrongDevices", '[""].filter(d, false)')),
+    Mutant(
+        "every pod runs on the hypervisor of some pool",
+        "pvc, unmatched",
+        _variable("hypervisor", "variables.pool.hypervisor", '"hyperv-direct"'),
+    ),
+    Mutant(
+        "pods without virt-launcher are left alone",
+        "pods that only bind volumes, matched",
+        _variable("wrongDevices", 'variables.device == ""', "variables.argument == 0"),
+    ),
+    Mutant(
+        "pods with emulation are left alone",
+        "emulation, matched",
+        _variable(
+            "renamed",
+            "variables.hypervisor !=",
+            "variables.wrongDevices.exists(d, d in variables.asked) && variables.hypervisor !=",
+        ),
+    ),
+    Mutant(
+        "devices of other pods follow their argument",
+        "a device of the former configuration, unmatched",
+        _variable("wrongDevices", "variables.hypervisor == variables.runsOn", "false"),
+    ),
+    Mutant(
+        "a later winner leaves the hypervisor",
+        "a network late, matched",
+        _redefined("cameWith", '[variables.runsOn].filter(h, h != "")'),
     ),
     # Nodes
     Mutant("a matched pod may land anywhere", "pvc, matched", _redefined("wanted", "variables.others")),

@@ -257,6 +257,7 @@ def policy_cases(server: PolicyServer) -> list[PolicyCase]:
         *_of_images(),
         *_of_nodes(),
         *_of_pull_secrets(),
+        *_of_hypervisors(),
         *_of_second_times(),
         *_of_canaries(),
     ]
@@ -352,6 +353,19 @@ def _of_pull_secrets() -> Iterator[PolicyCase]:
     for which, secrets in (("none", []), ("others", ["disks"]), ("one of two", ["disks", "launchers"])):
         for won, devices in (("matched", {cases.A100: 1}), ("unmatched", {})):
             yield PolicyCase(f"pull secrets: {which}, {won}", launcher_pod(devices=devices, pull_secrets=secrets))
+
+
+def _of_hypervisors() -> Iterator[PolicyCase]:
+    for won, devices in (("matched", {cases.A100: 1}), ("unmatched", {})):
+        emulated, binding = launcher_pod(devices=devices), launcher_pod(devices=devices)
+        for counts in oracle.compute(emulated)["resources"].values():
+            del counts[cases.KVM]
+        yield PolicyCase(f"emulation, {won}", emulated)
+        oracle.compute(binding)["command"] = ["/bin/bash", "-c", "echo", "bound PVCs"]
+        yield PolicyCase(f"pods that only bind volumes, {won}", binding)
+        reconfigured = launcher_pod(devices=devices)
+        oracle.compute(reconfigured)["command"] = ["virt-launcher-monitor", "--hypervisor", "hyperv-direct"]
+        yield PolicyCase(f"a device of the former configuration, {won}", reconfigured)
 
 
 def _of_second_times() -> Iterator[PolicyCase]:

@@ -138,6 +138,7 @@ def launcher_pod(
     limits |= {key: str(count) for key, count in {**parts.get("devices", {}), **(devices or {})}.items()}
     compute = {
         **_container("compute", STOCK),
+        "command": ["/usr/bin/virt-launcher-monitor", "--name", "vm", "--hypervisor", "kvm", "--run-as-nonroot"],
         "env": [
             {"name": "XDG_RUNTIME_DIR", "value": "/var/run"},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
@@ -248,6 +249,15 @@ def random_pod(rng: random.Random, name):
         del _compute(pod)["env"]
     if rng.random() < 0.05:
         del _compute(pod)["resources"]
+    # A pod that only binds volumes to a node starts no virt-launcher.
+    command = rng.choice((None, ["/bin/bash", "-c"], ["virt-launcher-monitor", "--hypervisor", "hyperv-direct"]))
+    if rng.random() < 0.2:
+        _compute(pod)["command"] = command
+        if command is None:
+            del _compute(pod)["command"]
+        elif "hyperv-direct" in command:
+            for counts in _compute(pod).get("resources", {}).values():
+                counts["devices.kubevirt.io/mshv"] = counts.pop(KVM)
     if not pod["spec"]["initContainers"] or rng.random() < 0.05:
         del pod["spec"]["initContainers"]
     return pod
@@ -369,7 +379,13 @@ def _some_labels(rng, labels, likelihood):
 def random_pools(rng: random.Random):
     """A pool list in our own form, as a user may write it."""
     chosen = rng.sample(POOL_NAMES, rng.randint(1, len(POOL_NAMES)))
-    return [_pool(rng, name) for name in chosen]
+    pools = [_pool(rng, name) for name in chosen]
+    # A pool that selects by the device of a hypervisor is refused beside one that changes it.
+    if not any(KVM in pool.get("selector", {}).get("deviceNames", ()) for pool in pools):
+        for pool in pools:
+            if "selector" in pool and rng.random() < 0.3:
+                pool["hypervisor"] = rng.choice(("kvm", "hyperv-direct"))
+    return pools
 
 
 def random_images(rng: random.Random, pools):

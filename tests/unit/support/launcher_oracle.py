@@ -22,7 +22,9 @@ POOL_ANNOTATION = "virtpools.io/pool"
 POLICY_ANNOTATION = "virtpools.io/policy"
 STOCK_VARIABLE = "VIRTPOOLS_STOCK_IMAGE"
 POOL_VARIABLE = "VIRTPOOLS_POOL"
-OURS = (STOCK_VARIABLE, POOL_VARIABLE)
+HYPERVISOR_VARIABLE = "VIRTPOOLS_STOCK_HYPERVISOR"
+OURS = (STOCK_VARIABLE, POOL_VARIABLE, HYPERVISOR_VARIABLE)
+HYPERVISOR_DEVICES = {"kvm": "devices.kubevirt.io/kvm", "hyperv-direct": "devices.kubevirt.io/mshv"}
 
 SET_BY_THE_SERVER = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 
@@ -92,8 +94,10 @@ def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, 
     after["metadata"].setdefault("annotations", {}).update({POOL_ANNOTATION: owner, POLICY_ANNOTATION: digest})
     _replace_image(after["spec"], stock, image(won, images, canaries or {}, before, upcoming) or stock)
     kept = [variable for variable in compute(after).get("env", ()) if variable["name"] not in OURS]
-    ours = [{"name": POOL_VARIABLE, "value": owner}, {"name": STOCK_VARIABLE, "value": stock}]
-    compute(after)["env"] = [*kept, *ours]
+    ours = _variables(won, pools, images, before)
+    compute(after)["env"] = [*kept, *({"name": name, "value": value} for name, value in ours.items())]
+    if won and won.get("hypervisor"):
+        _run_on(compute(after), won["hypervisor"])
     had = before["spec"].get("tolerations", [])
     known = set(map(_toleration, had))
     missing = {_toleration(each): each for each in (won or {}).get("tolerations", ()) if _toleration(each) not in known}
@@ -120,6 +124,35 @@ def _replace_image(spec, stock, target):
 def _is_owners(container):
     """Whether the VM's owner chose the image of this container: a disk, a kernel or a sidecar."""
     return container.startswith(("volume", "hook-sidecar-"))
+
+
+def _variables(won, pools, images, before):
+    """The variables that a policy adds. Only where an active pool has a hypervisor, it notes that of the pod."""
+    ours = {POOL_VARIABLE: won["name"] if won else UNMATCHED, STOCK_VARIABLE: compute(before)["image"]}
+    if any(pool.get("hypervisor") and pool["name"] in images for pool in pools) and hypervisor(before):
+        ours[HYPERVISOR_VARIABLE] = hypervisor(before)
+    return ours
+
+
+def hypervisor(pod):
+    """What the guest is to run on, by the argument or, in a pod that starts no virt-launcher, the device; None: nothing tells."""
+    command, limits = compute(pod).get("command", ()), compute(pod).get("resources", {}).get("limits", {})
+    if "--hypervisor" in command:
+        return command[command.index("--hypervisor") + 1]
+    return next((name for name, device in HYPERVISOR_DEVICES.items() if device in limits), None)
+
+
+def _run_on(container, wanted):
+    command = container.get("command", [])
+    if "--hypervisor" in command:
+        at = command.index("--hypervisor") + 1
+        container["command"] = [*command[:at], wanted, *command[at + 1 :]]
+    for which, counts in container.get("resources", {}).items():
+        moved = {
+            HYPERVISOR_DEVICES[wanted] if key in HYPERVISOR_DEVICES.values() else key: count
+            for key, count in counts.items()
+        }
+        container["resources"][which] = moved
 
 
 def _owner_requirement(won, pools):
@@ -161,7 +194,8 @@ def faults(pools, images, before, after, *, namespace_labels, digest, nodes, for
     return [
         *_wrong_annotations(won, after, digest),
         *_wrong_images(image(won, images, canaries or {}, before, upcoming), before, after),
-        *_wrong_variables(won, before, after),
+        *_wrong_variables(_variables(won, pools, images, before), after),
+        *_wrong_hypervisor(won, before, after),
         *_wrong_tolerations(won, before, after, tolerations_left),
         *_wrong_pull_secrets(won, before, after, former),
         *_wrong_nodes(won, pools, before, after, nodes, tolerations_left),
@@ -189,8 +223,16 @@ def _wrong_images(target, before, after):
             yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
 
 
-def _wrong_variables(won, before, after):
-    expected = {POOL_VARIABLE: won["name"] if won else UNMATCHED, STOCK_VARIABLE: compute(before)["image"]}
+def _wrong_hypervisor(won, before, after):
+    expected = copy.deepcopy(compute(before))
+    if won and won.get("hypervisor"):
+        _run_on(expected, won["hypervisor"])
+    for part in ("command", "resources"):
+        if compute(after).get(part) != expected.get(part):
+            yield f"compute has the {part} {compute(after).get(part)}, not {expected.get(part)}"
+
+
+def _wrong_variables(expected, after):
     ours = [variable for variable in compute(after).get("env", ()) if variable["name"] in OURS]
     found = {variable["name"]: variable.get("value") for variable in ours}
     if found != expected or len(ours) != len(found):
@@ -270,6 +312,8 @@ def _rest(pod):
             volume["image"]["reference"] = "judged"
     kept = [variable for variable in compute(pod).pop("env", ()) if variable["name"] not in OURS]
     compute(pod)["env"] = kept
+    for part in ("command", "resources"):
+        compute(pod).pop(part, None)
     spec.pop("tolerations", None)
     spec.pop("imagePullSecrets", None)
     affinity = spec.pop("affinity", {})

@@ -45,6 +45,12 @@ def check(table: Table) -> t.Iterator[Finding]:
                 f"Pool {rule.name}: every rule of kubevirt-aie-webhook needs an image; give virtLauncherImage, or choose "
                 "another virtpools_launcher_backend.",
             )
+        if rule.hypervisor is not None:
+            yield error(
+                "aie_cannot_express",
+                f"Pool {rule.name}: kubevirt-aie-webhook changes images, not the hypervisor of a VM; remove hypervisor, or choose another "
+                "virtpools_launcher_backend.",
+            )
     if table.rules and not table.to_text():
         yield error(
             "aie_cannot_express",

@@ -18,6 +18,7 @@ from ..base.frozen import thaw
 from ..base.kinds import MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS, Kind
 from ..base.objects import KubeObject, Object
 from ..base.selectors import integer
+from ..pools.hypervisors import ARGUMENT, HYPERVISORS
 from ..pools.model import Pool
 from ..vms.mapping import Table
 
@@ -169,6 +170,8 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     if table.adds_pull_secrets:
         yield "named", 'object.spec.?imagePullSecrets.orValue([]).map(s, s.?name.orValue(""))'
         yield "secrets", "variables.pool.secrets.filter(s, !(s in variables.named))"
+    if table.sets_hypervisor:
+        yield from _hypervisor(compute)
 
 
 def _winner(table: Table) -> t.Iterator[tuple[str, str]]:
@@ -204,6 +207,8 @@ def _row(table: Table, rule: Pool | None) -> Object:
         row["nextImage"] = next_image or ""
     if table.adds_pull_secrets:
         row["secrets"] = [secret["name"] for secret in rule.virt_launcher_pull_secrets] if rule else []
+    if table.sets_hypervisor:
+        row["hypervisor"] = (rule and rule.hypervisor) or ""
     return row
 
 
@@ -279,6 +284,45 @@ def _is_wrong(image: str) -> str:
     return f'({image} in variables.wrong || (variables.wrongEnd != "" && ("/" + {image}).endsWith(variables.wrongEnd)))'
 
 
+# Hypervisors ----------------------------------------------------------------------------------------------------------
+
+
+def _hypervisor(compute: str) -> t.Iterator[tuple[str, str]]:
+    """Variable ``hypervisor``, what the pod should run on, and what differs: the argument of virt-launcher, and devices.
+
+    Both are looked for on their own: with emulation, pods ask for no device, and the pods that only bind volumes to a node start
+    no virt-launcher.
+    """
+    yield "devices", cel.literal({name: hypervisor.resource for name, hypervisor in HYPERVISORS.items()})
+    yield "command", f"{compute}.?command.orValue([]) : []"
+    yield "argument", f"variables.command.indexOf({cel.literal(ARGUMENT)}) + 1"
+    named = "variables.argument > 0 && variables.argument < variables.command.size()"
+    by_device = '(variables.devices.map(h, h).filter(h, variables.devices[h] in variables.asked) + [""])[0]'
+    yield "runsOn", f"{named} ? variables.command[variables.argument] : {by_device}"
+    noted = _value_in_env(names.STOCK_HYPERVISOR_ENV)
+    yield "cameWith", f'[{noted}, variables.runsOn].filter(h, h != "")'
+    yield "hypervisor", '([variables.pool.hypervisor].filter(h, h != "") + variables.cameWith + [""])[0]'
+    yield "device", 'variables.devices[?variables.hypervisor].orValue("")'
+    others = "variables.devices.map(h, variables.devices[h]).filter(d, d != variables.device)"
+    # virt-controller reads the device once, when it starts, and the argument for each pod (1.8.2): what it made of both is not ours.
+    stays = 'variables.pool.hypervisor == "" && variables.hypervisor == variables.runsOn'
+    yield "wrongDevices", f'variables.device == "" || ({stays}) ? [] : {others}'
+    yield "requested", f"{compute}.?resources.?requests.orValue({{}}) : {{}}"
+    yield "renamed", f"{named} && variables.hypervisor != variables.runsOn"
+
+
+def _hypervisor_patches() -> str:
+    """The argument is replaced, and the device keeps its count. A pod's requests of a device equal its limits."""
+    container = '"/spec/containers/" + string(variables.at) + "'
+    where = f'{container}/command/" + string(variables.argument)'
+    parts = [f"variables.renamed ? [{_operation('replace', where, 'variables.hypervisor')}] : []"]
+    for field, present in (("limits", "asked"), ("requests", "requested")):
+        above = f'{container}/resources/{field}/" + jsonpatch.escapeKey'
+        moved = f'JSONPatch{{op: "move", from: {above}(d), path: {above}(variables.device)}}'
+        parts.append(f"variables.wrongDevices.filter(d, d in variables.{present}).map(d, {moved})")
+    return " + ".join(f"({part})" for part in parts)
+
+
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -337,8 +381,9 @@ def _patch(table: Table, digest: str) -> str:
         _affinity_patches(),
         _appending_patches("tolerations", "tolerations", "item"),
         *([_appending_patches("imagePullSecrets", "secrets", '{"name": item}')] if table.adds_pull_secrets else ()),
+        *([_hypervisor_patches()] if table.sets_hypervisor else ()),
         _annotation_patches(digest),
-        _env_patches(),
+        _env_patches(table),
     ]
     return "\n+ ".join(f"({part})" for part in parts)
 
@@ -423,7 +468,7 @@ def _annotation(key: str) -> str:
     return f'"/metadata/annotations/" + jsonpatch.escapeKey({cel.literal(key)})'
 
 
-def _env_patches() -> str:
+def _env_patches(table: Table) -> str:
     """The notes for the next pass, on ``compute``."""
     env = '"/spec/containers/" + string(variables.at) + "/env'
     former = f'{env}/" + string(variables.env.map(e, e.name).indexOf({cel.literal(names.POOL_ENV)})) + "/value"'
@@ -431,10 +476,15 @@ def _env_patches() -> str:
     new_stock = _operation("add", f'{env}/-"', _variable(names.STOCK_IMAGE_ENV, "variables.now"))
     begun = _operation("add", f'{env}"', "[]")
     replaced = _operation("replace", former, "variables.pool.name")
-    return (
-        f"variables.at < 0 ? [] : (variables.env.size() > 0 ? [] : [{begun}])"
+    notes = (
+        f"(variables.env.size() > 0 ? [] : [{begun}])"
         f" + (variables.first ? [{new_pool}, {new_stock}] : variables.moved ? [{replaced}] : [])"
     )
+    if table.sets_hypervisor:
+        new_hypervisor = _operation("add", f'{env}/-"', _variable(names.STOCK_HYPERVISOR_ENV, "variables.cameWith[0]"))
+        noted = f"variables.env.exists(e, e.name == {cel.literal(names.STOCK_HYPERVISOR_ENV)})"
+        notes += f" + (variables.cameWith.size() == 0 || {noted} ? [] : [{new_hypervisor}])"
+    return f"variables.at < 0 ? [] : {notes}"
 
 
 def _variable(name: str, value: str) -> str:

@@ -21,7 +21,6 @@ from ..kubevirt import launcher_arguments
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table, Upcoming
-from ..vms.rendering import KUBEVIRT_DEVICES
 from . import activation, launcher_backends, outdated_policy, policy_objects, probes
 from .activation import HandoverState, NodeMove
 from .launcher_backends import Backend, BackendOption, Choice
@@ -389,9 +388,12 @@ def _effects_on_vms(before: Table | None, after: Table) -> tuple[str, ...]:
     """What a new table means for VMs that start from then on, one line each."""
     old = before.images if before is not None else {}
     lines = []
+    hypervisors = {rule.name: f" and {rule.hypervisor}" for rule in after.rules if rule.hypervisor}
     for pool, image in after.images.items():
         if pool not in old:
-            lines.append(f"VMs that match pool {pool} start with {image or _STOCK} on its nodes")
+            lines.append(
+                f"VMs that match pool {pool} start with {image or _STOCK}{hypervisors.get(pool, '')} on its nodes"
+            )
         elif old[pool] != image:
             lines.append(f"VMs that match pool {pool} start with {image or _STOCK} instead of {old[pool] or _STOCK}")
     old_canaries = before.canaries if before is not None else {}
@@ -428,7 +430,7 @@ def _unknown_devices(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     With dynamic resource allocation (DRA), a device is not a resource of a node, and pods that claim it do not name it.
     """
     offered = {device for node in snapshot.nodes.values() for device in node.devices}
-    others = {device for device in offered if not device.startswith(KUBEVIRT_DEVICES)}
+    others = {device for device in offered if not device.startswith(names.KUBEVIRT_DEVICES)}
     for rule in table.rules:
         unknown = set(rule.selector.device_names if rule.selector else ()) - offered
         if unknown:

@@ -18,6 +18,7 @@ from ..base import affinity, epochs, kinds, names, objects
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, field
 from ..pools.criteria import Example, PodAttributes
+from ..pools.hypervisors import ARGUMENT, HYPERVISORS, KVM, RESOURCES, Hypervisor
 from ..pools.model import Pool
 from ..vms import matching
 from ..vms.mapping import Table
@@ -27,7 +28,7 @@ MOST_RULES = 20
 """How many rules get probes of their own. A condition that raises an error does so for every pod, whatever its rule; beyond
 that, probes show that rules are taken for the right pods, and a sample of the rules is enough for it."""
 
-_POLICY_NOTES = (names.POOL_ENV, names.STOCK_IMAGE_ENV)
+_POLICY_NOTES = (names.POOL_ENV, names.STOCK_IMAGE_ENV, names.STOCK_HYPERVISOR_ENV)
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,9 @@ def _pod(site: Site, policy: str, example: Example, *, terms: bool) -> Object:
 
 
 def _probe(name: str, pod: Object, table: Table, site: Site, epoch: int) -> Probe:
+    if table.sets_hypervisor:
+        pod = copy.deepcopy(pod)
+        _run_on(pod["spec"], KVM)
     in_effect = table.as_of(site.launcher_image)
     winner = matching.winner(in_effect, PodAttributes.from_pod(pod, site.namespace_labels))
     expected = copy.deepcopy(pod)
@@ -172,6 +176,9 @@ def _probe(name: str, pod: Object, table: Table, site: Site, epoch: int) -> Prob
     }
     spec = expected["spec"]
     _set_image(spec, site.launcher_image, winner)
+    if table.sets_hypervisor:
+        _run_on(spec, HYPERVISORS[(winner and winner.hypervisor) or KVM.name])
+        _compute(spec)["env"].append({"name": names.STOCK_HYPERVISOR_ENV, "value": KVM.name})
     own_terms = affinity.required_terms(spec.get("affinity")) or [{}]
     owner = winner.name if winner else names.PRIMARY
     terms = [
@@ -184,6 +191,19 @@ def _probe(name: str, pod: Object, table: Table, site: Site, epoch: int) -> Prob
         return Probe(name, pod, expected)
     secrets = tuple(secret["name"] for secret in winner.virt_launcher_pull_secrets)
     return Probe(name, pod, expected, winner.tolerations, secrets)
+
+
+def _compute(spec: KubeObject) -> t.Any:
+    return next(container for container in spec["containers"] if container["name"] == names.COMPUTE)
+
+
+def _run_on(spec: Object, hypervisor: Hypervisor) -> None:
+    """Let the guest run on a hypervisor."""
+    compute = _compute(spec)
+    compute["command"] = ["virt-launcher-monitor", ARGUMENT, hypervisor.name]
+    for kind in ("limits", "requests"):
+        others = {key: count for key, count in compute["resources"].get(kind, {}).items() if key not in RESOURCES}
+        compute["resources"][kind] = {**others, hypervisor.resource: "1"}
 
 
 def _set_image(spec: Object, stock: str, winner: Pool | None) -> None:
@@ -203,11 +223,15 @@ def _decided_part(
     spec = pod["spec"]
     containers = {c["name"]: c for c in (*(spec.get("initContainers") or ()), *spec["containers"])}
     annotations = pod["metadata"].get("annotations") or {}
-    variables = {variable["name"]: variable.get("value") for variable in containers[names.COMPUTE].get("env") or ()}
+    compute = containers[names.COMPUTE]
+    variables = {variable["name"]: variable.get("value") for variable in compute.get("env") or ()}
+    resources = compute.get("resources") or {}
     return {
         "annotations": {key: annotations.get(key) for key in (names.OWNER_LABEL, names.POLICY_ANNOTATION)},
         "images": {name: container["image"] for name, container in containers.items()},
         "environment": {key: value for key, value in variables.items() if key in _POLICY_NOTES},
+        "command": compute.get("command"),
+        "hypervisors": {kind: sorted(RESOURCES.intersection(of_kind or ())) for kind, of_kind in resources.items()},
         "nodeSelectorTerms": affinity.required_terms(spec.get("affinity")),
         "tolerations": sorted(set(map(_identity, (*(spec.get("tolerations") or ()), *tolerations)))),
         "imagePullSecrets": sorted({*(secret["name"] for secret in spec.get("imagePullSecrets") or ()), *secrets}),

@@ -98,8 +98,14 @@ STOCK_IMAGE_ENV = "VIRTPOOLS_STOCK_IMAGE"
 """On ``compute`` of a launcher pod whose pool has an image: the launcher image that the pod came with. VM owners can
 set annotations, but not this variable."""
 
+STOCK_HYPERVISOR_ENV = "VIRTPOOLS_STOCK_HYPERVISOR"
+"""The same, where some pool has a hypervisor of its own: the hypervisor that the pod came with."""
+
 POOL_ENV = "VIRTPOOLS_POOL"
 """On ``compute`` of each launcher pod that a policy admitted: the pool that the VM got, or PRIMARY."""
+
+KUBEVIRT_DEVICES = "devices.kubevirt.io/"
+"""The prefix of the devices that KubeVirt's own device plugins offer."""
 
 PRIMARY = "primary"
 """The name of the stock DaemonSet as an owner in messages, plans and annotations; no pool may have this name."""

@@ -279,7 +279,7 @@ def _merged(own: KubeObject, added: KubeObject) -> Object:
 
 def _can_ask_for(device: str) -> bool:
     """Whether a VM can be made so that it gets the device."""
-    return not device.startswith(rendering.KUBEVIRT_DEVICES) or device in rendering.ASKED_BY
+    return not device.startswith(names.KUBEVIRT_DEVICES) or device in rendering.ASKED_BY
 
 
 def _additions(rule: Pool | None, nodes: t.Sequence[Node]) -> t.Iterator[Example]:

@@ -159,6 +159,7 @@ class PodNow:
             "owner": self.owner,
             "images": dict(self.pod.launcher_images),
             "stock_image": self.pod.stock,
+            "hypervisor": self.pod.hypervisor,
             "pool": self.pod.pool_env,
             "policy": self.pod.policy_annotation,
             "webhook_image": self.pod.webhook_image,
@@ -174,6 +175,8 @@ class PodNow:
         yield f"Launcher pod {self.pod.name} ({role}{self.pod.phase or 'no phase'}) {where}:"
         for place, image in self.pod.launcher_images.items():
             yield f"  {place}: {image}"
+        if self.pod.stock_hypervisor is not None:
+            yield f"  hypervisor: {self.pod.hypervisor}"
         yield from (f"  {line}" for line in self._admitted())
         if self.judgement is not None:
             why = f": {self.judgement.reason}" if self.judgement.reason else ""
@@ -227,6 +230,7 @@ class VmExplanation:
             "pool": first.pool if first is not None else None,
             "image": (first.image or pool_choice.STOCK) if first is not None else None,
             "image_contents": first.contents if first is not None else "",
+            "hypervisor": first.hypervisor if first is not None else None,
             "pods": [pod.to_dict() for pod in self.pods],
             "cases": [case.to_dict() for case in self.cases],
             "notes": dict(self.notes),

@@ -14,7 +14,7 @@ from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, warning
 from ..base.objects import KubeObject
 from ..base.selectors import TermIndex
-from ..kubevirt import daemonsets, exclusion, health, image_contents, launcher_arguments, preflight
+from ..kubevirt import daemonsets, exclusion, health, hypervisor, image_contents, launcher_arguments, preflight
 from ..kubevirt.hco import title
 from ..monitoring import alerts
 from ..observed.snapshot import Snapshot
@@ -33,6 +33,7 @@ class Owner:
     desired: int
     ready: int
     handler_image: str
+    hypervisor: str
 
     def to_dict(self) -> dict[str, t.Any]:
         return dict(vars(self))
@@ -67,7 +68,7 @@ def examine(snapshot: Snapshot) -> State:
         *alerts.examine(snapshot.monitoring, expected=history.asks_for_alerts(snapshot)),
     ]
     return State(
-        owners=tuple(_owner(name, ds, nodes[name]) for name, ds in facts.daemonsets.items()),
+        owners=tuple(_owner(name, ds, nodes[name], snapshot.kubevirt) for name, ds in facts.daemonsets.items()),
         in_transit=tuple(n.name for n in snapshot.nodes.values() if n.owner == names.IN_TRANSIT),
         excluded=snapshot.primary is not None and exclusion.has_exclusion(snapshot.primary),
         findings=in_order(findings),
@@ -87,7 +88,7 @@ def _empty(snapshot: Snapshot, nodes: t.Mapping[str, int]) -> t.Iterator[Finding
         )
 
 
-def _owner(name: str, daemonset: KubeObject, nodes: int) -> Owner:
+def _owner(name: str, daemonset: KubeObject, nodes: int, kubevirt: KubeObject) -> Owner:
     status = daemonset.get("status") or {}
     return Owner(
         name=name,
@@ -96,6 +97,7 @@ def _owner(name: str, daemonset: KubeObject, nodes: int) -> Owner:
         desired=status.get("desiredNumberScheduled", 0),
         ready=status.get("numberReady", 0),
         handler_image=daemonsets.handler_image(daemonset),
+        hypervisor=hypervisor.of_daemonset(kubevirt, daemonset),
     )
 
 

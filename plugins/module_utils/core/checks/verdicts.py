@@ -40,7 +40,7 @@ VERDICTS: tuple[Verdict, ...] = t.get_args(Verdict)
 FAILING: frozenset[Verdict] = frozenset({"wrong_image", "wrong_node", "no_ready_handler", "at_risk", "pending"})
 """These are problems. Others are only listed: an outdated VM gets the new images when it starts again."""
 FINDINGS: t.Mapping[Verdict, str] = {
-    "wrong_image": "with a launcher image other than the expected one",
+    "wrong_image": "with a launcher image or on a hypervisor other than the expected one",
     "wrong_node": "on nodes of another owner",
     "no_ready_handler": "on nodes without a Ready virt-handler",
     "at_risk": "that end when the kubelet of their node restarts",
@@ -161,6 +161,7 @@ class Judge:
             fault
             for fault in (
                 self._image_fault(pod, winner, expected),
+                self._hypervisor_fault(pod, winner),
                 self._node_fault(pod, winner, node),
                 handler_fault,
                 self._kubelet_fault(pod, node),
@@ -229,6 +230,15 @@ class Judge:
             return _Fault("outdated", f"{what}: {age}", renews=True)
         return _Fault("wrong_image", f"{what}, {self._cause_of_image(pod, winner)}", renews=True)
 
+    def _hypervisor_fault(self, pod: LauncherPod, winner: Pool | None) -> _Fault | None:
+        what = pod.wrong_hypervisor(winner)
+        if not what:
+            return None
+        age = self._age(pod)
+        if age is not None:
+            return _Fault("outdated", f"{what}: {age}", renews=True)
+        return _Fault("wrong_image", f"{what}, {self._cause_of_image(pod, winner)}", renews=True)
+
     def _webhook_fault(self, what: str, *, of_webhook: bool) -> _Fault:
         """The fault of a pod whose image of ``compute`` kubevirt-aie-webhook replaced, as its annotation tells."""
         if not of_webhook:
@@ -250,7 +260,7 @@ class Judge:
         return _Fault("unknown_image", f"{what}: the launcher policy did not record which one it gave the pod")
 
     def _cause_of_image(self, pod: LauncherPod, winner: Pool | None) -> str:
-        """Why a pod that the policy should have made right has a wrong image."""
+        """Why a pod that the policy should have made right has a wrong image or hypervisor."""
         if pod.pool_env is None:
             return f"because its pod bypassed {self._policy.title}"
         if pod.pool_env != _name(winner):

@@ -15,6 +15,7 @@ import typing as t
 from ..base import names, objects
 from ..base.findings import InputErrors
 from ..base.objects import Difference, KubeObject, canonical_json, differences, short_digest
+from ..pools.hypervisors import HYPERVISORS
 from ..pools.model import Pool, restore_pool
 from .exclusion import without_exclusion_terms
 
@@ -196,6 +197,12 @@ def _container(container: dict[str, t.Any], pool: Pool) -> dict[str, t.Any]:
     changed = dict(container)
     if container["name"] in LAUNCHER_CONTAINERS and pool.virt_launcher_image:
         changed["image"] = pool.virt_launcher_image
+    if container["name"] == names.LAUNCHER and pool.hypervisor:
+        # It looks up what the node can do with its hypervisor.
+        hypervisor = HYPERVISORS[pool.hypervisor]
+        own = {"PREFERRED_VIRTTYPE": hypervisor.virt_type, "HYPERVISOR_DEVICE": hypervisor.device}
+        kept = [variable for variable in container.get("env") or () if variable["name"] not in own]
+        changed["env"] = [*kept, *({"name": name, "value": value} for name, value in own.items())]
     if container["name"] == names.HANDLER:
         if pool.virt_handler_image:
             changed["image"] = pool.virt_handler_image

@@ -14,7 +14,17 @@ from ..base.findings import Finding, counted, error, listed, note, printable, wa
 from ..observed import operator_api
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..pools.model import Pool
-from . import daemonsets, exclusion, feature_gates, handler_fit, hco, health, image_contents, patch_conflicts
+from . import (
+    daemonsets,
+    exclusion,
+    feature_gates,
+    handler_fit,
+    hco,
+    health,
+    hypervisor,
+    image_contents,
+    patch_conflicts,
+)
 from .hco import Edit
 
 TRANSIENT = frozenset({"kubevirt_not_available", "kubevirt_settling"})
@@ -46,6 +56,7 @@ def check(
     yield from _foreign_daemonsets(snapshot, pools)
     yield from _labels(snapshot)
     yield from skew(snapshot, pools)
+    yield from hypervisor.check(snapshot, pools)
     listed = {pool.name for pool in pools}
     yield from image_contents.examine({name: live for name, live in snapshot.pools.items() if name in listed})
 

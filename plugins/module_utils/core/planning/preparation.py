@@ -31,7 +31,7 @@ APPROVED: t.Final = "the version, the pools and their images, or virtpools_launc
 """What the digest's part for objects covers, in words. The objects themselves follow from KubeVirt's, and the upgrade changes these."""
 
 _NO_GATES: t.Final = Gates()
-_OF_TODAY = preflight.SKEW | {"launcher_refuses_arguments"}
+_OF_TODAY = preflight.SKEW | {"hypervisor_unsupported", "launcher_refuses_arguments"}
 """Findings on how the list for the next version fits the present one."""
 
 

@@ -161,6 +161,9 @@ class Targets:
             where = f", only those of {listed(room.elsewhere)}" if room.elsewhere else ""
             what = f"what it asks for allows no node of {pool}{where}" if room.allowed else f"{pool} has no node"
             return f"{what}: once stopped, it cannot start again"
+        hypervisor = pod.wrong_hypervisor(winner)
+        if hypervisor:
+            return f"{hypervisor}, and no VM can be migrated to another hypervisor"
         if pod.node and (node is None or not node.ready):
             return f"its node {pod.node} {'does not exist' if node is None else 'is not Ready'}"
         return "" if any(name != pod.node for name in room.ready) else f"no other Ready node of {pool} fits it"
@@ -256,7 +259,7 @@ class ImageDrift:
             images = {place: image for place, image in images.items() if place != COMPUTE_PLACE}
         wrong = self._images.wrong(images, expected)
         node = self._nodes.get(pod.node)
-        misfit = "" if node is None else self._misfit(pod, winner, node)
+        misfit = ("" if node is None else self._misfit(pod, winner, node)) or pod.wrong_hypervisor(winner)
         if not wrong and not misfit:
             return None
         reason = self._targets.restart_reason(pod, winner)
@@ -358,7 +361,10 @@ class Evacuation:
         return launcher_arguments.refusals(images, self.kubevirt)
 
     def _refusal(self, pod: LauncherPod) -> str:
-        winner = matching.winner(self.table, pod.attributes) if self._refusals else None
+        winner = matching.winner(self.table, pod.attributes)
+        hypervisor = pod.wrong_hypervisor(winner)
+        if hypervisor:
+            return f"{hypervisor}, which a migration would bring"
         return self._refusals.get(winner.name, "") if winner is not None else ""
 
     def relocation_for(self, pod: LauncherPod) -> Relocation | None:

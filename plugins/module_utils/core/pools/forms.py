@@ -18,6 +18,7 @@ from ..base.frozen import thaw
 from ..base.selectors import NODE_OPERATORS, Requirement, Term, dns_label_problem, example_labels
 from . import inputs
 from .criteria import SELECTOR_FORM, SELECTOR_READERS, Fields, Namespaces, Readers, Selection, VmSelector
+from .hypervisors import HYPERVISORS
 from .inputs import FieldPath, Problems
 from .quantities import percentage
 
@@ -74,6 +75,7 @@ FORM = Form(
         "nodeExpressions": "node_expressions",
         "virtHandlerImage": "virt_handler_image",
         "virtLauncherImage": "virt_launcher_image",
+        "hypervisor": "hypervisor",
         "selector": SELECTOR_FORM,
         "unmatched": "unmatched",
         "activation": "activation",
@@ -238,10 +240,11 @@ def _check_selector(form: Form, place: FieldPath, reading: _Reading) -> None:
             f"is set but {image} is missing: launcher pods would pull nothing with it; give {image} or remove it"
         )
     if not reading.has(*SELECTOR_READERS):
-        if reading.has("virt_launcher_image"):
-            place.field(form.path("virt_launcher_image")).error(
-                f"is set but {form.selector} is missing: no VM would get it; specify in {form.selector} which VMs do"
-            )
+        for attribute in ("virt_launcher_image", "hypervisor"):
+            if reading.has(attribute):
+                place.field(form.path(attribute)).error(
+                    f"is set but {form.selector} is missing: no VM would get it; specify in {form.selector} which VMs do"
+                )
         return
     criteria = [attribute for attribute in SELECTOR_READERS if attribute != "namespaces"]
     if not reading.has(*(attribute for attribute in criteria if reading.values.get(attribute) is not False)):
@@ -309,6 +312,7 @@ _READERS: Readers = {
     "node_expressions": _node_expressions,
     "virt_handler_image": inputs.checked(inputs.image_problem),
     "virt_launcher_image": inputs.checked(inputs.image_problem),
+    "hypervisor": lambda place, value: inputs.choice(place, value, tuple(HYPERVISORS)),
     **SELECTOR_READERS,
     "unmatched": lambda place, value: inputs.choice(place, value, ("keep_off", "allow")),
     "activation": _activation,

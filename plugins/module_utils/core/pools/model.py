@@ -34,6 +34,8 @@ class Pool:
     node_expressions: tuple[Requirement, ...] = ()
     virt_handler_image: str | None = None
     virt_launcher_image: str | None = None
+    hypervisor: str | None = None
+    """What its VMs run on, by KubeVirt's name; None: what KubeVirt's configuration says."""
     selector: VmSelector | None = None
     unmatched: Unmatched = "keep_off"
     activation: Activation = "first_node"

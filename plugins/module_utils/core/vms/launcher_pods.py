@@ -18,6 +18,7 @@ from ..base.objects import KubeObject, canonical_json, condition, field
 from ..base.selectors import Requirement, untolerated
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
+from ..pools.hypervisors import ARGUMENT, KVM
 from ..pools.model import Pool
 from .mapping import Table
 
@@ -72,6 +73,10 @@ class LauncherPod:
     """The pool of KubeVirt's own that took the VM, as virt-controller noted it in an annotation."""
     exit_code: int | None = None
     """What virt-launcher ended with, in the container ``compute``."""
+    hypervisor: str = KVM.name
+    """What virt-launcher is told to run the guest on."""
+    stock_hypervisor: str | None = None
+    """A variable of ``compute`` that the launcher policy writes: the hypervisor of KubeVirt's configuration."""
     held_up: str | None = None
     """What the kubelet says of a container that it cannot start, while the pod has not begun to run."""
 
@@ -103,6 +108,8 @@ class LauncherPod:
             webhook_image=annotations.get(names.WEBHOOK_IMAGE_ANNOTATION),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
             exit_code=_exit_code(status),
+            hypervisor=_hypervisor(spec),
+            stock_hypervisor=variables.get(names.STOCK_HYPERVISOR_ENV),
             held_up=_held_up(status) if status.get("phase") == "Pending" else None,
         )
 
@@ -123,6 +130,12 @@ class LauncherPod:
         image = self.launcher_images.get(COMPUTE_PLACE)
         return image if image == self.webhook_image else None
 
+    def wrong_hypervisor(self, winner: Pool | None) -> str:
+        """How the hypervisor of its guest differs from that of a new pod, which ``winner`` (None: no pool) takes, as a clause; empty when
+        it does not, or nothing tells what a new one would get."""
+        wanted = (winner and winner.hypervisor) or self.stock_hypervisor
+        return f"it runs on {self.hypervisor} instead of {wanted}" if wanted and wanted != self.hypervisor else ""
+
     @property
     def ended(self) -> bool:
         """Whether its guest has ended or was migrated away."""
@@ -139,6 +152,15 @@ def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
     for volume in spec.get("volumes") or ():
         if volume["name"] == names.LAUNCHER_VOLUME and volume.get("image"):
             yield f"volume {names.LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
+
+
+def _hypervisor(spec: KubeObject) -> str:
+    for container in spec.get("containers") or ():
+        if container["name"] == names.COMPUTE:
+            command = container.get("command") or ()
+            pairs = itertools.pairwise(command)
+            return next((str(value) for argument, value in pairs if argument == ARGUMENT), KVM.name)
+    return KVM.name
 
 
 def _variables(spec: KubeObject) -> dict[str, str]:

@@ -177,6 +177,11 @@ class Table:
         return any(rule.virt_launcher_pull_secrets for rule in self.rules)
 
     @property
+    def sets_hypervisor(self) -> bool:
+        """Whether launcher pods of some pool get another hypervisor than KubeVirt's configuration says."""
+        return any(rule.hypervisor for rule in self.rules)
+
+    @property
     def launcher_images(self) -> frozenset[str]:
         """Every launcher image that the table gives to some VM, without KubeVirt's own."""
         upcoming = self.upcoming.images.values() if self.upcoming is not None else ()
@@ -223,6 +228,7 @@ def _rule(pool: Pool, image: str | None) -> Pool:
         name=pool.name,
         node_selector=pool.node_selector,
         virt_launcher_image=image,
+        hypervisor=pool.hypervisor,
         selector=pool.selector,
         unmatched=pool.unmatched,
         tolerations=pool.tolerations,

@@ -82,6 +82,8 @@ class Explanation:
     own_image: bool
     image: str | None
     """None when it is KubeVirt's own and not known here."""
+    hypervisor: str | None
+    """That of the pool; None when it is that of KubeVirt's configuration."""
     requirement: str | None
     """The table's requirement on the node's owner label, in words."""
     nodes: Nodes | None = None
@@ -103,6 +105,7 @@ class Explanation:
             "pool": self.pool,
             "image": self.image or STOCK,
             "image_contents": self.contents,
+            "hypervisor": self.hypervisor,
             "requirement": self.requirement,
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
             "advice": self.advice,
@@ -120,10 +123,11 @@ class Explanation:
         ]
 
     def result(self) -> str:
-        """Pool, image and nodes as one sentence."""
+        """Pool, image, hypervisor and nodes as one sentence."""
         owner = f"pool {self.pool} wins" if self.pool != names.PRIMARY else "no pool takes it"
         image = f"{STOCK} {self.image or ''}".rstrip() if self.own_image else str(self.image)
         image += f" ({self.contents})" if self.contents else ""
+        image += f" with {self.hypervisor}" if self.hypervisor else ""
         where = "any node" if self.requirement is None else f"nodes with {self.requirement}"
         fit = "" if self.nodes is None else f"; {self.nodes}"
         return f"{owner}: {image} on {where}{fit}."
@@ -189,6 +193,7 @@ def explain(
         pool=owner,
         own_image=winner is None or winner.virt_launcher_image is None,
         image=image,
+        hypervisor=winner.hypervisor if winner is not None else None,
         requirement=", ".join(map(str, requirements)) or None,
         nodes=fitting,
         contents=str(rules.contents.get(image or "", "")),

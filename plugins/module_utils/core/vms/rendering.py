@@ -18,22 +18,21 @@ from ..base import names
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject
 from ..base.selectors import Term
-from ..kubevirt import feature_gates, health
+from ..kubevirt import feature_gates, health, hypervisor
 from ..pools.criteria import ARCHITECTURE_LABEL
+from ..pools.hypervisors import HYPERVISORS, KVM
 
-KUBEVIRT_DEVICES: t.Final = "devices.kubevirt.io/"
-"""The prefix of the devices that KubeVirt's own device plugins offer. It refuses VMs that name one as a GPU or host device."""
 _WITH_UEFI: KubeObject = {"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}
 ASKED_BY: t.Final[t.Mapping[str, KubeObject]] = {
-    f"{KUBEVIRT_DEVICES}kvm": {},
-    f"{KUBEVIRT_DEVICES}tun": {"devices": {"autoattachPodInterface": True}},
-    f"{KUBEVIRT_DEVICES}vhost-net": {"devices": {"autoattachPodInterface": True}},
-    f"{KUBEVIRT_DEVICES}vhost-vsock": {"devices": {"autoattachVSOCK": True}},
-    f"{KUBEVIRT_DEVICES}sev": {"launchSecurity": {"sev": {}}, **_WITH_UEFI},
-    f"{KUBEVIRT_DEVICES}tdx": {"launchSecurity": {"tdx": {}}, **_WITH_UEFI},
+    f"{names.KUBEVIRT_DEVICES}kvm": {},
+    f"{names.KUBEVIRT_DEVICES}tun": {"devices": {"autoattachPodInterface": True}},
+    f"{names.KUBEVIRT_DEVICES}vhost-net": {"devices": {"autoattachPodInterface": True}},
+    f"{names.KUBEVIRT_DEVICES}vhost-vsock": {"devices": {"autoattachVSOCK": True}},
+    f"{names.KUBEVIRT_DEVICES}sev": {"launchSecurity": {"sev": {}}, **_WITH_UEFI},
+    f"{names.KUBEVIRT_DEVICES}tdx": {"launchSecurity": {"tdx": {}}, **_WITH_UEFI},
 }
-"""The domain of a VM that gets one of these devices, so far as it needs no other object."""
-_HYPERVISOR_DEVICES = {"hyperv-direct": "mshv"}
+"""The domain of a VM that gets one of these devices, so far as it needs no other object. KubeVirt refuses VMs that name one as a GPU
+or host device."""
 _MACHINE_TYPES = FrozenMap({"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"})
 _NEWEST = (99, 0)
 """Stands for the release of a development build."""
@@ -73,8 +72,9 @@ class Defaults:
     architecture: str = "amd64"
     cpu_model: str = "host-model"
     node_selector: t.Mapping[str, str] = field(default_factory=FrozenMap)
-    hypervisor: str | None = "kvm"
-    """The hypervisor's device, which every launcher pod asks for; None with emulation."""
+    hypervisor: str = KVM.name
+    emulation: bool = False
+    """Whether VMs need no hypervisor. Then launcher pods do not ask for its device."""
     machine_types: t.Mapping[str, str] = _MACHINE_TYPES
     """By architecture."""
     release: tuple[int, int] = _NEWEST
@@ -90,7 +90,6 @@ class Defaults:
         developer = configuration.get("developerConfiguration") or {}
         by_architecture = configuration.get("architectureConfiguration") or {}
         architecture = by_architecture.get("defaultArchitecture")
-        hypervisor = next((h.get("name") or "" for h in configuration.get("hypervisors") or ()), "")
         release = health.release_of(health.version_of(kubevirt)) or _NEWEST
         machine_types = {
             name: configuration.get("machineType") or (by_architecture.get(name) or {}).get("machineType") or default
@@ -101,7 +100,8 @@ class Defaults:
             architecture=architecture or (kubevirt.get("status") or {}).get("defaultArchitecture") or cls.architecture,
             cpu_model=configuration.get("cpuModel") or cls.cpu_model,
             node_selector=FrozenMap(developer.get("nodeSelectors")),
-            hypervisor=None if developer.get("useEmulation") else _HYPERVISOR_DEVICES.get(hypervisor, "kvm"),
+            hypervisor=hypervisor.of_cluster(kubevirt),
+            emulation=hypervisor.is_emulated(kubevirt),
             machine_types=FrozenMap(machine_types),
             release=release,
             gates=frozenset(
@@ -209,19 +209,19 @@ def limits(spec: KubeObject, namespace_labels: t.Mapping[str, str] | None, defau
         yield from ("cpu", "memory")
     elif defaults.cpu_limit_namespaces is not None and defaults.cpu_limit_namespaces.matches(namespace_labels or {}):
         yield "cpu"
-    yield from (KUBEVIRT_DEVICES + name for name in _devices(domain, defaults))
+    yield from (names.KUBEVIRT_DEVICES + name for name in _devices(domain, defaults))
 
 
 def _devices(domain: KubeObject, defaults: Defaults) -> t.Iterator[str]:
     """The devices that KubeVirt's own device plugins give to the pod."""
     own, security = domain.get("devices") or {}, domain.get("launchSecurity") or {}
     interfaces = own.get("interfaces") or ()
-    if defaults.hypervisor is not None:
-        yield defaults.hypervisor
+    if not defaults.emulation:
+        yield HYPERVISORS.get(defaults.hypervisor, KVM).device
     if interfaces or own.get("autoattachPodInterface") is not False:
         yield "tun"
         models = [interface.get("model") for interface in interfaces] or [None]
-        if defaults.hypervisor is not None and any(model in (None, "", "virtio") for model in models):
+        if not defaults.emulation and any(model in (None, "", "virtio") for model in models):
             yield "vhost-net"
     if own.get("autoattachVSOCK"):
         yield "vhost-vsock"

@@ -166,6 +166,13 @@ def test_what_a_rule_cannot_say_is_refused_even_beside_devices(selector, field):
     assert f"not by {field};" in message
 
 
+def test_a_hypervisor_is_refused():
+    found = list(aie_config.check(Table.for_pools([pool(), pool("mshv", hypervisor="hyperv-direct")])))
+    assert builders.codes(found, "error") == ["aie_cannot_express"]
+    message = builders.message(found, "aie_cannot_express")
+    assert message.startswith("Pool mshv: kubevirt-aie-webhook changes images, not the hypervisor of a VM; ")
+
+
 def test_a_pool_without_a_launcher_needs_a_rule_without_an_image():
     found = list(aie_config.check(Table.for_pools([pool(image=False)])))
     assert "give virtLauncherImage," in builders.message(found, "aie_cannot_express")

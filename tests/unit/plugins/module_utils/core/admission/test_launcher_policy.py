@@ -41,6 +41,20 @@ def condition(**fields):
     return hit.removeprefix("[").removesuffix("].indexOf(true)")
 
 
+class TestHypervisor:
+    def test_costs_nothing_where_no_pool_has_one(self):
+        spec = launcher_policy.spec(Table.for_pools([pool(), pool("other")]), NAMESPACE)
+        assert "ypervisor" not in str(spec)
+
+    def test_is_part_of_the_one_patch(self):
+        spec = launcher_policy.spec(Table.for_pools([pool(), pool("mshv", hypervisor="hyperv-direct")]), NAMESPACE)
+        (mutation,) = spec["mutations"]
+        assert "variables.hypervisor" in mutation["jsonPatch"]["expression"]
+        assert launcher_policy.digest_of(Table.for_pools([pool()]), NAMESPACE) != launcher_policy.digest_of(
+            Table.for_pools([pool(hypervisor="kvm")]), NAMESPACE
+        )
+
+
 class TestDerive:
     def test_a_policy_and_its_binding(self):
         table = Table.for_pools([pool()])

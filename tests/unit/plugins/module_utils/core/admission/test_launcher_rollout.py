@@ -70,6 +70,15 @@ def test_vms_are_kept_off_before_the_first_node_and_then_mapped():
     )
 
 
+def test_the_hypervisor_of_a_pool_takes_effect_with_its_image():
+    mshv = dataclasses.replace(GPU, hypervisor="hyperv-direct")
+    made = planned([node("n1"), node("n2")], [mshv])
+    assert [table.sets_hypervisor for table in made.launcher_rollout.stages] == [False, True, True]
+    assert made.part("launcher_policy").changes(1)[1:] == (
+        f"VMs that match pool gpu start with {GPU.virt_launcher_image} and hyperv-direct on its nodes",
+    )
+
+
 def test_a_pool_that_is_kept_and_comes_later_is_told():
     both = (builders.pool("a", selector=SELECTOR), GPU)
     nodes = [node("n1", "gpu"), node("n2", "a", kind="a")]

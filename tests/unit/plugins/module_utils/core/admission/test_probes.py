@@ -27,6 +27,11 @@ GPU = builders.pool(
     virtLauncherPullSecrets=[{"name": "launchers"}],
 )
 TABLE = Table.for_pools([GPU])
+MSHV = builders.pool(
+    "mshv",
+    hypervisor="hyperv-direct",
+    selector={"vmLabels": {"matchLabels": {"kubevirt.io/hypervisor": "mshv"}}},
+)
 
 
 def made(*pools):
@@ -59,24 +64,26 @@ class TestProbes:
         assert set(images.values()) == {"registry.example/new"}
         assert len(images) == 4
 
-    def test_expect_what_the_design_says(self):
+    @pytest.mark.parametrize("pools", [[GPU], [GPU, MSHV]], ids=["images", "a hypervisor"])
+    def test_expect_what_the_design_says(self, pools):
         """The judge, which shares no code with the policies, finds nothing wrong with the expected pods."""
-        digest = launcher_policy.digest_of(TABLE, SITE.namespace)
-        raw = {**GPU.to_object(), "virtHandlerImage": "any"}
+        table = Table.for_pools(pools)
+        digest = launcher_policy.digest_of(table, SITE.namespace)
+        raw = [{**pool.to_object(), "virtHandlerImage": "any"} for pool in pools]
         nodes = [
             {"name": f"n-{owner}", "labels": {**labels, "kubernetes.io/os": "linux"}, "taints": []}
             for owner, labels in (("gpu", {names.OWNER_LABEL: "gpu", "hw": "gpu"}), ("none", {"hw": "gpu"}))
         ]
-        for probe in probes.probes(TABLE, SITE):
+        for probe in probes.probes(table, SITE):
             expected = copy.deepcopy(probe.expected)
             expected["metadata"]["labels"][names.PROBE_LABEL] = names.POLICY
             if probe.tolerations:
                 expected["spec"]["tolerations"] = [dict(each) for each in probe.tolerations]
             if probe.secrets:
                 expected["spec"]["imagePullSecrets"] = [{"name": name} for name in probe.secrets]
-            images = {"gpu": GPU.virt_launcher_image}
+            images = table.images
             found = launcher_oracle.faults(
-                [raw], images, probe.pod, expected, namespace_labels={}, digest=digest, nodes=nodes
+                raw, images, probe.pod, expected, namespace_labels={}, digest=digest, nodes=nodes
             )
             assert list(found) == [], probe.name
 

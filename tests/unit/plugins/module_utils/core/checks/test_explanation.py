@@ -392,6 +392,7 @@ def test_the_data_is_plain(change):
         "pool",
         "image",
         "image_contents",
+        "hypervisor",
         "pods",
         "cases",
         "notes",

@@ -105,6 +105,12 @@ def test_owners_are_the_primary_and_every_pool():
     ]
     assert found.owners[1].handler_image == f"{builders.HANDLER_IMAGE}-gpu"
     assert found.owners[0].to_dict()["desired"] == 3
+    assert [owner.hypervisor for owner in found.owners] == ["kvm", "kvm"]
+
+
+def test_a_pool_may_have_a_hypervisor_of_its_own():
+    pool = vms.gpu(hypervisor="hyperv-direct")
+    assert [owner.hypervisor for owner in examined([hw("n1", "gpu")], [pool]).owners] == ["kvm", "hyperv-direct"]
 
 
 def test_a_node_of_the_control_plane_is_no_node_of_the_primary():

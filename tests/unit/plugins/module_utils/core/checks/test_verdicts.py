@@ -89,6 +89,19 @@ def test_a_pod_that_bypassed_the_policy_is_wrong():
     assert "bypassed the launcher policy" in found.reason
 
 
+def test_a_hypervisor_of_its_own_is_checked_like_an_image():
+    mshv = vms.gpu(hypervisor="hyperv-direct")
+    made = vms.plan_of(mshv)
+    pod = launcher(made_by=vms.digest(mshv))
+    found = judged(pod, made=made)
+    assert found.verdict == "wrong_image"
+    assert found.reason.startswith("it runs on kvm instead of hyperv-direct, although the launcher policy gave it")
+    compute = pod["spec"]["containers"][0]
+    compute["command"] = ["virt-launcher-monitor", "--hypervisor", "hyperv-direct"]
+    assert judged(pod, made=made).verdict == "correct"
+    assert judged(launcher(pool=None, created=EARLIER), made=made).verdict == "outdated"
+
+
 def test_an_annotation_does_not_excuse_it():
     pod = launcher(pool=None)
     pod["metadata"]["annotations"].update({names.OWNER_LABEL: "gpu", names.POLICY_ANNOTATION: "0" * 12})

@@ -39,6 +39,25 @@ def container(daemonset, name="virt-handler"):
     return found
 
 
+class TestHypervisor:
+    VALUES = st.sampled_from(["PREFERRED_VIRTTYPE", "HYPERVISOR_DEVICE", "OTHER"])
+
+    def env(self, daemonset):
+        return {each["name"]: each["value"] for each in container(daemonset, "virt-launcher").get("env", ())}
+
+    @given(st.lists(VALUES, unique=True))
+    def test_is_what_the_init_container_looks_up(self, present):
+        primary = builders.primary()
+        (init,) = primary["spec"]["template"]["spec"]["initContainers"]
+        init["env"] = [{"name": name, "value": "stock"} for name in present]
+        found = derived(primary, hypervisor="hyperv-direct", selector={"deviceNames": ["a.example/b"]})
+        others = {"OTHER": "stock"} if "OTHER" in present else {}
+        assert self.env(found) == {**others, "PREFERRED_VIRTTYPE": "hyperv", "HYPERVISOR_DEVICE": "mshv"}
+        assert len(container(found, "virt-launcher")["env"]) == len(self.env(found))
+        assert self.env(derived(primary)) == dict.fromkeys(present, "stock")
+        assert container(found) == container(derived(primary))
+
+
 class TestObject:
     def test_is_named_for_the_pool_in_the_namespace_of_the_primary(self):
         found = derived(name="gpu")

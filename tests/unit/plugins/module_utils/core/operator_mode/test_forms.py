@@ -69,6 +69,7 @@ REFUSED = [
     ({"imagePullSecrets": [{"name": "s"}]}, "imagePullSecrets"),
     ({"virtLauncherPullSecrets": [{"name": "s"}]}, "virtLauncherPullSecrets"),
     ({"resources": {"requests": {"cpu": "1"}}}, "resources"),
+    ({"hypervisor": "hyperv-direct"}, "hypervisor"),
     ({"selector": {**DEVICES, "namespaces": ["team"]}}, "selector.namespaces"),
     ({"selector": {"architectures": ["arm64"]}}, "selector.architectures"),
     (

@@ -44,6 +44,13 @@ class TestPrepare:
             f"VMs that match pool gpu start with {NEW_IMAGE} once KubeVirt {NEXT} starts them",
         )
 
+    def test_what_only_the_next_version_can_run_is_not_refused_now(self):
+        mshv = builders.pool("mshv", hypervisor="hyperv-direct", selector={"vmLabels": {"matchLabels": {"on": "mshv"}}})
+        today = snapshot(observedKubeVirtVersion="v1.7.0", targetKubeVirtVersion="v1.7.0")
+        found = preparation.prepare(today, [*POOLS, mshv], Options(), NEXT)
+        assert "hypervisor_unsupported" in builders.codes(found.plan.findings)
+        assert "hypervisor_unsupported" not in builders.codes(found.findings)
+
     def test_twice_changes_nothing(self):
         again = preparation.prepare(snapshot(written(prepared())), POOLS, Options(), NEXT)
         assert (again.rollout.changes(0), again.rollout.steps) == ((), ())

@@ -43,6 +43,29 @@ def update(*args, of=None, **fields):
     return found and relocation.with_vmi(found, vmi)
 
 
+class TestHypervisor:
+    """No VM can be migrated from one hypervisor to another."""
+
+    MSHV = builders.pool("gpu", hypervisor="hyperv-direct", selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
+
+    def test_of_a_new_pod_differs_so_the_vm_is_restarted(self):
+        found = update(of=mapping(of=[self.MSHV]), image=STOCK, **FOR_GPU)
+        assert (found.how, found.images, found.misfit) == ("restart", {}, "it runs on kvm instead of hyperv-direct")
+        assert (
+            found.reason == "it runs on kvm instead of hyperv-direct, and no VM can be migrated to another hypervisor"
+        )
+
+    def test_of_a_new_pod_differs_so_no_node_is_emptied_by_migration(self):
+        _vmi, pod = vm(image=STOCK, **FOR_GPU)
+        pod = LauncherPod.from_object(pod)
+        found = Evacuation({pod.node: True}, Table.for_pools([self.MSHV])).relocation_for(pod)
+        assert (found.how, found.reason) == (
+            "restart",
+            "it runs on kvm instead of hyperv-direct, which a migration would bring",
+        )
+        assert Evacuation({pod.node: True}).relocation_for(pod).how == "migrate"
+
+
 class TestOutdated:
     def test_a_pools_vm_with_kubevirts_image(self):
         found = update(image=STOCK, **FOR_GPU)

@@ -502,6 +502,18 @@ def test_the_list(raw: object, expected: str) -> None:
             {"virtLauncherPullSecrets": [{"name": "a"}], "virtLauncherImage": None},
             "virtLauncherPullSecrets is set but virtLauncherImage is missing: launcher pods would pull nothing with it;",
         ),
+        (
+            {"hypervisor": "mshv"},
+            'hypervisor is "mshv"; give kvm or hyperv-direct.',
+        ),
+        (
+            {"hypervisor": "hyperv"},
+            'hypervisor is "hyperv"; give kvm or hyperv-direct; perhaps you mean hyperv-direct.',
+        ),
+        (
+            {"hypervisor": "kvm", "selector": None, "virtLauncherImage": None},
+            "hypervisor is set but selector is missing: no VM would get it;",
+        ),
         ({"resources": {}}, "resources is an empty mapping; give requests, limits or both."),
         ({"resources": {"cpu": 1}}, 'resources has an unknown field "cpu"; known here: requests, limits.'),
         (

@@ -109,6 +109,47 @@ class TestLauncherImages:
         }
 
 
+class TestHypervisor:
+    """The one of a new pod is the pool's or, as the launcher policy noted it, that of KubeVirt's configuration."""
+
+    MSHV = builders.pool("mshv", hypervisor="hyperv-direct", selector={"deviceNames": ["a.example/b"]})
+    PLAIN = builders.pool("plain", selector={"deviceNames": ["a.example/b"]})
+
+    def pod(self, command, stock=None):
+        pod = launcher_cases.launcher_pod()
+        compute = pod["spec"]["containers"][0]
+        compute["command"] = command
+        if stock:
+            compute["env"].append({"name": "VIRTPOOLS_STOCK_HYPERVISOR", "value": stock})
+        return LauncherPod.from_object(pod)
+
+    @pytest.mark.parametrize(
+        ("command", "name"),
+        [
+            (["virt-launcher-monitor", "--hypervisor", "hyperv-direct", "--allow-emulation"], "hyperv-direct"),
+            (["virt-launcher-monitor"], "kvm"),
+            (["virt-launcher-monitor", "--hypervisor"], "kvm"),
+            ([], "kvm"),
+        ],
+    )
+    def test_is_the_value_of_the_argument(self, command, name):
+        assert self.pod(command).hypervisor == name
+
+    @pytest.mark.parametrize(
+        ("now", "stock", "winner", "wrong"),
+        [
+            ("kvm", None, None, ""),
+            ("kvm", None, PLAIN, ""),
+            ("kvm", None, MSHV, "it runs on kvm instead of hyperv-direct"),
+            ("hyperv-direct", "kvm", MSHV, ""),
+            ("hyperv-direct", "kvm", PLAIN, "it runs on hyperv-direct instead of kvm"),
+            ("hyperv-direct", "kvm", None, "it runs on hyperv-direct instead of kvm"),
+        ],
+    )
+    def test_differs_from_that_of_a_new_pod(self, now, stock, winner, wrong):
+        assert self.pod(["m", "--hypervisor", now], stock).wrong_hypervisor(winner) == wrong
+
+
 class TestLauncherPod:
     def test_tells_what_the_policy_noted_from_what_anybody_can_write(self):
         pod = launcher_cases.launcher_pod(annotations={"virtpools.io/pool": "spoofed", "virtpools.io/policy": "0"})

@@ -60,6 +60,7 @@ class TestRules:
             virtLauncherPullSecrets=[{"name": "pull"}],
             resources={"requests": {"cpu": "1"}},
             allowSkew=True,
+            hypervisor="hyperv-direct",
             **SELECTING,
         )
         plain = Pool("gpu", pool.node_selector)
@@ -70,7 +71,8 @@ class TestRules:
             )
         (rule,) = Table.for_pools([pool]).rules
         held = {field for field in fields if getattr(rule, field) != getattr(plain, field)}
-        assert held == {"virt_launcher_image", "selector", "unmatched", "tolerations", "virt_launcher_pull_secrets"}
+        of_pods = {"virt_launcher_image", "hypervisor", "tolerations", "virt_launcher_pull_secrets"}
+        assert held == {*of_pods, "selector", "unmatched"}
 
 
 class TestUnmatched:

@@ -82,6 +82,15 @@ def _check_answers(found, raw, images):
         )
 
 
+def test_a_pool_with_a_hypervisor_gives_it():
+    mshv = builders.pool("mshv", hypervisor="hyperv-direct", selector={"deviceNames": [DEVICE]})
+    rules = Rules(Table.for_pools([mshv]), stock_image=STOCK)
+    found = pool_choice.explain(rules, attributes(devices=frozenset({DEVICE})))
+    assert found.to_dict()["hypervisor"] == "hyperv-direct"
+    assert " with hyperv-direct on nodes with virtpools.io/pool" in found.result()
+    assert pool_choice.explain(rules, attributes()).to_dict()["hypervisor"] is None
+
+
 class TestAnswers:
     def test_say_who_wins_and_why_the_others_lose(self):
         other = builders.pool("other", selector={"deviceNames": [DEVICE]})

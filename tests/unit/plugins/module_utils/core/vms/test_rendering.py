@@ -62,8 +62,9 @@ class TestLimits:
         assert limits(secured(tdx={}), defaults) == ALWAYS
 
     def test_depend_on_the_hypervisor(self):
-        assert limits(defaults=Defaults(hypervisor=None)) == {"tun"}
-        assert "mshv" in limits(defaults=Defaults(hypervisor="mshv"))
+        assert limits(defaults=Defaults(hypervisor="hyperv-direct")) == {"mshv", "tun", "vhost-net"}
+        assert limits(defaults=Defaults(hypervisor="unknown")) == ALWAYS
+        assert limits(defaults=Defaults(emulation=True)) == {"tun"}
 
     def test_depend_on_a_feature_gate(self):
         assert limits(defaults=Defaults(gates=frozenset({"IOMMUFD"}))) == {*ALWAYS, "iommufd"}
@@ -151,9 +152,8 @@ class TestDefaults:
                 {"defaultArchitecture": "arm64"},
                 Defaults(architecture="s390x"),
             ),
-            ({"configuration": {"developerConfiguration": {"useEmulation": True}}}, {}, Defaults(hypervisor=None)),
-            ({"configuration": {"hypervisors": [{"name": "hyperv-direct"}]}}, {}, Defaults(hypervisor="mshv")),
-            ({"configuration": {"hypervisors": [{"name": "kvm"}]}}, {}, Defaults()),
+            ({"configuration": {"developerConfiguration": {"useEmulation": True}}}, {}, Defaults(emulation=True)),
+            ({"configuration": {"hypervisors": [{"name": "hyperv-direct"}]}}, {}, Defaults()),
             ({"configuration": {"cpuModel": "Haswell"}}, {}, Defaults(cpu_model="Haswell")),
             (
                 {"configuration": {"developerConfiguration": {"nodeSelectors": {"tier": "vm"}}}},

@@ -243,8 +243,8 @@ def test_each_wave_is_a_label_and_writes_nothing_to_kubevirt(scenario: BuildScen
         run = running.wait().succeeded()
         watcher.stop()
     assert (run.changed, watcher.without_ready_handler) == (0, [])
-    waits = [line for line in run.output.splitlines() if "Still waiting, after " in line]
-    assert any("gpu-01" in line for line in waits), run.output
+    waits = [line for line in run.stdout.splitlines() if "Still waiting, after " in line]
+    assert any("gpu-01" in line for line in waits), str(run)
     assert [(start.node, start.daemonset) for start in watcher.starts] == [("gpu-01", "virt-handler-gpu")]
     second_wave = scenario.handler_pods()
     assert {node for node, uid in second_wave.items() if uid != first_wave[node]} == {"gpu-01"}

@@ -241,7 +241,7 @@ class _Wait:
     def _round(self, pending: t.Callable[[Snapshot], str | None]) -> str | None:
         kubevirt = _kubevirt(self._cluster, self._plan)
         note = f". {self._windows.sentences}".rstrip()
-        # While virt-operator updates KubeVirt to another list, Degraded is no problem; a failed update has a reason of its own.
+        # While virt-operator updates KubeVirt to another list, Degraded is expected; a failed update has a reason of its own.
         self._degraded.refuse(
             health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
         )

@@ -44,7 +44,7 @@ PLUGINS = "ansible_collections.virtpools.kubevirt.plugins"
 PLAYBOOKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "playbooks")
 
 # Once, before workers are forked.
-importlib.import_module(f"{PLUGINS}.module_utils.module_base")
+module_base: t.Any = importlib.import_module(f"{PLUGINS}.module_utils.module_base")
 # A worker then collects no garbage among what it inherited: looking through that would copy it page by page.
 gc.freeze()
 
@@ -67,10 +67,10 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         if not self._is_at_home(variables):
             return t.cast("dict[str, t.Any]", super().run(tmp, variables))
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
-        arguments = dict(self._task.args)
+        arguments, host = dict(self._task.args), variables.get("inventory_hostname")
         self._update_module_args(self._task.action, arguments, variables)
         with _in_folder(self._loader.get_basedir()):
-            output = _run(self._module, arguments)
+            output = _run(self._module, arguments, lambda line: self._display.display(f"[{host}] {line}"))
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
         return {**result, **_cleaned(outcome)}
 
@@ -135,8 +135,9 @@ def _cleaned(outcome: t.Any) -> dict[str, t.Any]:
     return t.cast("dict[str, t.Any]", outcome)
 
 
-def _run(name: str, arguments: dict[str, t.Any]) -> str:
+def _run(name: str, arguments: dict[str, t.Any], show: t.Callable[[str], None]) -> str:
     """Run a module, which reads its arguments like in a process of its own, and return what it prints."""
+    module_base.show = show
     encoder = get_module_encoder(PROFILE, Direction.CONTROLLER_TO_MODULE)
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}, cls=encoder).encode()  # noqa: SLF001
     basic._ANSIBLE_PROFILE = PROFILE  # noqa: SLF001

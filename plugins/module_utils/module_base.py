@@ -38,6 +38,9 @@ from .core.planning.plan import Plan
 from .core.pools import dialects
 from .option_table import Arguments
 
+show: t.Callable[[str], None] | None = None
+"""Shows a line while a module runs. The action in_worker sets it; a module in a process of its own can show none."""
+
 
 class Module(AnsibleModule):
     """An AnsibleModule that treats empty and null options as unset."""

@@ -35,8 +35,8 @@ options:
     type: str
   progress_seconds:
     description:
-      - After how many seconds of the last wait the module returns with RV(done=false), for a caller that reports progress and calls it again. By default it
-        waits until virt-operator is done, at most O(settle_timeout) seconds.
+      - After how many seconds of a wait Ansible shows what is missing, again and again; V(0) for never.
+      - Only a module that runs in Ansible's worker process can show that.
     type: int
     default: 0
   migration_timeout:
@@ -68,10 +68,6 @@ build:
   returned: success
   type: str
   sample: virtHandlerPools
-done:
-  description: Whether virt-operator has followed. With O(progress_seconds) it may not have yet; call the module again. True in check mode.
-  returned: success
-  type: bool
 changes:
   description: What was, or would be, done, and what virt-operator does with the nodes then.
   returned: success
@@ -127,18 +123,17 @@ def body(task: module_base.Task) -> dict:
     recorded = planned.removing or planned.is_recorded(task.asked.options)
     changes = list(planned.changes()) if planned.changed else []
     result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}
-    windows = operator_pools.Windows()
-    diffs, waits_for = operator_pools.try_out(task.cluster, planned), None
+    windows = operator_pools.Windows(module_base.show, task.params["progress_seconds"])
+    diffs = operator_pools.try_out(task.cluster, planned)
     if not task.check_mode and (planned.pending or not recorded):
         with task.writing(planned.snapshot.namespace):
-            diffs, waits_for = _carry_out(task, planned, windows)
+            diffs = _carry_out(task, planned, windows)
     return {
         **result,
-        "done": waits_for is None,
         "diff": [module_base.object_diff(before, after) for before, after in diffs],
         "without_handler": dict(sorted(windows.bare.items())),
         "with_two_handlers": dict(sorted(windows.doubled.items())),
-        "text": [*changes, *windows.lines(), *([f"Still waiting: {waits_for}"] if waits_for else [])] or ["No change."],
+        "text": [*changes, *windows.lines()] or ["No change."],
     }
 
 
@@ -158,10 +153,8 @@ def _planned(task: module_base.Task) -> OperatorPlan:
     return mode.propose(found, PlanRequest(asked.pools, asked.options, asked.dialect)).plan
 
 
-def _carry_out(
-    task: module_base.Task, planned: OperatorPlan, windows: operator_pools.Windows
-) -> tuple[list[Change], str | None]:
-    """Returns what was written, and what virt-operator has not done yet."""
+def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_pools.Windows) -> list[Change]:
+    """Returns what was written."""
     namespace = planned.snapshot.namespace
     if planned.steps:
         why = "virt-operator restarts handlers without waiting for them"
@@ -174,10 +167,7 @@ def _carry_out(
             lambda known: replace(known.begun(going_to, planned.before), operator_record=planned.record),
             dry_run=False,
         )
-    timeout, progress = task.params["settle_timeout"], task.params["progress_seconds"]
-    changes, waits_for = operator_pools.carry_out(task.cluster, planned, timeout, task.clock, windows, progress)
-    if waits_for:
-        return changes, waits_for
+    changes = operator_pools.carry_out(task.cluster, planned, task.params["settle_timeout"], task.clock, windows)
     operator_pools.await_settled(task.cluster, planned, task.clock)
     if planned.removing and not planned.pools:
         if task.asked.options.keep_history:
@@ -190,7 +180,7 @@ def _carry_out(
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         entry = planned.entry(task.asked.options, now, task.run_by)
         live_history.write(task.cluster, namespace, lambda known: known.completed(entry), dry_run=False)
-    return changes, None
+    return changes
 
 
 def _forget(task: module_base.Task, namespace: str) -> None:

@@ -31,8 +31,10 @@ type Build struct {
 	// Label names the pool, on its DaemonSet and handler pods; as an annotation on launcher pods.
 	Label string
 
-	// listIdentifies: the list is part of the deployment ID, so every edit of it rolls out all of KubeVirt.
+	// listIdentifies: the list and its gate are part of the deployment ID, so every edit of them updates all of KubeVirt.
 	listIdentifies bool
+	// claimsEarly: KubeVirt is available while pool DaemonSets do not exist yet, or are not rolled out.
+	claimsEarly bool
 	// matchesNodeSelector: a pool takes the VMs whose nodeSelector asks for all of its own labels; else its selector decides.
 	matchesNodeSelector bool
 	// everyPlace: launcher pods get the pool's image everywhere, and hotplug pods too; else only their containers do.
@@ -65,11 +67,11 @@ var Builds = map[string]Build{
 	},
 	"virtHandlerPools": {
 		Name: "virtHandlerPools", Field: "virtHandlerPools", Gate: "VirtHandlerPools", Label: "kubevirt.io/handler-pool",
-		leads: true, inheritsPlacement: true, withoutMaxDevices: true, upgradeForgets: true, mapsWithoutGate: true,
+		leads: true, inheritsPlacement: true, withoutMaxDevices: true, upgradeForgets: true, mapsWithoutGate: true, claimsEarly: true,
 	},
 	"WorkerPool": {
 		Name: "WorkerPool", Gate: "WorkerPools", Label: "kubevirt.io/worker-pool",
-		leads: true, firstContainer: true, inheritsPlacement: true, replacesNodeSelector: true, withoutMaxDevices: true, orphans: true,
+		leads: true, firstContainer: true, inheritsPlacement: true, replacesNodeSelector: true, withoutMaxDevices: true, orphans: true, claimsEarly: true,
 	},
 }
 

@@ -139,7 +139,7 @@ func TestDaemonSetOfAPool(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made := test.build.daemonSet(primary(), placed(), gpu(), []Pool{gpu()})
+			made := test.build.daemonSet(primary(), placed(), gpu(), test.build.identity(true, []Pool{gpu()}))
 			pod := made.Spec.Template.Spec
 			marks := map[string]string{"kubevirt.io": "virt-handler", test.label: "gpu"}
 			equal(t, "name", made.Name, "virt-handler-gpu")
@@ -158,20 +158,20 @@ func TestDaemonSetOfAPool(t *testing.T) {
 }
 
 func TestPoolWithoutImagesHasTheStockOnes(t *testing.T) {
-	made := a.daemonSet(primary(), placed(), Pool{Name: "bare", NodeSelector: map[string]string{"hw": "x"}}, nil)
+	made := a.daemonSet(primary(), placed(), Pool{Name: "bare", NodeSelector: map[string]string{"hw": "x"}}, "")
 	equal(t, "images", images(made.Spec.Template.Spec), []string{"handler:stock", "launcher:stock", "launcher:stock"})
 }
 
 func TestOnlyInAThePoolsAreInTheDeploymentID(t *testing.T) {
 	other := gpu()
 	other.LauncherImage = "launcher:other"
-	one, two := a.identity([]Pool{gpu()}), a.identity([]Pool{other})
-	if one == "" || one == two {
-		t.Errorf("an edit must change it: %q, %q", one, two)
+	one, two, none := a.identity(true, []Pool{gpu()}), a.identity(true, []Pool{other}), a.identity(true, nil)
+	if one == two || one == none || none == "" {
+		t.Errorf("an edit, and the gate alone, must change it: %q, %q, %q", one, two, none)
 	}
-	equal(t, "without pools", a.identity(nil), "")
-	equal(t, "B", b.identity([]Pool{gpu()}), "")
-	equal(t, "C", c.identity([]Pool{gpu()}), "")
+	equal(t, "without the gate", a.identity(false, []Pool{gpu()}), "")
+	equal(t, "B", b.identity(true, []Pool{gpu()}), "")
+	equal(t, "C", c.identity(true, []Pool{gpu()}), "")
 }
 
 func vm(labels, nodeSelector map[string]string, gpus, host []string) *machine {

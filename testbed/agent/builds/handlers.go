@@ -81,8 +81,8 @@ func require(required *corev1.NodeSelector, requirements []corev1.NodeSelectorRe
 }
 
 // identify marks a template with the list, where the list is part of the deployment ID.
-func (b Build) identify(template *metav1.ObjectMeta, pools []Pool) {
-	if id := b.identity(pools); id != "" {
+func (b Build) identify(template *metav1.ObjectMeta, id string) {
+	if id != "" {
 		if template.Annotations == nil {
 			template.Annotations = map[string]string{}
 		}
@@ -90,9 +90,9 @@ func (b Build) identify(template *metav1.ObjectMeta, pools []Pool) {
 	}
 }
 
-// identity is the list's part in the deployment ID; empty without pools, and where it has none.
-func (b Build) identity(pools []Pool) string {
-	if !b.listIdentifies || len(pools) == 0 {
+// identity is what the list, and the gate alone, add to the deployment ID; empty without the gate, and where they add nothing.
+func (b Build) identity(on bool, pools []Pool) string {
+	if !b.listIdentifies || !on {
 		return ""
 	}
 	text, _ := json.Marshal(pools) // maps are sorted
@@ -101,7 +101,7 @@ func (b Build) identity(pools []Pool) string {
 }
 
 // daemonSet is that of a pool, made from the primary as it is now.
-func (b Build) daemonSet(primary *appsv1.DaemonSet, kv *kubeVirt, pool Pool, pools []Pool) *appsv1.DaemonSet {
+func (b Build) daemonSet(primary *appsv1.DaemonSet, kv *kubeVirt, pool Pool, id string) *appsv1.DaemonSet {
 	source := primary.DeepCopy()
 	marks := map[string]string{b.Label: pool.Name}
 	wanted := &appsv1.DaemonSet{
@@ -117,7 +117,7 @@ func (b Build) daemonSet(primary *appsv1.DaemonSet, kv *kubeVirt, pool Pool, poo
 	template := &wanted.Spec.Template
 	template.Labels = with(template.Labels, marks)
 	delete(template.Annotations, listAnnotation)
-	b.identify(&template.ObjectMeta, pools)
+	b.identify(&template.ObjectMeta, id)
 	b.place(&template.Spec, kv, pool)
 	b.setImages(&template.Spec, pool)
 	if b.withoutMaxDevices {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +52,8 @@ type Operator struct {
 	passed target
 	// held is the status that virt-operator wanted and must not have before pools are ready.
 	held *unstructured.Unstructured
+	// deployed is the identity of the list that was rolled out last.
+	deployed string
 }
 
 // target is what virt-operator works towards: a KubeVirt object as it is now, and the deployment that it makes of it.
@@ -59,7 +62,16 @@ type target struct {
 	deployment string
 }
 
-func targetOf(kv *kubeVirt) target { return target{kv.Generation, kv.Status.TargetDeploymentID} }
+func targetOf(kv *kubeVirt) target { return target{kv.Generation, deploymentID(kv)} }
+
+// listSuffix separates the deployment ID of virt-operator, which does not know of the list, from the list's part in it.
+const listSuffix = "-list-"
+
+// deploymentID is that which virt-operator itself works towards.
+func deploymentID(kv *kubeVirt) string {
+	id, _, _ := strings.Cut(kv.Status.TargetDeploymentID, listSuffix)
+	return id
+}
 
 // NewOperator makes one.
 func NewOperator(log *slog.Logger, build Build, namespace string, client kubernetes.Interface, dynamic dynamic.Interface) *Operator {
@@ -100,8 +112,10 @@ type state struct {
 	sets    map[string]*appsv1.DaemonSet
 	pods    []corev1.Pod
 	primary *appsv1.DaemonSet
-	// deployed: virt-operator's Deployments are rolled out.
-	deployed bool
+	// identity is what the list adds to the deployment ID.
+	identity string
+	// deploymentsDone: virt-operator's Deployments are rolled out.
+	deploymentsDone bool
 }
 
 func (o *Operator) sync(ctx context.Context, _ string) error {
@@ -111,6 +125,9 @@ func (o *Operator) sync(ctx context.Context, _ string) error {
 	}
 	finished, err := o.pass(ctx, now)
 	if err != nil {
+		return err
+	}
+	if err := o.keepStrategy(ctx, now); err != nil {
 		return err
 	}
 	if !finished {
@@ -139,6 +156,7 @@ func (o *Operator) observe(ctx context.Context) (*state, error) {
 			return nil, err
 		}
 	}
+	now.identity = o.build.identity(now.on, now.pools)
 	sets, err := o.client.AppsV1().DaemonSets(o.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -154,11 +172,11 @@ func (o *Operator) observe(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	now.pods = pods.Items
-	now.deployed, err = o.deployed(ctx)
+	now.deploymentsDone, err = o.deploymentsDone(ctx)
 	return now, err
 }
 
-func (o *Operator) deployed(ctx context.Context) (bool, error) {
+func (o *Operator) deploymentsDone(ctx context.Context) (bool, error) {
 	deployments, err := o.client.AppsV1().Deployments(o.namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: kubevirt.ManagedByLabel + "=" + operatorManager,
 	})
@@ -195,18 +213,18 @@ func (o *Operator) pools(ctx context.Context, kv *kubeVirt) ([]Pool, error) {
 	return readPools(objects.Items)
 }
 
-// effective are the pools that the operator knows of now, for the primary and for templates.
-func (o *Operator) effective(ctx context.Context) (*kubeVirt, []Pool, error) {
+// effective are the pools that the operator knows of now, for the primary and for templates, and what they add to the deployment ID.
+func (o *Operator) effective(ctx context.Context) (string, []Pool, error) {
 	object, err := o.kubeVirt(ctx)
 	if err != nil || object == nil {
-		return nil, nil, err
+		return "", nil, err
 	}
 	kv, err := o.build.read(object)
 	if err != nil || !o.build.on(kv) || o.build.forgets(kv) {
-		return kv, nil, err
+		return "", nil, err
 	}
 	pools, err := o.pools(ctx, kv)
-	return kv, pools, err
+	return o.build.identity(true, pools), pools, err
 }
 
 // forgets tells whether virt-operator is on a way that knows no pools.
@@ -254,7 +272,7 @@ func (o *Operator) primaryFinished(now *state) bool {
 	if !current || maxUnavailable(primary) != 1 {
 		return false
 	}
-	if o.build.listIdentifies && !(rolledOut(primary) && now.deployed) {
+	if o.build.listIdentifies && !(rolledOut(primary) && now.deploymentsDone) {
 		return false
 	}
 	for _, each := range now.kv.Status.Generations {
@@ -281,7 +299,7 @@ func maxUnavailable(set *appsv1.DaemonSet) int {
 // syncPool is virt-operator's own way with a DaemonSet. It compares metadata and the generation, and never the spec: whether it
 // sees a changed pool depends on whether that changed the KubeVirt object's generation.
 func (o *Operator) syncPool(ctx context.Context, now *state, pool Pool) (bool, error) {
-	wanted := o.build.daemonSet(now.primary, now.kv, pool, now.pools)
+	wanted := o.build.daemonSet(now.primary, now.kv, pool, now.identity)
 	live := now.sets[wanted.Name]
 	if live == nil {
 		made, err := o.client.AppsV1().DaemonSets(o.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: operatorManager})
@@ -354,7 +372,7 @@ func (o *Operator) updatedAndReady(now *state, set *appsv1.DaemonSet) int32 {
 }
 
 func (o *Operator) upToDate(now *state, pod *corev1.Pod) bool {
-	return ofTarget(now, pod.Annotations) && pod.Annotations[listAnnotation] == o.build.identity(now.pools)
+	return ofTarget(now, pod.Annotations) && pod.Annotations[listAnnotation] == now.identity
 }
 
 // ofTarget tells whether virt-operator has made an object for the deployment that it works towards.
@@ -362,7 +380,7 @@ func ofTarget(now *state, annotations map[string]string) bool {
 	status := now.kv.Status
 	return annotations["kubevirt.io/install-strategy-version"] == status.TargetVersion &&
 		annotations["kubevirt.io/install-strategy-registry"] == status.TargetRegistry &&
-		annotations["kubevirt.io/install-strategy-identifier"] == status.TargetDeploymentID
+		annotations["kubevirt.io/install-strategy-identifier"] == deploymentID(now.kv)
 }
 
 func podReady(pod *corev1.Pod) bool {
@@ -399,21 +417,65 @@ func (o *Operator) cleanUp(ctx context.Context, now *state) error {
 
 // Readiness -----------------------------------------------------------------------------------------------------------
 
-// ready tells whether all DaemonSets of pools, wanted or not, are as virt-operator wants its own to be.
+// ready tells whether nothing about pools keeps KubeVirt from being available.
 func (o *Operator) ready(now *state) bool {
-	if !o.passedThrough(now) {
+	if !o.build.claimsEarly && !o.passedThrough(now) {
 		return false
 	}
 	for _, set := range now.sets {
-		if set.Labels[o.build.Label] == "" {
-			continue
-		}
-		desired := set.Status.DesiredNumberScheduled
-		if desired == 0 || desired != set.Status.NumberReady || o.updatedAndReady(now, set) < desired {
+		if set.Labels[o.build.Label] != "" && !o.setReady(now, set) {
 			return false
 		}
 	}
 	return true
+}
+
+// setReady tells whether a DaemonSet of a pool, wanted or not, is as virt-operator wants it to be. With claimsEarly, all that matters is
+// that it has a node, and no pod of another version.
+func (o *Operator) setReady(now *state, set *appsv1.DaemonSet) bool {
+	desired := set.Status.DesiredNumberScheduled
+	if o.build.claimsEarly {
+		return (desired > 0 || set.Status.ObservedGeneration == 0) && !o.hasFormerPods(now, set)
+	}
+	return desired > 0 && desired == set.Status.NumberReady && o.updatedAndReady(now, set) >= desired
+}
+
+func (o *Operator) hasFormerPods(now *state, set *appsv1.DaemonSet) bool {
+	return slices.ContainsFunc(now.pods, func(pod corev1.Pod) bool {
+		owner := metav1.GetControllerOf(&pod)
+		return owner != nil && owner.Name == set.Name && !ofTarget(now, pod.Annotations)
+	})
+}
+
+// updates tells whether another list, or the gate, is being rolled out, which is an update of KubeVirt to virt-operator.
+func (o *Operator) updates(now *state) bool {
+	ready := o.ready(now)
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if ready {
+		o.deployed = now.identity
+	}
+	return now.identity != o.deployed
+}
+
+// keepStrategy leaves the ConfigMap that virt-operator has for each deployment ID. It deletes none while KubeVirt is installed.
+func (o *Operator) keepStrategy(ctx context.Context, now *state) error {
+	if now.identity == "" {
+		return nil
+	}
+	status := now.kv.Status
+	_, err := o.client.CoreV1().ConfigMaps(o.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name:   "kubevirt-install-strategy-" + now.identity[:8],
+		Labels: map[string]string{kubevirt.ManagedByLabel: operatorManager, "kubevirt.io/install-strategy": ""},
+		Annotations: map[string]string{
+			"kubevirt.io/install-strategy-version": status.TargetVersion, "kubevirt.io/install-strategy-registry": status.TargetRegistry,
+			"kubevirt.io/install-strategy-identifier": deploymentID(now.kv) + listSuffix + now.identity,
+		},
+	}}, metav1.CreateOptions{FieldManager: operatorManager})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // passedThrough tells whether a pass for the present target has come to its end.
@@ -445,7 +507,7 @@ func (o *Operator) release(ctx context.Context) error {
 	}
 	change := map[string]any{"metadata": map[string]any{"resourceVersion": now.object.GetResourceVersion()}, "status": map[string]any{
 		"observedGeneration": status["observedGeneration"], "conditions": status["conditions"], "phase": status["phase"],
-		"observedKubeVirtVersion": status["observedKubeVirtVersion"], "observedKubeVirtRegistry": status["observedKubeVirtRegistry"],
+		"targetDeploymentID": status["targetDeploymentID"], "observedKubeVirtVersion": status["observedKubeVirtVersion"], "observedKubeVirtRegistry": status["observedKubeVirtRegistry"],
 		"observedDeploymentID": status["observedDeploymentID"], "observedDeploymentConfig": status["observedDeploymentConfig"],
 	}}
 	body, err := json.Marshal(change)

@@ -154,7 +154,7 @@ func (w *world) pass() bool {
 func (w *world) run(name string, ready, desired int32) {
 	w.t.Helper()
 	set := w.set(name)
-	set.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: desired, NumberReady: ready}
+	set.Status = appsv1.DaemonSetStatus{ObservedGeneration: set.Generation, DesiredNumberScheduled: desired, NumberReady: ready}
 	_, err := w.client.AppsV1().DaemonSets("kubevirt").UpdateStatus(w.t.Context(), set, metav1.UpdateOptions{})
 	w.must(err)
 	for i := range ready {
@@ -234,6 +234,7 @@ func TestCanary(t *testing.T) {
 func TestEmptyPoolBlocksReadinessAndAfterAnEditTheNextPools(t *testing.T) {
 	w := newWorld(t, b, []any{b.Gate}, named("empty", "h:1"), named("gpu", "h:1"))
 	equal(t, "new pools do not wait for each other", w.pass(), true)
+	w.run("virt-handler-empty", 0, 0)
 	w.run("virt-handler-gpu", 2, 2)
 	now, err := w.operator.observe(t.Context())
 	w.must(err)
@@ -381,4 +382,65 @@ func TestAnUpgradeIsNotOverWhileAPoolHasHandlersOfTheFormerVersion(t *testing.T)
 	w.setStatus("observedKubeVirtVersion", "v1.9.1")
 	w.pass()
 	equal(t, "it is recreated after the upgrade", w.set("virt-handler-gpu").Annotations["kubevirt.io/install-strategy-version"], "v1.9.1")
+}
+
+func TestBAndCAreAvailableBeforeTheirPoolsAre(t *testing.T) {
+	for _, build := range []Build{a, b, c} {
+		w := newWorld(t, build, []any{build.Gate}, named("gpu", "h:1"))
+		early := w.status(w.finished)
+		equal(t, build.Name+": version without the DaemonSet", early["observedKubeVirtVersion"] == "v1.9.1", build.claimsEarly)
+		w.pass()
+		w.run("virt-handler-gpu", 0, 2)
+		early = w.status(w.finished)
+		equal(t, build.Name+": version with an unfinished one", early["observedKubeVirtVersion"] == "v1.9.1", build.claimsEarly)
+	}
+}
+
+func statusOf(status object, kind string) string {
+	return conditionStatus(&unstructured.Unstructured{Object: object{"status": status}}, kind)
+}
+
+func TestAnotherListIsAnUpdateInA(t *testing.T) {
+	all := append(conditions("False", "True"), object{"type": "Degraded", "status": "False"})
+	rolling := func(status object) { status["conditions"] = all }
+	w := newWorld(t, a, []any{a.Gate}, named("gpu", "h:1"))
+	during := w.status(rolling)
+	for _, kind := range []string{"Available", "Progressing", "Degraded"} {
+		equal(t, kind+" while it is rolled out", statusOf(during, kind), "True")
+	}
+	if during["targetDeploymentID"] == "id" {
+		t.Error("the list must be in the target's ID")
+	}
+	w.pass()
+	w.run("virt-handler-gpu", 1, 1)
+	set := w.set("virt-handler-gpu")
+	pods, err := w.client.CoreV1().Pods("kubevirt").List(t.Context(), metav1.ListOptions{})
+	w.must(err)
+	for _, pod := range pods.Items {
+		pod.Annotations[listAnnotation] = set.Spec.Template.Annotations[listAnnotation]
+		_, err := w.client.CoreV1().Pods("kubevirt").Update(t.Context(), &pod, metav1.UpdateOptions{})
+		w.must(err)
+	}
+	w.must(w.operator.sync(t.Context(), ""))
+	done := w.status(func(status object) { status["conditions"] = conditions("True", "False") })
+	equal(t, "Progressing after it", statusOf(done, "Progressing"), "False")
+	equal(t, "the target's ID after it", done["targetDeploymentID"], any("id"))
+	w.edit([]any{a.Gate})
+	equal(t, "Degraded while an empty list is rolled out", statusOf(w.status(rolling), "Degraded"), "True")
+	w.must(w.operator.sync(t.Context(), ""))
+	w.must(w.operator.sync(t.Context(), ""))
+	w.status(func(status object) { status["conditions"] = conditions("True", "False") })
+	w.generation = 4
+	w.edit(nil)
+	equal(t, "Degraded while the gate is turned off", statusOf(w.status(rolling), "Degraded"), "True")
+}
+
+func TestAListLeavesItsInstallStrategy(t *testing.T) {
+	w := newWorld(t, a, []any{a.Gate}, named("gpu", "h:1"))
+	w.must(w.operator.sync(t.Context(), ""))
+	w.edit([]any{a.Gate})
+	w.must(w.operator.sync(t.Context(), ""))
+	kept, err := w.client.CoreV1().ConfigMaps("kubevirt").List(t.Context(), metav1.ListOptions{LabelSelector: "kubevirt.io/install-strategy"})
+	w.must(err)
+	equal(t, "ConfigMaps", len(kept.Items), 2)
 }

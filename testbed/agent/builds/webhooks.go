@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	registration "k8s.io/api/admissionregistration/v1"
@@ -69,12 +70,12 @@ func (o *Operator) changePrimary(ctx context.Context, request *admissionv1.Admis
 	if err := json.Unmarshal(request.Object.Raw, &set); err != nil {
 		return nil, err
 	}
-	_, pools, err := o.effective(ctx)
-	if err != nil || len(pools) == 0 {
+	id, pools, err := o.effective(ctx)
+	if err != nil || (id == "" && len(pools) == 0) {
 		return nil, err
 	}
 	o.build.exclude(&set.Spec.Template.Spec, pools)
-	o.build.identify(&set.Spec.Template.ObjectMeta, pools)
+	o.build.identify(&set.Spec.Template.ObjectMeta, id)
 	return []webhook.Operation{{Op: "replace", Path: "/spec", Value: set.Spec}}, nil
 }
 
@@ -84,11 +85,11 @@ func (o *Operator) changeDeployment(ctx context.Context, request *admissionv1.Ad
 	if err := json.Unmarshal(request.Object.Raw, &deployment); err != nil {
 		return nil, err
 	}
-	_, pools, err := o.effective(ctx)
-	if err != nil || len(pools) == 0 {
+	id, _, err := o.effective(ctx)
+	if err != nil || id == "" {
 		return nil, err
 	}
-	o.build.identify(&deployment.Spec.Template.ObjectMeta, pools)
+	o.build.identify(&deployment.Spec.Template.ObjectMeta, id)
 	return []webhook.Operation{{Op: "replace", Path: "/spec", Value: deployment.Spec}}, nil
 }
 
@@ -159,7 +160,8 @@ func (o *Operator) mapped(ctx context.Context) ([]Pool, error) {
 	return o.pools(ctx, kv)
 }
 
-// holdStatus keeps KubeVirt from being ready while a DaemonSet of a pool is not, since virt-operator does not see these.
+// holdStatus keeps KubeVirt from being ready while a DaemonSet of a pool is not, since virt-operator does not see these; and while another
+// list is rolled out, it makes of the status what virt-operator writes in an update.
 func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.AdmissionRequest) ([]webhook.Operation, error) {
 	object, before := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	if err := json.Unmarshal(request.Object.Raw, &object.Object); err != nil {
@@ -168,18 +170,30 @@ func (o *Operator) holdStatus(ctx context.Context, request *admissionv1.Admissio
 	if err := json.Unmarshal(request.OldObject.Raw, &before.Object); err != nil {
 		return nil, err
 	}
-	if !saysReady(object) {
+	ready := saysReady(object)
+	if !ready && !o.build.listIdentifies {
 		o.keep(nil)
 		return nil, nil
 	}
 	now, err := o.observe(ctx)
-	if err != nil || now == nil || o.ready(now) {
+	if err != nil || now == nil {
 		o.keep(nil)
 		return nil, err
 	}
-	o.keep(object.DeepCopy())
+	change := unready
+	if !upgrades(now.kv) && o.updates(now) {
+		change = updating(now.identity)
+	} else if !ready || o.ready(now) {
+		o.keep(nil)
+		return nil, nil
+	}
+	if ready {
+		o.keep(object.DeepCopy())
+	} else {
+		o.keep(nil)
+	}
 	o.queue.Add(o.namespace)
-	if err := unready(object, before); err != nil {
+	if err := change(object, before); err != nil {
 		return nil, err
 	}
 	return []webhook.Operation{{Op: "replace", Path: "/status", Value: object.Object["status"]}}, nil
@@ -214,6 +228,15 @@ var observed = []string{
 
 // unready makes of a status what virt-operator writes while something is not ready.
 func unready(object, before *unstructured.Unstructured) error {
+	if err := keepObserved(object, before); err != nil {
+		return err
+	}
+	message := "Deploying version " + statusText(object, "targetKubeVirtVersion") + " with registry " + statusText(object, "targetKubeVirtRegistry")
+	return report(object, map[string]string{"Available": "False", "Progressing": "True"}, "DeploymentInProgress", message)
+}
+
+// keepObserved keeps those parts of a status as they were.
+func keepObserved(object, before *unstructured.Unstructured) error {
 	for _, field := range observed {
 		value, found, err := unstructured.NestedFieldCopy(before.Object, "status", field)
 		if err != nil {
@@ -227,6 +250,28 @@ func unready(object, before *unstructured.Unstructured) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// updating makes of a status what virt-operator writes while it rolls out another list: that of an update to the same version.
+func updating(identity string) func(object, before *unstructured.Unstructured) error {
+	return func(object, before *unstructured.Unstructured) error {
+		if err := keepObserved(object, before); err != nil {
+			return err
+		}
+		id, _, _ := strings.Cut(statusText(object, "targetDeploymentID"), listSuffix)
+		if err := unstructured.SetNestedField(object.Object, id+listSuffix+identity, "status", "targetDeploymentID"); err != nil {
+			return err
+		}
+		from := statusText(object, "observedKubeVirtVersion") + " with registry " + statusText(object, "observedKubeVirtRegistry")
+		to := statusText(object, "targetKubeVirtVersion") + " using registry " + statusText(object, "targetKubeVirtRegistry")
+		message := "Transitioning from previous version " + from + " to target version " + to
+		return report(object, map[string]string{"Available": "True", "Progressing": "True", "Degraded": "True"}, "UpdateInProgress", message)
+	}
+}
+
+// report writes these conditions, with one reason and message.
+func report(object *unstructured.Unstructured, statuses map[string]string, reason, message string) error {
 	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
 	if err != nil {
 		return err
@@ -236,15 +281,9 @@ func unready(object, before *unstructured.Unstructured) error {
 		if !ok {
 			continue
 		}
-		switch condition["type"] {
-		case "Available":
-			condition["status"], condition["reason"] = "False", "DeploymentInProgress"
-		case "Progressing":
-			condition["status"], condition["reason"] = "True", "DeploymentInProgress"
-		default:
-			continue
+		if status, ok := statuses[fmt.Sprint(condition["type"])]; ok {
+			condition["status"], condition["reason"], condition["message"] = status, reason, message
 		}
-		condition["message"] = "Deploying version " + statusText(object, "targetKubeVirtVersion") + " with registry " + statusText(object, "targetKubeVirtRegistry")
 	}
 	return unstructured.SetNestedSlice(object.Object, conditions, "status", "conditions")
 }

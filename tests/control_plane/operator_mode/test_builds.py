@@ -243,10 +243,8 @@ def test_each_wave_is_a_label_and_writes_nothing_to_kubevirt(scenario: BuildScen
         run = running.wait().succeeded()
         watcher.stop()
     assert (run.changed, watcher.without_ready_handler) == (0, [])
-    first, *_, last = [task.result for task in run.results_of("virtpools.kubevirt.operator_pools")]
-    assert (first["done"], last["done"]) == (False, True)
-    assert first["text"][-1].startswith("Still waiting: ")
-    assert "gpu-01" in first["text"][-1]
+    waits = [line for line in run.stdout.splitlines() if "Still waiting, after " in line]
+    assert any("gpu-01" in line for line in waits), str(run)
     assert [(start.node, start.daemonset) for start in watcher.starts] == [("gpu-01", "virt-handler-gpu")]
     second_wave = scenario.handler_pods()
     assert {node for node, uid in second_wave.items() if uid != first_wave[node]} == {"gpu-01"}
@@ -349,5 +347,8 @@ def test_after_remove_the_cluster_is_as_it_was(scenario: BuildScenario, before: 
     scenario.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     scenario.wait_until_settled()
     assert scenario.names() == ["virt-handler"]
-    assert differences(before, scenario.state()) == {}
+    # additionalVirtHandlers keeps an install strategy for each list.
+    kept = {key for key in differences(before, scenario.state()) if "kubevirt-install-strategy-" in key}
+    assert differences(before, scenario.state()).keys() == kept
+    assert bool(kept) == (scenario.build is A)
     assert ours(scenario.cluster) == []

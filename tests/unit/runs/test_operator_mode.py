@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
@@ -54,12 +56,19 @@ def error_codes(found):
     return [each["code"] for each in found["findings"] if each["severity"] == "error"]
 
 
-def vm(world, build, name="vm", *, on="n1", image=LAUNCHER, noted="gpu", **fields):
+def vm(world, build, name="vm", *, on="n1", image=LAUNCHER, noted="gpu", by="gpus", **fields):
     """A VM that asks for the device and the nodes of the pool, as virt-controller of the build makes its pod."""
     pod = vms.launcher(name, on, None, image=image, node_selector={"hw": "gpu"}, **fields)
     if noted:
         pod["metadata"].setdefault("annotations", {})[LABELS[build]] = noted
     running = vms.vmi(name, on)
+    # Builds look at the VM instance. Its pod has the device in limits in any case.
+    running["spec"] = {
+        "nodeSelector": {"hw": "gpu"},
+        "domain": {"devices": {by: [{"deviceName": vms.DEVICE}]} if by else {}},
+    }
+    if not by:
+        del running["spec"]["nodeSelector"]
     pod["metadata"]["labels"][names.CREATED_BY_LABEL] = running["metadata"]["uid"]
     world.put(pod)
     world.put(running)
@@ -133,6 +142,32 @@ class TestPlan:
         assert text.startswith(f"virtpools_{option}")
         assert "cannot be kept in operator mode" in text
 
+    def test_warns_of_labels_that_only_pods_have(self, run, build):
+        selector = {"vmLabels": {"matchLabels": {"vm.kubevirt.io/name": "one"}}}
+        found = run("plan_info", mode="operator", pools=[pool(build, selector=selector)])
+        assert "operator_label_of_pod" in codes(found), codes(found)
+
+    def test_a_refused_plan_changes_no_owner(self, run, pooled, build):
+        found = run("plan_info", pools=[pool(build)], waves=[{"match": {"hw": "gpu"}}])
+        assert found["owners"] == {"primary": {"now": 3, "after": 3}, "gpu": {"now": 2, "after": 2}}
+
+    @pytest.mark.parametrize("build", ["C"], indirect=True)
+    def test_tells_what_joining_nodes_have_by_the_gate(self, run, world, build):
+        def window(*pools):
+            found = run("plan_info", mode="operator", pools=list(pools))
+            return next(each["message"] for each in found["findings"] if each["code"] == "operator_window")
+
+        assert "no handler in between" in window(pool(build))
+        operator(run, build)
+        assert "Nodes that join a pool have two handlers" in window(pool(build), pool(build, "fpga"))
+
+    @pytest.mark.parametrize("build", ["A"], indirect=True)
+    def test_tells_what_a_removal_restarts_and_leaves(self, run, pooled, build):
+        said = {each["code"]: each["message"] for each in run("plan_info", remove_pools="all")["findings"]}
+        assert "a second time when the feature gate is turned off" in said["operator_restarts"]
+        assert "kubectl get configmap -n kubevirt -l kubevirt.io/install-strategy" in said["operator_strategies_stay"]
+        assert "two handlers for some seconds" in said["operator_window"]
+
     def test_the_refusal_of_waves_says_what_to_do_instead(self, run, build):
         (text,) = run("plan_info", mode="operator", pools=[pool(build)], waves=[{"match": {"hw": "gpu"}}])["errors"]
         assert "label the nodes wave by wave and run site after each" in text
@@ -181,6 +216,19 @@ class TestVerify:
     def test_the_launcher_pod_decides(self, run, pooled, build, fields, verdict):
         vm(pooled, build, **fields)
         assert verdicts(run("verification_info", fail_on="none")) == {verdict: 1}
+
+    def test_a_device_in_limits_alone_is_of_no_pool(self, run, pooled, build):
+        vm(pooled, build, image=vms.STOCK, noted=None, created=LATER, by=None)
+        assert verdicts(run("verification_info")) == {"correct": 1}
+        assert run("explanation_info", vmi="plain/vm")["pool"] == "primary"
+
+    def test_an_empty_pool_is_named_as_the_cause(self, run, pooled, build):
+        for node in ("n1", "n2"):
+            del pooled.find(kinds.NODE, node)["metadata"]["labels"]["hw"]
+        pooled.sleep(60)
+        found = run("verification_info", fail_on="none")
+        assert "operator_owner_empty" in found["problems"]
+        assert any("Pool gpu would have no node" in each["message"] for each in found["findings"])
 
     def test_an_image_volume_counts_only_where_the_build_changes_it(self, run, pooled, build):
         pod = vm(pooled, build, created=LATER)
@@ -361,20 +409,19 @@ class TestRoles:
         assert run.world.handlers("n1") == ["virt-handler"]
         assert run.world.all(kinds.LEASE) == []
 
-    def test_a_slow_operator_is_reported_round_by_round(self, run, play, build):
-        rounds = []
+    def test_a_slow_operator_is_reported_round_by_round(self, run, monkeypatch, build):
+        shown, calls = [], []
+        monkeypatch.setattr(module_base, "show", shown.append)
 
         def module(name, **arguments):
-            found = run(name, **arguments)
-            if name == "operator_pools":
-                rounds.append((found["done"], found["text"][-1]))
-            return found
+            calls.append(name)
+            return run(name, **arguments)
 
         run.world.behave["virt-handler-gpu", None] = Behaviour(start=150.0)
-        play = Play(module)
-        play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
-        assert [done for done, _line in rounds][-2:] == [False, True]
-        assert rounds[0][1].startswith("Still waiting: ")
+        Play(module).role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
+        assert len(shown) >= 2
+        assert re.match(r"Still waiting, after 6\d s: ", shown[0])
+        assert calls.count("operator_pools") == 1, "Ansible's work would grow with the square of the rounds"
         assert run.world.handlers("n1") == ["virt-handler-gpu"]
         assert not run("plan_info", pools=[pool(build)])["pending"]
 

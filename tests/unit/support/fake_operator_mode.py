@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""virt-operator of the three builds of KubeVirt with pools of their own, written from what their code does, not from ours.
+"""virt-operator of the three builds of KubeVirt with pools of their own, written from what the real ones do, not from our code.
 
 ``A``: additionalVirtHandlers, ``B``: virtHandlerPools, ``C``: WorkerPool objects. Their unsafe sides are here, too.
 """
@@ -61,6 +61,7 @@ class OperatorModeWorld(OperatedWorld):
         unserved = set(others.pop("unserved", ())) | (set() if build == "C" else {"WorkerPool"})
         super().__init__(crd(*(own if fields is None else fields)), *objects, unserved=unserved, **others)
         self.synced = None
+        self.gated = False
         self.bare = {}
         """Ticks in which a node had no handler, by node."""
         self.rewritten = lambda daemonset: daemonset
@@ -102,24 +103,30 @@ class OperatorModeWorld(OperatedWorld):
         (obj,) = self.all(kinds.KUBEVIRT)
         pools, generation = self._wanted_pools(obj), obj["metadata"]["generation"]
         live = {self._pool_of(ds): ds for ds in self.all(kinds.DAEMON_SET) if self._pool_of(ds)}
+        if self.synced is None:
+            self.synced = generation if not pools else generation - 1
+            self.gated = GATES[self.build] in self._gates(obj)
         if self.build == "C" and GATES["C"] in self._gates(obj):
-            # A WorkerPool event makes and deletes DaemonSets, and changes none.
-            for name in pools.keys() - live.keys():
-                if self.synced is not None and self._lasts(("made", name), self.lag):
+            # A WorkerPool event makes and deletes DaemonSets, and changes none. While the gate has just been turned on, the primary
+            # comes first.
+            for name in pools.keys() - live.keys() if self.gated else ():
+                if self._lasts(("made", name), self.lag):
                     self.put(self._daemonset(name, pools[name], obj))
             for name in live.keys() - pools.keys():
                 self._delete(live[name])
-        if self.synced is None:
-            self.synced = generation if not pools else generation - 1
         if generation != self.synced and self._lasts(("sync", generation), self.lag):
             self._sync(obj, pools, live)
-        if self.build == "A":  # the list is in the deployment's id
-            obj["status"]["targetDeploymentID"] = json.dumps(pools, sort_keys=True)
+        if self.build == "A":  # the list and its gate are in the deployment's ID
+            obj["status"]["targetDeploymentID"] = self._deployment(obj, pools)
         if self._settled(obj):
             obj["status"]["observedGeneration"] = generation
             obj["status"]["observedDeploymentID"] = obj["status"]["targetDeploymentID"]
         if self.build == "A":
             self._note_deployment(obj["status"])
+
+    def _deployment(self, obj, pools):
+        """What is rolled out, with the list and the gate."""
+        return json.dumps(pools, sort_keys=True) if GATES["A"] in self._gates(obj) else "d1"
 
     def _note_deployment(self, status):
         """While one deployment replaces another, Progressing and Degraded are True (seen on the real build)."""
@@ -148,9 +155,17 @@ class OperatorModeWorld(OperatedWorld):
             for name in live.keys() - pools.keys():
                 self._delete(live[name])
         self.synced = obj["metadata"]["generation"]
+        self.gated = GATES[self.build] in self._gates(obj)
 
     def _settled(self, obj):
-        return self.synced == obj["metadata"]["generation"] and all(map(self._rolled_out, self._handler_sets()))
+        """B and C claim to be done before the DaemonSets of pools exist, or are rolled out; not while one has no node."""
+        generation = obj["metadata"]["generation"]
+        if self.build == "A":
+            return self.synced == generation and all(map(self._rolled_out, self._handler_sets()))
+        primary = self._primary()
+        written = self.synced == generation or self._lasts(("primary", generation), self.lag + 1)
+        desired = (self._counts(each, self.all_nodes())["desiredNumberScheduled"] for each in self._handler_sets())
+        return written and self._rolled_out(primary) and all(desired)
 
     def _handler_sets(self):
         """Its own; it does not see ours."""
@@ -211,6 +226,13 @@ class OperatorModeWorld(OperatedWorld):
             terms = [{"matchExpressions": exclusion}, *terms]
         if terms:
             spec["template"]["spec"]["affinity"] = builders.affinity(*terms)
+        return self._identified(spec, obj, pools)
+
+    def _identified(self, spec, obj, pools):
+        """The spec of a DaemonSet with the deployment for which it is written, which rolls it out."""
+        if self.build == "A" and GATES["A"] in self._gates(obj):
+            metadata = spec["template"].setdefault("metadata", {})
+            metadata["annotations"] = {names.DEPLOYMENT_ANNOTATION: self._deployment(obj, pools)}
         return spec
 
     def _daemonset(self, name, pool, obj):
@@ -230,6 +252,7 @@ class OperatorModeWorld(OperatedWorld):
                     continue
                 field = "virtHandlerImage" if container["name"] == names.HANDLER else "virtLauncherImage"
                 container["image"] = pool.get(field) or container["image"]
+        spec = self._identified(spec, obj, self._wanted_pools(obj))
         labels = {LABELS[self.build]: name, "app.kubernetes.io/managed-by": "virt-operator"}
         daemonset = kinds.DAEMON_SET.object(names.pool_daemonset_name(name), builders.NAMESPACE, spec=spec)
         daemonset["metadata"].update(labels=labels, generation=1, annotations=self._written_for(obj))

@@ -14,6 +14,7 @@ from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
 from ...core.kubevirt import health
 from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
+from ...core.observed.handlers import HandlerPod
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
@@ -24,6 +25,8 @@ from ..api.client import Cluster, Forbidden, NotFound
 from . import webhook_config
 
 HANDLER_PODS = f"{names.KUBEVIRT_LABEL}={names.HANDLER}"
+
+OPERATOR_PODS = f"{names.KUBEVIRT_LABEL} in (virt-operator,virt-operator-strategy-dumper)"
 
 LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
@@ -187,6 +190,11 @@ def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> 
 def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
     """The handler pods of all nodes, or of some."""
     return _pods_on(cluster, namespace, HANDLER_PODS, nodes)
+
+
+def operator_pods(cluster: Cluster, namespace: str) -> t.Iterator[HandlerPod]:
+    """The pods of virt-operator, and of its Jobs that prepare the installation of a version or of a list of pools."""
+    yield from map(HandlerPod.from_object, cluster.list(kinds.POD, namespace, label_selector=OPERATOR_PODS))
 
 
 def _pods_on(

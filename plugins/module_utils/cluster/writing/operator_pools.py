@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted, listed
+from ...core.base.findings import counted, listed, printable
 from ...core.base.objects import Change, KubeObject, Object
 from ...core.kubevirt import health
 from ...core.kubevirt.hco import Edit
@@ -20,12 +20,15 @@ from ...core.operator_mode import edits, found_list, rollout
 from ...core.operator_mode.edits import WantedParts
 from ...core.operator_mode.plan import ObjectChange, OperatorPlan, WriteStep
 from ..api.client import Cluster, ClusterError, DeleteOptions
-from ..api.waiting import Clock
+from ..api.waiting import Clock, Persistence
 from ..reading import live
 from . import settle, writes
 
 _SETTLE_SECONDS = 120.0
 """How long the end of a run waits for KubeVirt's own conditions."""
+
+_BROKEN_SECONDS = 120.0
+"""How long virt-operator, or its Job, may not start: a pod that was just moved or pulls its image takes a while."""
 
 _NODES_SECONDS = 30.0
 """The nodes are read again so often during a wait. Handlers are read each time."""
@@ -36,55 +39,42 @@ def try_out(cluster: Cluster, plan: OperatorPlan) -> list[Change]:
 
     :raises ClusterError: when the server refuses one.
     """
-    return [change for step in plan.steps for change in _write(cluster, plan, step, dry_run=True)]
+    return [change for step in plan.steps for change in _write(cluster, plan, step, None)]
 
 
-def carry_out(
-    cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows, last_wait: float = 0
-) -> tuple[list[Change], str | None]:
+def carry_out(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> list[Change]:
     """Do what the plan says, and wait until virt-operator has followed each step.
 
     :param windows: is told what happens to nodes on the way.
-    :param last_wait: how many seconds to wait after the last step at most, when a longer wait is not a failure;
-        0 to wait as after any step.
-    :returns: what was written, and what virt-operator has not done yet when ``last_wait`` was over.
+    :returns: what was written.
     :raises InputErrors: when another user has changed what a step would write over.
     :raises ClusterError: when a write is refused, or when virt-operator takes longer than ``timeout`` seconds for a step.
     """
+    wait = _Wait(cluster, plan, timeout, clock, windows)
     changes: list[Change] = []
-    for number, step in enumerate(plan.steps, 1):
-        changes += _write(cluster, plan, step, dry_run=False, timeout=timeout, clock=clock)
-        if number < len(plan.steps):
-            _refuse_delay(_followed(cluster, plan, timeout, clock, windows), timeout, windows)
-    problem = _followed(cluster, plan, last_wait or timeout, clock, windows)
-    if not last_wait:
-        _refuse_delay(problem, timeout, windows)
-    return changes, problem
+    for step in plan.steps:
+        changes += _write(cluster, plan, step, wait)
+        wait.until_followed()
+    if not plan.steps:
+        wait.until_followed()
+    return changes
 
 
-def _write(
-    cluster: Cluster,
-    plan: OperatorPlan,
-    step: WriteStep,
-    *,
-    dry_run: bool,
-    timeout: float = 0,
-    clock: Clock | None = None,
-) -> list[Change]:
+def _write(cluster: Cluster, plan: OperatorPlan, step: WriteStep, wait: _Wait | None) -> list[Change]:
+    """Write a step; without ``wait`` as dry runs."""
+    dry_run = wait is None
     if step.objects and not dry_run:
         found_list.refuse_changed_objects(plan.build, step.expects, cluster.list(kinds.WORKER_POOL))
     changes = [_write_object(cluster, plan, change, dry_run=dry_run) for change in step.objects]
-    if clock is not None:
-        for pool in step.gone:
-            name = names.pool_daemonset_name(pool)
-            settle.await_daemonset_gone(cluster, plan.snapshot.namespace, name, timeout, clock)
+    if wait is not None:
+        wait.until_gone(step.gone)
     if step.edit is not None and step.wanted is not None:
         if step.wanted.gate is False and plan.build.field is None and not dry_run:
             found_list.refuse_changed_objects(plan.build, (), cluster.list(kinds.WORKER_POOL))
         expects = None if dry_run else step.expects
         changes.append(_write_edit(cluster, plan, step.edit, step.wanted, expects=expects, dry_run=dry_run))
-        if step.wanted.touch and clock is not None:
-            _await_touch(cluster, plan, timeout, clock)
+        if step.wanted.touch and wait is not None:
+            _await_touch(cluster, plan, wait.timeout, wait.clock)
             undo = WantedParts(touch=False)
             live_kubevirt = _kubevirt(cluster, plan)
             hyperconverged = live.find_hyperconverged(cluster, live_kubevirt)
@@ -157,10 +147,15 @@ def _await_touch(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Cl
 
 @dataclass
 class Windows:
-    """How long nodes had no handler, or several, while virt-operator worked, as observed by the wait."""
+    """How long nodes had no handler, or several, while virt-operator worked, as observed by the waits of a run, and its reports."""
 
+    show: t.Callable[[str], None] | None = None
+    """Is given a line each ``every`` seconds; None for none."""
+    every: float = 0
     bare: dict[str, float] = field(default_factory=dict)
     doubled: dict[str, float] = field(default_factory=dict)
+    _began: float | None = None
+    _told: float = 0
     _before: float | None = None
     _open: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
@@ -170,6 +165,18 @@ class Windows:
             for node in nodes:
                 seconds[node] = seconds.get(node, 0.0) + passed
         self._open, self._before = (frozenset(seen.bare), frozenset(seen.doubled)), now
+
+    def tell(self, problem: str, now: float) -> None:
+        """Show what is missing, when it is time for that."""
+        if self._began is None:
+            self._began = self._told = now
+        if self.show is not None and self.every and now - self._told >= self.every:
+            self._told = now
+            self.show(f"Still waiting, after {now - self._began:.0f} s: {problem} {self.sentences}".rstrip())
+
+    @property
+    def sentences(self) -> str:
+        return " ".join(f"{line}." for line in self.lines())
 
     def lines(self) -> list[str]:
         """For people, one line for each kind."""
@@ -181,38 +188,85 @@ class Windows:
         ]
 
 
-def _followed(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> str | None:
-    """Wait until virt-operator has created its DaemonSets as the pools ask for, and each node has its one Ready handler.
+class _Wait:
+    """The waits of a run for virt-operator. They count what happens to nodes, and report what is missing."""
 
-    KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
+    def __init__(self, cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock, windows: Windows) -> None:
+        self.timeout = timeout
+        self.clock = clock
+        self._cluster = cluster
+        self._plan = plan
+        self._windows = windows
+        self._degraded = settle.DegradedWatch(clock)
+        self._broken = Persistence(clock, _BROKEN_SECONDS)
+        self._nodes = _Nodes(cluster, clock)
 
-    :returns: what is missing after ``timeout`` seconds; None for nothing.
-    :raises ClusterError: when KubeVirt stays Degraded.
-    """
-    degraded = settle.DegradedWatch(clock)
-    nodes = _Nodes(cluster, clock)
+    def until_followed(self) -> None:
+        """Wait until virt-operator has created its DaemonSets as the pools ask for, and each node has its one Ready handler.
 
-    def pending() -> str | None:
-        kubevirt = _kubevirt(cluster, plan)
-        state = health.Health.from_kubevirt(kubevirt)
-        note = " ".join([".", *(f"{line}." for line in windows.lines())])
-        degraded.refuse(state, f"KubeVirt {plan.snapshot.kubevirt_name}", note)
-        found = _state(cluster, kubevirt, nodes.read())
-        if found.primary is None:
-            return f"there is no DaemonSet {names.HANDLER}."
-        seen = rollout.observe(plan.build, found, found.primary, plan.pools)
-        windows.note(seen, clock.now())
-        return _lost_by_hco(plan, kubevirt) or seen.problem
+        KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
 
-    return clock.wait(pending, timeout)
+        :raises ClusterError: when it takes too long, when KubeVirt stays Degraded, or when virt-operator does not start.
+        """
 
+        def pending(found: Snapshot) -> str | None:
+            if found.primary is None:
+                return f"there is no DaemonSet {names.HANDLER}."
+            seen = rollout.observe(self._plan.build, found, found.primary, self._plan.pools)
+            return _lost_by_hco(self._plan, found.kubevirt) or seen.problem
 
-def _refuse_delay(problem: str | None, timeout: float, windows: Windows) -> None:
-    if problem is not None:
-        raise ClusterError(
-            f"virt-operator did not follow the pools within {timeout:.0f} s: {problem} It goes on by itself; run again to wait for it, "
-            f"or with a longer virtpools_settle_timeout. {' '.join(f'{line}.' for line in windows.lines())}".rstrip()
+        self._until(pending)
+
+    def until_gone(self, pools: t.Collection[str]) -> None:
+        """Wait until virt-operator has deleted the DaemonSets of these pools.
+
+        :raises ClusterError: as above.
+        """
+
+        def pending(found: Snapshot) -> str | None:
+            left = found.daemonsets.keys() & {names.pool_daemonset_name(pool) for pool in pools}
+            return f"it has not deleted DaemonSet {listed(sorted(left))}." if left else None
+
+        if pools:
+            self._until(pending)
+
+    def _until(self, pending: t.Callable[[Snapshot], str | None]) -> None:
+        problem = self.clock.wait(lambda: self._round(pending), self.timeout)
+        if problem is not None:
+            raise ClusterError(
+                f"virt-operator did not follow the pools within {self.timeout:.0f} s: {problem} It goes on by itself; run again to wait "
+                f"for it, or with a longer virtpools_settle_timeout. {self._windows.sentences}".rstrip()
+            )
+
+    def _round(self, pending: t.Callable[[Snapshot], str | None]) -> str | None:
+        kubevirt = _kubevirt(self._cluster, self._plan)
+        note = f". {self._windows.sentences}".rstrip()
+        # While virt-operator updates KubeVirt to another list, Degraded is expected; a failed update has a reason of its own.
+        self._degraded.refuse(
+            health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
         )
+        found = _state(self._cluster, kubevirt, self._nodes.read())
+        if found.primary is not None:
+            self._windows.note(
+                rollout.observe(self._plan.build, found, found.primary, self._plan.pools), self.clock.now()
+            )
+        problem = pending(found)
+        if problem is not None:
+            self._refuse_broken_operator(note)
+            self._windows.tell(problem, self.clock.now())
+        return problem
+
+    def _refuse_broken_operator(self, note: str) -> None:
+        """End the wait when virt-operator, or its Job that prepares another list, does not start: then nothing goes on.
+
+        :raises ClusterError: when that lasts.
+        """
+        pods = live.operator_pods(self._cluster, self._plan.snapshot.namespace)
+        faults = sorted(f"{pod.name}: {printable(pod.fault)}" for pod in pods if pod.fault and not pod.ready)
+        if self._broken.lasts(bool(faults)):
+            raise ClusterError(
+                f"virt-operator does not work, so nothing follows the pools: {listed(faults)}. Repair that, then run again{note}"
+            )
 
 
 def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
@@ -224,7 +278,7 @@ def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
     )
 
 
-def _lost_by_hco(plan: OperatorPlan, kubevirt: Object) -> str | None:
+def _lost_by_hco(plan: OperatorPlan, kubevirt: KubeObject) -> str | None:
     if plan.snapshot.hyperconverged is None or plan.build.field is None or not plan.pools:
         return None
     if (kubevirt.get("spec") or {}).get(plan.build.field):

@@ -256,7 +256,7 @@ class VmExplanation:
 
 def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
     """Explain a VM."""
-    vmi = Vmi.from_object(subject.vmi) if subject.vmi is not None else None
+    vmi = Vmi.from_object(subject.vmi, by_operator=context.by_node_labels) if subject.vmi is not None else None
     running = None if vmi is not None and vmi.ended else subject.vmi
     pods = _pods(subject, vmi)
     cases: list[Case] = []
@@ -266,12 +266,16 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
     def predict(when: When, source: str, template: KubeObject, nodes: t.Mapping[str, Node] = context.nodes) -> None:
         predicted = _predicted(subject, context, template)
         findings.extend(predicted.findings)
-        cases.append(Case(when, source, _explained(context, predicted.attributes, predicted.placement, nodes)))
+        attributes = predicted.attributes
+        if context.by_node_labels:
+            attributes = PodAttributes.from_vmi(template, subject.namespace, subject.namespace_labels)
+        cases.append(Case(when, source, _explained(context, attributes, predicted.placement, nodes)))
 
     if pods:
         current = pods[0]
         placement = current.placement.without_owner()
-        cases.append(Case("now", f"launcher pod {current.name}", _explained(context, current.attributes, placement)))
+        asked = (vmi.asked if vmi is not None else None) or current.attributes
+        cases.append(Case("now", f"launcher pod {current.name}", _explained(context, asked, placement)))
     elif running is not None:
         predict("now" if subject.in_cluster else "next start", "the VirtualMachineInstance", running)
     if subject.vm is not None:

@@ -27,6 +27,7 @@ from ..observed.nodes import Node, timestamp
 from ..observed.snapshot import Snapshot
 from ..planning.plan import Plan
 from ..planning.relocation import Mobility, Targets
+from ..pools.criteria import PodAttributes
 from ..pools.model import Pool
 from ..vms import matching
 from ..vms.launcher_pods import COMPUTE_PLACE, LauncherImages, LauncherPod
@@ -75,9 +76,14 @@ class Vmi:
     ended: bool
     problem: str | None
     """Why KubeVirt cannot create its pod."""
+    asked: PodAttributes | None = None
+    """What KubeVirt's own pools look at. None where they do not matter."""
 
     @classmethod
-    def from_object(cls, obj: KubeObject) -> Vmi:
+    def from_object(cls, obj: KubeObject, *, by_operator: bool = False) -> Vmi:
+        """
+        :param by_operator: whether KubeVirt itself makes the pools.
+        """
         metadata, status = obj["metadata"], obj.get("status") or {}
         synchronized = condition(obj, "Synchronized")
         failed = synchronized.get("status") == "False"
@@ -90,6 +96,7 @@ class Vmi:
             mobility=Mobility.from_vmi(obj),
             ended=status.get("phase") in ("Succeeded", "Failed") or bool(metadata.get("deletionTimestamp")),
             problem=printable(why or "no reason given") if failed else None,
+            asked=PodAttributes.from_vmi(obj, metadata.get("namespace", "")) if by_operator else None,
         )
 
 
@@ -153,7 +160,8 @@ class Judge:
 
     def judge(self, pod: LauncherPod, vmi: Vmi | None = None) -> Judgement:
         """The verdict on the VM whose current launcher pod this is. ``vmi``: None where it is not known."""
-        winner = matching.winner(self.table, pod.attributes)
+        asked = vmi.asked if vmi is not None else None
+        winner = matching.winner(self.table, asked or pod.attributes)
         expected = self._images.expected(winner)
         node = self._nodes.get(pod.node)
         handler_fault = self._handler_fault(pod, node)

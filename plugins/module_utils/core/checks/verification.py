@@ -208,7 +208,7 @@ class Verifier:
         """Launcher pods of these pools that ended because virt-launcher refused an argument."""
 
     def add_vmi(self, vmi: KubeObject) -> None:
-        known = Vmi.from_object(vmi)
+        known = Vmi.from_object(vmi, by_operator=self._plan.snapshot.by_operator)
         if not known.ended:
             self._vmis[known.namespace, known.name] = known
 

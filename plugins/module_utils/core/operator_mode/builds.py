@@ -49,8 +49,12 @@ class Build:
     """Whether a change of the pools looks like an upgrade of KubeVirt to the version that it has."""
     restarts: str
     """What the operator restarts on every change of the pools, beyond the handlers of the nodes that change owners."""
-    window: str
-    """What happens on nodes that change owners, until the operator is done."""
+    joining_first: str
+    """What nodes that get a pool have while the gate is still off, until the operator is done."""
+    joining: str
+    """The same where the gate is on already."""
+    leaving: str
+    """What nodes that go back to the primary, or from one pool to another, have until then."""
     upgrade: str = ""
     """What an upgrade of KubeVirt does to its pools, beyond leaving their images as they are."""
     stalls_upgrades: bool = False
@@ -114,6 +118,14 @@ class Build:
         return self.name
 
 
+_BARE: t.Final = (
+    "The primary leaves nodes that join a pool all at once, and the pools' handlers come later, one pool after the other: these nodes have "
+    "no handler in between."
+)
+_DOUBLE: t.Final = (
+    "Nodes that leave a pool have two handlers for some seconds: the primary's comes before the pool's goes."
+)
+
 _LIST = Build(
     name="virtHandlerPools",
     pool_label=names.OPERATOR_POOL_LABELS[0],
@@ -126,7 +138,9 @@ _LIST = Build(
     gate_with_list=True,
     rolls_out_all=False,
     restarts="virt-operator restarts every primary handler when the exclusion changes",
-    window="The primary leaves all these nodes at once, and the pools' handlers come later, one pool after the other.",
+    joining_first=_BARE,
+    joining=_BARE,
+    leaving=_DOUBLE,
     upgrade=(
         "an upgrade does not end while there are pools: virt-operator does not renew their handlers in it, and waits for them. The primary "
         "loses its exclusion, and every pool node gets a second handler, until a run of site makes virt-operator notice the pools again"
@@ -149,7 +163,9 @@ BUILDS: t.Mapping[str, Build] = {
             gate_with_list=False,
             rolls_out_all=True,
             restarts="virt-operator rolls out all of KubeVirt like an upgrade: every handler, virt-api and virt-controller",
-            window="Nodes that join a pool have no handler until the primary's rollout has ended.",
+            joining_first="Nodes that join a pool have no handler until the primary's rollout has ended.",
+            joining="Nodes that join a pool have no handler until the primary's rollout has ended.",
+            leaving=_DOUBLE,
         ),
         _LIST,
         replace(_LIST, name="workerPools"),
@@ -165,9 +181,11 @@ BUILDS: t.Mapping[str, Build] = {
             gate_with_list=True,
             rolls_out_all=False,
             restarts="virt-operator restarts every primary handler when the exclusion changes",
-            window=(
-                "Where the gate is on already, nodes that join a pool have two handlers, and nodes that leave one have none, "
-                "until the run has changed the KubeVirt object and virt-operator has followed."
+            joining_first=_BARE,
+            joining="Nodes that join a pool have two handlers until the run has changed the KubeVirt object and virt-operator has followed.",
+            leaving=(
+                "Nodes that leave a pool have no handler until then; or two, when virt-operator follows another change of the KubeVirt "
+                "object first."
             ),
         ),
     )

@@ -51,6 +51,9 @@ def in_use(snapshot: Snapshot) -> Build | None:
     # WorkerPool objects alone do not mean that the mode is used: they may only be a list to read pools from.
     if snapshot.operator_api.worker_pools and feature_gates.is_on(snapshot.kubevirt, OBJECTS.gate):
         return OBJECTS
+    if OBJECTS.pool_daemonsets(snapshot.daemonsets.values()):
+        # With the gate off, virt-operator leaves them behind, and their nodes have a second handler.
+        return OBJECTS
     record = history.recorded_in(snapshot).operator_record
     if record is not None and record.build in BUILDS:
         return BUILDS[record.build]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import typing as t
 from dataclasses import replace
 
-from ..base.findings import Finding, error, in_order
+from ..base import names
+from ..base.findings import Finding, error, in_order, listed, warning
 from ..base.objects import KubeObject, Object
 from ..pools import dialects, forms
 from ..pools.criteria import SELECTOR_READERS
@@ -67,6 +68,23 @@ def _problems(build: Build, pool: Pool) -> t.Iterator[Finding]:
         yield _cannot_say(
             f"Pool {pool.name} has no image, and virtHandlerImage or virtLauncherImage is required in {build.place}."
         )
+
+
+_LABELS_OF_PODS = frozenset({names.KUBEVIRT_LABEL, "vm.kubevirt.io/name", "vmi.kubevirt.io/id"})
+"""Labels that KubeVirt gives launcher pods only."""
+
+
+def labels_of_pods(pools: t.Iterable[Pool]) -> t.Iterator[Finding]:
+    """A warning for each pool that selects VMs by labels which builds do not look at."""
+    for pool in pools:
+        keys = sorted(_LABELS_OF_PODS & (pool.selector.match_labels.keys() if pool.selector is not None else set()))
+        if keys:
+            yield warning(
+                "operator_label_of_pod",
+                f"Pool {pool.name} selects VMs by {listed(keys)}, which KubeVirt gives launcher pods but not VM instances, and this build "
+                "looks at these: the label matches no VM that does not have it itself. Give the VMs a label of your own in "
+                "spec.template.metadata.labels.",
+            )
 
 
 def _cannot_say(message: str) -> Finding:

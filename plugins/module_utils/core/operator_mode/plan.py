@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..base.objects import KubeObject, Object, field, short_digest
-from ..kubevirt import health, preflight
+from ..kubevirt import feature_gates, health, preflight
 from ..kubevirt.feature_gates import NO_GATES, GateChange
 from ..kubevirt.hco import Edit
 from ..observed.snapshot import Snapshot
@@ -137,7 +137,8 @@ class OperatorPlan:
         now = collections.Counter(
             owner for node in self.snapshot.nodes for owner in owners_now(self.build, self.snapshot, node)
         )
-        after = self.placed.counts()
+        # A plan that was refused before that was known changes nothing.
+        after = self.placed.counts() if self.placed.owners else now
         known = dict.fromkeys((names.PRIMARY, *(pool.name for pool in (*self.pools, *self.before)), *sorted(now)))
         return {owner: {"now": now[owner], "after": after[owner]} for owner in known}
 
@@ -216,7 +217,10 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
     removing = options.remove_pools is not None
     after = _after(build, before, pools, options)
     recorded = history.recorded_in(snapshot).operator_record
-    record = recorded or OperatorRecord(build.name, edits.gate_depth(snapshot.kubevirt, build.gate))
+    record = recorded or OperatorRecord(build.name, None)
+    if record.gate_depth is None:
+        # Another user may have turned it off since then.
+        record = replace(record, gate_depth=edits.gate_depth(snapshot.kubevirt, build.gate))
     findings += _refused_options(options)
     findings += _unlisted(build, before, pools, options)
     if snapshot.primary is None or findings_forbid(findings):
@@ -224,7 +228,11 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         return _nothing(build, snapshot, before, after, findings, record, removing=removing)
     layout = placement.layout_for(build, snapshot, snapshot.primary, after)
     placed = Placement.from_layout(layout, snapshot)
-    seen = rollout.observe(build, snapshot, snapshot.primary, after) if before or after else _NOTHING_TO_DO
+    seen = (
+        rollout.observe(build, snapshot, snapshot.primary, after)
+        if before or after or _orphans(build, snapshot)
+        else _NOTHING_TO_DO
+    )
     try:
         steps = _steps(build, snapshot, before, after, record, seen)
     except InputErrors as problem:
@@ -248,6 +256,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
     )
     findings += _fitness(planned, begun=bool(before) or recorded is not None)
     findings += forms.problems(build, () if removing else pools)
+    findings += forms.labels_of_pods(() if removing else after)
     findings += placement.findings(snapshot, layout, after, placed)
     findings += _foreign_daemonsets(build, snapshot, after)
     if not removing:
@@ -312,12 +321,13 @@ def _steps(
     depth = 0 if record.gate_depth is None else record.gate_depth
     entries = _entries(build, snapshot, before, after) if build.field is not None else None
     objects = _object_changes(build, snapshot, before, after) if build.field is None else ()
-    together = build.gate_with_list or bool(after)
-    wanted = WantedParts(
-        entries, gate if together else None, depth, False if edits.is_touched(snapshot.kubevirt) else None
-    )
+    orphans = _orphans(build, snapshot)
+    together = bool(after) or (build.gate_with_list and not orphans)
+    # DaemonSets that the gate left behind go once it is on again, when no object asks for them any more.
+    first = gate if together else True if orphans else None
+    wanted = WantedParts(entries, first, depth, False if edits.is_touched(snapshot.kubevirt) else None)
     edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
-    gone = _gone(build, snapshot, after) if build.field is None else ()
+    gone = _gone(build, snapshot, after) if feature_gates.is_on(snapshot.kubevirt, build.gate) else ()
     if not edit.changed and (objects or _lost(snapshot, seen)):
         wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
@@ -325,15 +335,31 @@ def _steps(
     steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
-        # The list is deleted by then.
-        edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, last)
+        # By then the list is deleted, or the gate is on.
+        kubevirt, hyperconverged = _after_edit(snapshot, edit)
+        edit = edits.edit(build, kubevirt, hyperconverged, last)
         steps += [WriteStep(wanted=last, expects=tuple(entries or ()), edit=edit)] if edit.changed else []
     return tuple(steps)
 
 
+def _after_edit(snapshot: Snapshot, edit: Edit) -> tuple[KubeObject, KubeObject | None]:
+    """The KubeVirt object and the HyperConverged, of which an edit has changed one."""
+    if snapshot.hyperconverged is None:
+        return edit.after, None
+    return snapshot.kubevirt, edit.after
+
+
+def _orphans(build: Build, snapshot: Snapshot) -> bool:
+    """Whether DaemonSets of pools exist that virt-operator leaves alone, because they are those of objects and the gate is off."""
+    off = build.field is None and not feature_gates.is_on(snapshot.kubevirt, build.gate)
+    return off and bool(build.pool_daemonsets(snapshot.daemonsets.values()))
+
+
 def _gone(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) -> tuple[str, ...]:
-    """The pools whose DaemonSets virt-operator has yet to delete. A run that was interrupted may have deleted their objects
-    already. With the gate off, virt-operator would leave the DaemonSets behind."""
+    """The pools whose DaemonSets virt-operator has yet to delete, where pools are objects. A run that was interrupted may have
+    deleted these already."""
+    if build.field is not None:
+        return ()
     objects = {str(obj["metadata"]["name"]) for obj in live_entries(build, snapshot)}
     there = objects | build.pool_daemonsets(snapshot.daemonsets.values()).keys()
     return tuple(sorted(there - {pool.name for pool in after}))
@@ -528,13 +554,23 @@ def _what_happens(planned: OperatorPlan) -> t.Iterator[Finding]:
     """What virt-operator will do, and where its pace is unsafe."""
     build, moves = planned.build, planned.moves()
     if planned.steps:
-        yield note("operator_restarts", f"{build.restarts}; VMs keep running. Operator mode cannot keep its pace.")
+        twice = (
+            ", and a second time when the feature gate is turned off"
+            if len(planned.steps) > 1 and build.rolls_out_all
+            else ""
+        )
+        yield note(
+            "operator_restarts", f"{build.restarts}{twice}; VMs keep running. Operator mode cannot keep its pace."
+        )
+        if build.rolls_out_all:
+            yield _strategies(planned)
     # A node that has its handler beside another only loses that one.
     changing = [node for node, (now, then) in moves.items() if not {*then} <= {*now}]
     if planned.steps and changing:
         yield warning(
             "operator_window",
-            f"{counted(len(changing), 'node changes its', 'nodes change their')} handler, and virt-operator decides when ({listed(changing)}). {build.window}",
+            f"{counted(len(changing), 'node changes its', 'nodes change their')} handler, and virt-operator decides when ({listed(changing)}). "
+            f"{_window(planned, changing)}",
         )
     running = [migration for migration in planned.snapshot.migrations if migration.nodes]
     if planned.steps and running:
@@ -551,6 +587,32 @@ def _what_happens(planned: OperatorPlan) -> t.Iterator[Finding]:
             "changes as outdated, and updates them so by itself.",
         )
     yield from images_left(build, planned.pools)
+
+
+def _window(planned: OperatorPlan, changing: t.Collection[str]) -> str:
+    """What nodes that change owners have until virt-operator is done."""
+    build, moves = planned.build, planned.moves()
+    on = feature_gates.is_on(planned.snapshot.kubevirt, build.gate)
+    joins = any({*moves[node][1]} - {names.PRIMARY} for node in changing)
+    leaves = any({*moves[node][0]} - {names.PRIMARY} for node in changing)
+    return " ".join(
+        [*([build.joining if on else build.joining_first] if joins else ()), *([build.leaving] if leaves else ())]
+    )
+
+
+def _strategies(planned: OperatorPlan) -> Finding:
+    """A note on what virt-operator keeps of each list."""
+    namespace = planned.snapshot.namespace
+    kept = (
+        f"once KubeVirt has settled, it needs only the one whose annotation {names.DEPLOYMENT_ANNOTATION} is status.observedDeploymentID "
+        f"of KubeVirt {planned.snapshot.kubevirt_name}"
+    )
+    remedy = f"; {kept}. List them, and delete the others: kubectl get configmap -n {namespace} -l kubevirt.io/install-strategy -o yaml"
+    more = remedy if planned.removing else ""
+    return note(
+        "operator_strategies_stay",
+        f"virt-operator keeps a ConfigMap with an install strategy for each list that it has ever rolled out{more}.",
+    )
 
 
 def images_left(build: Build, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:

@@ -277,6 +277,11 @@ def _findings(
     yield from preflight.skew(snapshot, wanted)
     for sentence in rollout.observe(build, snapshot, primary, live).nodes_stale if live else ():
         yield error("operator_nodes_wrong", f"{sentence}; run site, which makes virt-operator notice the pools again.")
+    layout = placement.layout_for(build, snapshot, primary, live)
+    # What keeps KubeVirt from settling, and nodes from having their one handler.
+    for finding in placement.findings(snapshot, layout, live, Placement.from_layout(layout, snapshot)) if live else ():
+        if finding.severity == "error":
+            yield finding
     for finding in operator_plan.images_left(build, wanted):
         yield warning(finding.code, finding.message)
 

@@ -63,6 +63,23 @@ class PodAttributes:
             devices=frozenset((compute.get("resources") or {}).get("limits") or ()),
         )
 
+    @classmethod
+    def from_vmi(
+        cls, vmi: KubeObject, namespace: str, namespace_labels: t.Mapping[str, str] | None = None
+    ) -> PodAttributes:
+        """What builds of KubeVirt with pools of their own look at: the VM instance, or a VM's template, and not its pod. A device in
+        limits, and labels and a node selector that only the pod has, take no part."""
+        spec = vmi.get("spec") or {}
+        devices = (spec.get("domain") or {}).get("devices") or {}
+        asked = (*(devices.get("gpus") or ()), *(devices.get("hostDevices") or ()))
+        return cls(
+            namespace=namespace,
+            namespace_labels=FrozenMap(namespace_labels),
+            labels=FrozenMap((vmi.get("metadata") or {}).get("labels")),
+            node_selector=FrozenMap(spec.get("nodeSelector")),
+            devices=frozenset(device["deviceName"] for device in asked if device.get("deviceName")),
+        )
+
     def traits(self) -> t.Iterator[Trait]:
         """All traits of the pod."""
         yield from (("device", name) for name in self.devices)

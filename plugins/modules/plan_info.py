@@ -47,7 +47,7 @@ options:
     default: localhost
   planned_batches:
     description:
-      - For a run that failed, RV(batches) of the plan that it began with. RV(ending) then tells how far it came.
+      - For a run that failed, RV(batches) of the plan that it began with. RV(ending) and RV(outcome) then tell how far it came.
     type: list
     elements: list
   dump:
@@ -309,6 +309,15 @@ ending:
     - "Done: 2 of 4 nodes (gpu-0, gpu-1)."
     - "As before: 2 nodes (gpu-2, gpu-3)."
     - "To go on, correct the cause and run the same command again. To go back: ansible-playbook virtpools.kubevirt.rollback"
+outcome:
+  description:
+    - What to publish of a run that has carried this plan out or, with O(planned_batches), of the run that failed. A dictionary by O(cluster_name).
+  returned: success
+  type: dict
+  sample:
+    west:
+      {"run": "site", "digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "changed": true, "failed": true, "nodes": 4,
+      "done": 1, "stop": "", "later": [], "summary": "failed, with 1 of 4 nodes changed"}
 published:
   description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
   returned: success
@@ -329,6 +338,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import run_end
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.plan_result import PlanFor, plan_result
@@ -375,7 +385,12 @@ def body(task: module_base.Task) -> dict:
     made_for = PlanFor(run, params["cluster_name"], cluster, params["published_plan"])
     result = plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
     batches = params["planned_batches"]
-    return {**result, "ending": [] if batches is None else run_end.lines(batches, planned.proposal, run)}
+    if batches is None:
+        ending, became = [], Outcome.of_completed(run, planned.proposal)
+    else:
+        ending = run_end.lines(batches, planned.proposal, run)
+        became = Outcome.of_failed(run, batches, planned.proposal)
+    return {**result, "ending": ending, "outcome": became.publish(params["cluster_name"])}
 
 
 def _run(params: dict) -> approval.Run:

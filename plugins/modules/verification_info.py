@@ -151,9 +151,14 @@ listed:
   type: dict
   sample: {outdated: 5}
 failing:
-  description: What O(fail_on) selects from these.
+  description: What O(fail_on) selects from these. C(approved_list_missing) is always among them.
   returned: success
   type: dict
+failure:
+  description: Why a check fails because of RV(failing), in a few sentences. Empty when it does not.
+  returned: success
+  type: str
+  sample: "Problems found: 2 wrong_image; checked 120 VMs on 8 nodes with 2 pools. Failed because of: wrong_image (virtpools_fail_on)."
 counts:
   description: How many V(vms), V(nodes), V(pools), V(problems) and things V(listed) there are; V(unjudged) VMs have no launcher pod yet.
   returned: success
@@ -248,7 +253,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import verification
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import Mode, in_results
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, history, outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.approval import ClusterId
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit, page, prometheus, terminal
@@ -278,6 +283,7 @@ def body(task: module_base.Task) -> dict:
         **data,
         "nodes": [node for node in data["nodes"] if node["problem"]],
         "failing": report.failing(fail_on),
+        "failure": report.failure(fail_on),
         "text": text,
     }
 
@@ -290,7 +296,8 @@ def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Re
     if task.params["probe"] and mode.cannot_probe:
         raise InputErrors([mode.cannot_probe])
     host, known = task.params["cluster_name"] or "localhost", history.recorded_in(found)
-    missing = approval.missing_list(task.params["published_plan"], task.params["run_result"], host, cluster, known)
+    pause, published = outcome.read_pause(task.params["run_result"], host), task.params["published_plan"]
+    missing = None if pause else approval.missing_list(published, host, cluster, known)
     # Compared with a list that is not there, everything would be wrong.
     view = task.view(mode, found, recorded=missing is not None)
     verifier = verification.Verifier(
@@ -299,6 +306,7 @@ def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Re
         limit=task.params["max_listed_vms"],
         seen=view.launcher_pod,
         more=() if missing is None else (missing,),
+        pause=pause,
     )
     if objects is not None:
         return vm_verification.verify_dump(objects, verifier), mode

@@ -2,29 +2,42 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The jobs of AWX's workflow "rollout with approval": each gets what the jobs before it published."""
+"""AWX's workflow "rollout with approval", with the roles that its jobs run: each gets what the jobs before it published."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import ROLLOUT_WORKFLOW
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import TEMPLATES, WORKFLOWS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.awx_rules import run_workflow
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
 from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs import GPU, NEXT_GPU, RT, Stage, state, stock
 
 FIRST, SECOND, THIRD = [RT], [GPU, RT], [NEXT_GPU, RT]
-WAVES = [{"count": 1}]
+WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
+(WORKFLOW,) = (each for each in WORKFLOWS if each.survey == ROLLOUT_WORKFLOW)
+OF_TEMPLATE = {template.playbook: template.variables for template in TEMPLATES}
+TO_THE_END = {"plan", "approve", "rollout", "verify"}
+BACK = {"plan_rollback", "approve_rollback", "rollback", "verify_rollback"}
 
 
 class Workflow:
     """A workflow on a cluster, which has had some lists."""
 
     def __init__(self, stage, *lists):
-        self._stage, self.artifacts = stage, {}
+        self._stage = stage
         self.begin(stock())
         for pools in lists:
             self.apply(pools)
         self.before = self.state()
+        self.inventory = {"virtpools_waves": WAVES}
+        self.published, self.errors = {}, {}
+        """The artifacts and the errors of its jobs, by node."""
 
     def begin(self, objects):
         """Go on with a cluster that has these objects."""
@@ -39,95 +52,168 @@ class Workflow:
         """A run of somebody else."""
         self._stage.run("pools", {"virtpools_pools": pools, "virtpools_prune": True})
 
-    def job(self, role, *, check=False, **variables):
-        """Run a role as the workflow's job does, and hand on what it publishes."""
-        asked = {"virtpools_pools": THIRD, "virtpools_prune": True}
-        waves = {} if role == "verify" else {"virtpools_waves": WAVES}
-        published = self._stage.job(role, {**self.artifacts, **asked, **waves, **variables}, check=check)
-        self.artifacts = {**self.artifacts, **published}
+    def launch(self, *, denied=(), meanwhile=None, **variables):
+        """Launch the workflow with these answers to its survey. Returns its status, and that of each node that ran.
 
-    def plan(self, **variables):
-        self.job("rollout", check=True, **variables)
+        :param denied: approvals that are denied.
+        :param meanwhile: what happens before the job of a node, by node.
+        """
+        jobs = {job.node: job for job in WORKFLOW.jobs}
 
-    def roll_out(self, **variables):
-        self.job("rollout", virtpools_require_approval=True, **variables)
+        def run(node, given):
+            (meanwhile or {}).get(node, lambda: None)()
+            if node not in jobs:
+                return node not in denied, {}
+            return self._run(jobs[node], given)
 
-    def go_back(self):
-        """The branch for a failure: what would be undone, the same undone, and verified."""
-        self.job("rollback", check=True)
-        entry = self.artifacts["virtpools_plan"]["localhost"]["rollback"]
-        self.job("rollback", virtpools_require_approval=True)
-        return entry
+        return run_workflow(WORKFLOW, run, {"virtpools_pools": THIRD, "virtpools_prune": True, **variables})
 
-    def verify(self):
-        self.job("verify")
+    def _run(self, job, given):
+        variables = {**self.inventory, **OF_TEMPLATE[job.playbook], **given}
+        try:
+            self.published[job.node] = self._stage.job(job.playbook, variables, check=job.check)
+        except TaskFailed as error:
+            self.published[job.node], self.errors[job.node] = error.artifacts, str(error)
+            return False, error.artifacts
+        return True, self.published[job.node]
+
+    def break_node(self):
+        """From now on, new handlers do not start on a node of the second wave."""
+        usual, known = self.world.behaviour, {None, *map(_template, self.world.pods("n2"))}
+
+        def behaviour(pod):
+            new = pod["spec"]["nodeName"] == "n2" and _template(pod) not in known
+            return Behaviour(broken="ImagePullBackOff") if new else usual(pod)
+
+        self.world.behaviour = behaviour
+
+    def result(self, node):
+        return self.published[node]["virtpools_result"]["localhost"]
+
+    def plan(self, node, run):
+        return self.published[node]["virtpools_plan"]["localhost"][run]
+
+
+def _template(pod):
+    return pod["metadata"].get("annotations", {}).get(names.TEMPLATE_ANNOTATION)
 
 
 @pytest.fixture
 def workflow(run, monkeypatch):
-    found = Workflow(Stage(run, monkeypatch), FIRST, SECOND)
-    found.plan()
-    return found
+    return Workflow(Stage(run, monkeypatch), FIRST, SECOND)
 
 
 def test_ends_well_where_the_approved_list_is_there(workflow):
-    workflow.roll_out()
-    workflow.verify()
+    status, nodes = workflow.launch()
+    assert (status, nodes.keys(), workflow.errors) == ("successful", TO_THE_END, {})
+    result = workflow.result("rollout")
+    assert (result["failed"], result["nodes"], result["done"]) == (False, 2, 2)
+    assert result["summary"] == "completed, with 2 nodes changed"
 
 
 def test_without_waves_the_plan_is_refused_as_rollout_would_be(workflow):
-    workflow.artifacts = {}
-    with pytest.raises(TaskFailed, match="virtpools_waves is missing or empty"):
-        workflow.plan(virtpools_waves=[])
-    assert workflow.artifacts == {}
+    assert workflow.launch(virtpools_waves=[]) == ("failed", {"plan": "failed"})
+    assert "virtpools_waves is missing or empty" in workflow.errors["plan"]
+
+
+def test_a_denied_plan_changes_nothing(workflow):
+    assert workflow.launch(denied={"approve"}) == ("failed", {"plan": "successful", "approve": "failed"})
+    assert workflow.state() == workflow.before
+
+
+def test_a_rollout_that_failed_tells_how_far_it_came(workflow):
+    """AWX's notification has the artifacts of the job."""
+    status, nodes = workflow.launch(meanwhile={"rollout": workflow.break_node}, denied={"approve_rollback"})
+    assert (status, nodes["rollout"]) == ("failed", "failed")
+    result = workflow.result("rollout")
+    assert (result["run"], result["failed"], result["changed"]) == ("site", True, True)
+    assert (result["nodes"], result["done"], result["stop"]) == (2, 1, "")
+    assert result["summary"] == "failed, with 1 of 2 nodes changed"
+    assert result["digest"] == workflow.plan("plan", "site")["digest"]
+
+
+def test_a_rollout_that_failed_and_was_undone_fails_the_workflow(workflow):
+    status, nodes = workflow.launch(meanwhile={"rollout": workflow.break_node})
+    assert (status, nodes.keys()) == ("failed", {"plan", "approve", "rollout"} | BACK)
+    assert workflow.state() == workflow.before
+    assert workflow.result("rollback")["summary"] == "completed, with 1 node changed"
+    assert workflow.errors.keys() == {"rollout", "verify_rollback"}
+    entry = workflow.plan("plan", "site")
+    assert workflow.errors["verify_rollback"] == (
+        f"The cluster does not have the approved list {entry['list']}, but what it had before: the run was refused or failed, or a "
+        "rollback undid it. Everything else is in order."
+    )
+    verified = workflow.published["verify_rollback"]["virtpools_verified"]["localhost"]
+    assert verified["summary"] == workflow.errors["verify_rollback"]
+
+
+@pytest.mark.parametrize("fail_on", ["none", "wrong_image"])
+def test_an_undone_change_fails_whatever_else_may_fail(workflow, fail_on):
+    status, _nodes = workflow.launch(meanwhile={"rollout": workflow.break_node}, virtpools_fail_on=fail_on)
+    assert status == "failed"
+    assert "does not have the approved list" in workflow.errors["verify_rollback"]
 
 
 def test_after_a_refused_run_nothing_is_undone(workflow):
     """The list that the cluster has stays, and no earlier one comes back."""
-    with pytest.raises(TaskFailed, match="The plan is not the approved one"):
-        workflow.roll_out(virtpools_max_unavailable=1)
-    entry = workflow.go_back()
+    changed = {"virtpools_max_unavailable": 1}
+    status, nodes = workflow.launch(meanwhile={"rollout": lambda: workflow.inventory.update(changed)})
+    assert (status, nodes.keys()) == ("failed", {"plan", "approve", "rollout"} | BACK)
+    assert "The plan is not the approved one" in workflow.errors["rollout"]
+    assert workflow.result("rollout")["summary"] == "refused, with nothing changed"
+    assert workflow.result("rollout")["nodes"] == 0
+    entry = workflow.plan("plan_rollback", "rollback")
     assert (entry["pending"], entry["nodes"], entry["summary"]) == (False, 0, "no change")
     assert workflow.state() == workflow.before
-    with pytest.raises(TaskFailed, match="approved_list_missing"):
-        workflow.verify()
 
 
 def test_after_a_run_that_died_its_own_change_is_undone(workflow):
+    workflow.launch(denied={"approve"})
     workflow.begin(workflow.world.objects.values())
-    workflow.roll_out()
-    workflow.begin(workflow.cuts[len(workflow.cuts) // 2])
-    assert workflow.state() != workflow.before
-    entry = workflow.go_back()
-    assert entry["pending"] is True
+
+    def die():
+        workflow.begin(workflow.cuts[len(workflow.cuts) // 2])
+        assert workflow.state() != workflow.before
+
+    status, _nodes = workflow.launch(meanwhile={"verify": die}, virtpools_fail_on="any")
+    assert status == "failed"
+    assert workflow.plan("plan_rollback", "rollback")["pending"] is True
     assert workflow.state() == workflow.before
-    with pytest.raises(TaskFailed, match=r"Failed because of: approved_list_missing \(virtpools_fail_on\)"):
-        workflow.verify()
 
 
 def test_a_list_that_failed_its_verification_is_undone(workflow):
-    workflow.roll_out()
-    assert workflow.go_back()["nodes"] == 2
+
+    def edit():
+        sets = {each["metadata"]["name"]: each for each in workflow.world.all(kinds.DAEMON_SET)}
+        edited = copy.deepcopy(sets["virt-handler-rt"])
+        edited["spec"]["template"]["spec"]["containers"][0]["image"] = "edited"
+        workflow.world.put(edited)
+
+    status, nodes = workflow.launch(meanwhile={"verify": edit})
+    assert (status, nodes.keys()) == ("failed", TO_THE_END | BACK)
+    assert "Failed because of: daemonset_drift (virtpools_fail_on)." in workflow.errors["verify"]
+    assert workflow.plan("plan_rollback", "rollback")["nodes"] == 2
     assert workflow.state() == workflow.before
 
 
 def test_what_somebody_else_has_applied_since_is_not_undone(workflow):
-    workflow.apply(FIRST)
-    with pytest.raises(TaskFailed, match="Another run has applied list .* since, and going back would undo that, too"):
-        workflow.go_back()
+    status, nodes = workflow.launch(
+        meanwhile={"rollout": workflow.break_node, "plan_rollback": lambda: workflow.apply(FIRST)}
+    )
+    assert (status, nodes["plan_rollback"]) == ("failed", "failed")
+    assert "Another run has applied list" in workflow.errors["plan_rollback"]
 
 
 def test_the_first_list_has_none_before_it(run, monkeypatch):
     workflow = Workflow(Stage(run, monkeypatch))
-    workflow.plan()
-    workflow.roll_out()
-    with pytest.raises(TaskFailed, match="Before the approved plan the cluster had no pools.*the playbook remove"):
-        workflow.go_back()
+    status, nodes = workflow.launch(meanwhile={"rollout": workflow.break_node})
+    assert (status, nodes["plan_rollback"]) == ("failed", "failed")
+    assert "Before the approved plan the cluster had no pools" in workflow.errors["plan_rollback"]
 
 
-def test_a_pause_that_was_asked_for_needs_no_list(workflow):
-    workflow.roll_out(virtpools_stop_after_wave=1)
-    assert workflow.artifacts["virtpools_result"]["localhost"]["stop"]
-    with pytest.raises(TaskFailed) as failed:
-        workflow.verify()
-    assert "approved_list_missing" not in str(failed.value)
+def test_a_pause_that_was_asked_for_is_no_failure(workflow):
+    status, nodes = workflow.launch(virtpools_stop_after_wave=1)
+    assert (status, nodes.keys(), workflow.errors) == ("successful", TO_THE_END, {})
+    result = workflow.result("rollout")
+    assert (result["nodes"], result["done"], result["later"]) == (2, 1, ["n2"])
+    assert result["summary"] == "stopped as asked, with 1 of 2 nodes changed"

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What AWX's API refuses of surveys, schedules and notifications, and what it makes of the latter's messages."""
+"""What AWX's API refuses of surveys, schedules and notifications, what it makes of the latter's messages, and how the jobs of a
+workflow follow each other."""
 
 from __future__ import annotations
 
@@ -162,3 +163,30 @@ def _text_error(text):
     except jinja2.UndefinedError as error:
         return f"Field unavailable: {error}"
     return ""
+
+
+def run_workflow(workflow, run, variables):
+    """Run the nodes of a workflow one after the other, as AWX does. Returns the workflow's status, and that of each node that ran.
+
+    Known from ansible/awx. A job that failed, was canceled or could not start goes on by its node's failure links, and the
+    workflow has failed where such a node has none (bfs_nodes_to_run and has_workflow_failed in awx/main/scheduler/dag_workflow.py).
+    So a failure whose branch ends well is a success. A denied approval is a failed node. A job gets the artifacts of all jobs before
+    it, however they ended: of a variable that several publish, the last value as a whole. The workflow's own variables override them
+    (get_job_kwargs in awx/main/models/workflow.py).
+
+    :param run: carries out the node with this name and these variables; says whether it succeeded, and its artifacts.
+    :param variables: those of the workflow job, such as the answers to its survey.
+    """
+    links, statuses = {link.node: link for link in workflow.links}, {}
+
+    def go(node, artifacts):
+        succeeded, published = run(node, {**artifacts, **variables})
+        statuses[node] = "successful" if succeeded else "failed"
+        if node in links:
+            for follower in links[node].success if succeeded else links[node].failure:
+                go(follower, {**artifacts, **published})
+
+    go(workflow.jobs[0].node, {})
+    failed = {node for node, status in statuses.items() if status == "failed"}
+    unhandled = {node for node in failed if node not in links or not links[node].failure}
+    return "failed" if unhandled else "successful", statuses

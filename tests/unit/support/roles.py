@@ -65,6 +65,8 @@ class TaskFailed(Exception):
         super().__init__(message)
         self.result = {"msg": message, **(result or {})}
         self.action = action
+        self.artifacts = {}
+        """What set_stats published before, where the role was run as a job."""
 
 
 class Play:

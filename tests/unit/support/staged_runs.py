@@ -122,13 +122,17 @@ class Stage:
         Play(self._runner).role(role, **{**variables, "virtpools_max_unavailable": 2})
 
     def job(self, role, variables, *, check=False):
-        """Run a role as a job template of AWX does, and return the artifacts."""
+        """Run a role as a job template of AWX does, and return the artifacts. The error of a job that fails has them, too."""
 
         def module(name, **arguments):
             return self._runner(name, **{"check": check, **arguments})
 
         play = Play(module)
-        play.role(role, **{"virtpools_max_unavailable": 2, **variables, "ansible_check_mode": check})
+        try:
+            play.role(role, **{"virtpools_max_unavailable": 2, **variables, "ansible_check_mode": check})
+        except TaskFailed as error:
+            error.artifacts = play.stats
+            raise
         return play.stats
 
 

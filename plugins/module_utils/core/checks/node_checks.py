@@ -42,6 +42,8 @@ class Facts:
     """Seconds since 1970; only gates need it."""
     plan: Plan | None = None
     """Only verifications need it."""
+    later: frozenset[str] = frozenset()
+    """Nodes that a run left for later because it was asked to."""
 
     @functools.cached_property
     def daemonsets(self) -> dict[str, KubeObject]:
@@ -63,8 +65,9 @@ class Facts:
 
     @functools.cached_property
     def actions(self) -> dict[str, Action]:
-        """What a run would do on each node that it changes."""
-        return {move.node: move.action for move in self.plan.moves} if self.plan is not None else {}
+        """What a run would do on each node that it changes, but for what was left for later. It leaves no node half way."""
+        moves = self.plan.moves if self.plan is not None else ()
+        return {move.node: move.action for move in moves if move.action == "finish" or move.node not in self.later}
 
     @functools.cached_property
     def read_at(self) -> float:
@@ -89,7 +92,9 @@ class Facts:
         return self.in_use(node) and node.ready and all(pod.ready for pod in self.handlers(node))
 
     def wanted(self, node: Node) -> str:
-        return self.plan.wanted.get(node.name, node.owner) if self.plan is not None else node.owner
+        if self.plan is None or node.name in self.later:
+            return node.owner
+        return self.plan.wanted.get(node.name, node.owner)
 
     def handlers(self, node: Node) -> t.Sequence[HandlerPod]:
         return self.snapshot.handlers.get(node.name, ())

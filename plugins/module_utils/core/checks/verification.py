@@ -23,6 +23,7 @@ from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, image_contents, launcher_arguments, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
+from ..planning.outcome import Outcome
 from ..planning.plan import DaemonSetChange, Plan
 from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
@@ -38,6 +39,9 @@ _REPLACED = frozenset(
     }
 )
 """Findings of a state (by the recorded pools) and of a plan (on what a run may do) that a report replaces by its own."""
+
+_ALWAYS_FAILING = frozenset({"approved_list_missing"})
+"""An answer that a workflow waits for: without the approved change it must not end well."""
 
 _CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 _MOST_DIFFERENCES = 3
@@ -102,7 +106,20 @@ class Report:
         if fail_on == "problems":
             return self.problems
         codes = {**self.listed, **self.problems}
-        return codes if fail_on == "any" else {code: count for code, count in codes.items() if code in fail_on}
+        chosen = codes if fail_on == "any" else fail_on | _ALWAYS_FAILING
+        return {code: count for code, count in codes.items() if code in chosen}
+
+    def failure(self, fail_on: FailOn = "problems") -> str:
+        """Why a check fails, for people; empty when it does not."""
+        failing = self.failing(fail_on)
+        if not failing:
+            return ""
+        first = [finding.message for finding in self.findings if finding.code in _ALWAYS_FAILING]
+        others = sorted(failing.keys() - _ALWAYS_FAILING)
+        if first and not self.problems.keys() - _ALWAYS_FAILING:
+            return f"{' '.join(first)} Everything else is in order."
+        because = [f"Failed because of: {', '.join(others)} (virtpools_fail_on)."] if others else []
+        return " ".join([*first, self.summary, *because])
 
     @property
     def summary(self) -> str:
@@ -183,12 +200,14 @@ class Verifier:
         limit: int = 1000,
         seen: t.Callable[[LauncherPod], LauncherPod] | None = None,
         more: t.Iterable[Finding] = (),
+        pause: Outcome | None = None,
     ) -> None:
         """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
         VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``more``: further
-        findings for the report."""
+        findings for the report. ``pause``: of a run of these pools that stopped where it was asked to."""
         self._plan = plan
         self._more = tuple(more)
+        self._pause = pause
         self._policy = policy or Policy.from_rollout(plan.launcher_rollout)
         self._seen = seen or (lambda pod: pod)
         self._limit = limit
@@ -334,7 +353,9 @@ class Verifier:
 
     def _node_problems(self) -> dict[str, NodeProblem]:
         """The first problem of each node that has one."""
-        facts, checks = node_checks.Facts(self._plan.snapshot, plan=self._plan), node_checks.VERIFICATION
+        later = frozenset(self._pause.later if self._pause else ())
+        facts = node_checks.Facts(self._plan.snapshot, plan=self._plan, later=later)
+        checks = node_checks.VERIFICATION
         problems = (node_checks.first_problem(checks, facts, node) for node in facts.snapshot.nodes.values())
         return {problem.node: problem for problem in problems if problem is not None}
 
@@ -365,7 +386,7 @@ class Verifier:
             desired, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
             name = _daemonset_name(pool)
             of_pool = [
-                *_daemonset_change(changes.get(pool)),
+                *self._daemonset_change(changes.get(pool)),
                 *self._skew(self._plan.desired.get(pool)),
                 *_daemonset_readiness(name, desired, ready, _on_unready_nodes(snapshot, name)),
             ]
@@ -373,6 +394,11 @@ class Verifier:
             entries.append({**entry, "problems": [f.message for f in of_pool if f.severity == "error"]})
             findings += of_pool
         return tuple(entries), findings
+
+    def _daemonset_change(self, change: DaemonSetChange | None) -> t.Iterator[Finding]:
+        # A run deletes DaemonSets of pools that go when all nodes are handed over.
+        if change is not None and not (change.action == "delete" and self._pause):
+            yield _daemonset_change(change)
 
     def _skew(self, daemonset: KubeObject | None) -> t.Iterator[Finding]:
         """The version skew between a pool's images and KubeVirt, as after an upgrade of KubeVirt."""
@@ -394,24 +420,21 @@ def _daemonset_name(pool: str) -> str:
     return names.HANDLER if pool == names.PRIMARY else names.pool_daemonset_name(pool)
 
 
-def _daemonset_change(change: DaemonSetChange | None) -> t.Iterator[Finding]:
+def _daemonset_change(change: DaemonSetChange) -> Finding:
     """What is wrong with a DaemonSet, by what a run would do about it."""
-    if change is None:
-        return
     if change.action == "create":
-        yield error("daemonset_missing", f"Pool {change.pool} has no DaemonSet {change.name}; run site.")
-    elif change.action == "delete":
-        yield error(
+        return error("daemonset_missing", f"Pool {change.pool} has no DaemonSet {change.name}; run site.")
+    if change.action == "delete":
+        return error(
             "daemonset_left",
             f"DaemonSet {change.name} still exists, but pool {change.pool} is no longer in the list; run site.",
         )
-    else:
-        shown = "; ".join(map(str, change.differences[:_MOST_DIFFERENCES]))
-        more = "; and more" if len(change.differences) > _MOST_DIFFERENCES else ""
-        yield error(
-            "daemonset_drift",
-            f"DaemonSet {change.name} is not what pool {change.pool} derives from the primary: {shown}{more}; run site.",
-        )
+    shown = "; ".join(map(str, change.differences[:_MOST_DIFFERENCES]))
+    more = "; and more" if len(change.differences) > _MOST_DIFFERENCES else ""
+    return error(
+        "daemonset_drift",
+        f"DaemonSet {change.name} is not what pool {change.pool} derives from the primary: {shown}{more}; run site.",
+    )
 
 
 def _daemonset_readiness(name: str, desired: int, ready: int, excused: int) -> t.Iterator[Finding]:

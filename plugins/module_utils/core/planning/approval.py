@@ -186,28 +186,19 @@ def rollback_target(published: t.Any, host: str, cluster: ClusterId, known: Hist
     return known.undo_target(*undone) if undone is not None else None
 
 
-def missing_list(published: t.Any, result: t.Any, host: str, cluster: ClusterId, known: History) -> Finding | None:
+def missing_list(published: t.Any, host: str, cluster: ClusterId, known: History) -> Finding | None:
     """An error when the cluster does not have the list of the plan that was approved: its run was refused, failed or was undone.
 
-    :param result: what the run published. A run that stopped where it was asked to has not finished the list.
     :raises InputErrors: when the published plan is of other clusters.
     """
     lists = _lists(published, host, "site", cluster)
-    if lists is None or known.present == lists.list or _stopped(result, host):
+    if lists is None or known.present == lists.list:
         return None
-    has = "what it had before" if known.present == lists.before else f"{known.present}, of another run"
+    has = "what it had before" if known.present == lists.before else f"list {known.present}, of another run"
     return error(
         "approved_list_missing",
-        f"The approved plan brings list {lists.list}, and the newest list of the cluster is {has}: the run was refused or "
-        "failed, or a rollback undid it.",
+        f"The cluster does not have the approved list {lists.list}, but {has}: the run was refused or failed, or a rollback undid it.",
     )
-
-
-def _stopped(result: t.Any, host: str) -> bool:
-    try:
-        return bool((result or {}).get(host, {}).get("stop"))
-    except AttributeError as error_:
-        raise InputErrors(["virtpools_result is not what a run publishes; leave it out."]) from error_
 
 
 def _lists(published: t.Any, host: str, run: Run, cluster: ClusterId) -> Lists | None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..base import names
 from ..base.findings import InputErrors, counted, listed
-from ..observed.nodes import Node
 from ..planning import goals, history
 from ..planning.approval import Run
+from ..planning.outcome import Batches, Extent
 from ..planning.proposal import Proposal
-
-Batches = t.Sequence[t.Sequence[t.Mapping[str, t.Any]]]
 
 
 def lines(batches: Batches, left: Proposal, run: Run) -> list[str]:
@@ -25,26 +22,17 @@ def lines(batches: Batches, left: Proposal, run: Run) -> list[str]:
     :param left: what the same run would do now.
     :param run: the kind of run.
     """
-    planned = {move["node"] for batch in batches for move in batch}
-    remaining = planned & {move["node"] for batch in left.details(0).get("batches", ()) for move in batch}
-    unfinished = {node for node in remaining if _is_unfinished(left.snapshot.nodes[node])}
-    unchanged = remaining - unfinished
     return [
-        *_nodes(planned, planned - remaining, unchanged, unfinished),
+        *_nodes(Extent.of_failed(batches, left)),
         f"To go on, correct the cause and run the same command again. {_way_back(left, run)}",
     ]
 
 
-def _is_unfinished(node: Node) -> bool:
-    return node.owner == names.IN_TRANSIT or node.former_owner is not None
-
-
-def _nodes(
-    planned: t.Collection[str], done: t.Collection[str], unchanged: t.Collection[str], unfinished: t.Collection[str]
-) -> t.Iterator[str]:
-    if not planned:
+def _nodes(extent: Extent) -> t.Iterator[str]:
+    if not extent.planned:
         yield "The run had no node to change."
         return
+    planned, done, unchanged, unfinished = extent.planned, extent.done, extent.unchanged, extent.unfinished
     yield f"Done: {len(done) or 'none'} of {counted(len(planned), 'node')}{f' ({listed(done)})' if done else ''}."
     rest = [f"As before: {counted(len(unchanged), 'node')} ({listed(unchanged)})."] if unchanged else []
     if unfinished:

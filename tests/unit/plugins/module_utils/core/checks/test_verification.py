@@ -12,10 +12,11 @@ import random
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, error
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier, read_fail_on
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page, prometheus, terminal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
@@ -416,6 +417,20 @@ def test_a_daemonset_whose_pool_is_gone_from_the_list():
     assert found.problems == {"daemonset_left": 1}
     assert "virt-handler-former" in message(found, "daemonset_left")
     assert problems(made=vms.plan.make_plan(snapshot, pools[:1], Options())).get("daemonset_left") is None
+    pause = Outcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-1",))
+    assert problems(made=made, pause=pause) == {}
+
+
+def test_nodes_that_a_pause_left_for_later_are_no_problem():
+    """Another node of the list is one."""
+    left, lost = vms.node("gpu-0"), vms.node("gpu-1")
+    pause = Outcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-0",))
+    made = vms.plan_of(of_nodes=[left, lost, vms.node("rest")])
+    assert {node["name"]: node["problem"] for node in verified(made=made, pause=pause).nodes} == {
+        "gpu-0": None,
+        "gpu-1": "wrong_owner",
+        "rest": None,
+    }
 
 
 @pytest.mark.parametrize("accepted", [False, True])
@@ -467,6 +482,22 @@ def test_updates_that_never_end():
 def test_what_a_check_fails_on(raw, failing):
     found = verified([launcher(pool=None), launcher("old", pool=None, created=EARLIER)])
     assert found.failing(read_fail_on(raw)) == failing
+
+
+def test_why_a_check_fails_is_said_in_words():
+    found = verified([launcher(pool=None), launcher("old", pool=None, created=EARLIER)])
+    assert found.failure() == f"{found.summary} Failed because of: wrong_image (virtpools_fail_on)."
+    assert found.failure(read_fail_on("none")) == ""
+
+
+@pytest.mark.parametrize("raw", ["problems", "any", "none", ["no_handler"]])
+def test_a_missing_approved_list_fails_every_check(raw):
+    missing = error("approved_list_missing", "The approved list is missing.")
+    found = verified(more=[missing])
+    assert found.failing(read_fail_on(raw)) == {"approved_list_missing": 1}
+    assert found.failure(read_fail_on(raw)) == "The approved list is missing. Everything else is in order."
+    found = verified([launcher(pool=None)], more=[missing])
+    assert found.failure().startswith(f"The approved list is missing. {found.summary}")
 
 
 @pytest.mark.parametrize("raw", [3, None, {"a": 1}, [1], ["Wrong Image"], "wrong image", ""])

@@ -6,7 +6,7 @@
 
 An object is the role's if it has one of its names and the mark in its description. What the role wrote into a template (its
 variables, questions, labels and so on) is listed at the end of the description of the template's survey. AWX shows that text
-to nobody, and gives it to no job.
+nowhere, and gives it to no job.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def two_of_a_type(template: Data, present: Present, kind: int | None) -> Sentenc
 
 
 def hosts_to_remove(present: Present, wanted: t.Collection[str]) -> list[str]:
-    """The hosts that the role created, or that came from the project, and that are no clusters of it any more.
+    """The hosts that the role created, or that came from the project, and that it does not list any more.
 
     :param wanted: the hosts of ``virtpools_awx_hosts``. Without any, the project has the inventory.
     """

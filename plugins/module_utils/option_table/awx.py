@@ -252,7 +252,7 @@ OPTIONS: tuple[Option, ...] = (
         "awx_approval_timeout",
         "int",
         """
-        Seconds after which AWX denies an approval that nobody has decided; 0 for never. By default, an approval keeps the
+        Seconds after which AWX denies an approval that is still pending; 0 for never. By default, an approval keeps the
         timeout that it has in AWX.
         """,
         roles=("awx",),

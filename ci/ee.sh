@@ -34,8 +34,11 @@ if [[ -n $engine ]]; then
     [[ -n ${BASE_IMAGE:-} ]] || die "which image is it to be built on? make ee BASE_IMAGE=..."
     .venv/bin/ansible-builder build --container-runtime "$engine" --tag virtpools-ee --context .build/ee-context \
         --build-arg "EE_BASE_IMAGE=$BASE_IMAGE"
+    # As ansible-runner starts containers: with the user of this machine, to whom the folder belongs.
+    user=(--user "$(id -u):0")
+    [[ $engine == docker ]] || user=(--userns=keep-id)
     collection=/usr/share/ansible/collections/ansible_collections/virtpools/kubevirt
-    run=("$engine" run --rm --volume "$runner:/runner:Z" --volume "$PWD:$collection:ro" virtpools-ee ansible-runner run /runner)
+    run=("$engine" run --rm "${user[@]}" --volume "$runner:/runner:Z" --volume "$PWD:$collection:ro" virtpools-ee ansible-runner run /runner)
     what="the image virtpools-ee"
 else
     echo "Neither podman nor docker runs here: building a venv with the same packages instead."

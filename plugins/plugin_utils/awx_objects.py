@@ -10,12 +10,14 @@ It never returns a secret. The role's tasks read credentials and settings of not
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
     ROLLOUT_WORKFLOW,
     UPGRADE_WORKFLOW,
 )
+
+from .awx_present import MARK, described
 
 Access = t.Literal["reader", "writer"]
 Data = dict[str, t.Any]
@@ -176,6 +178,36 @@ WORKFLOWS = (
     ),
 )
 
+
+@dataclass(frozen=True)
+class Team:
+    """A team of AWX, and what its members may do."""
+
+    name: str
+    """Its name after the prefix, and its key in ``virtpools_awx_teams``."""
+    description: str
+    grants: tuple[tuple[str, tuple[str, ...], bool], ...]
+    """Each role in AWX with the playbooks whose job templates it is for, and whether it is for the workflows, too."""
+
+
+_ALL = tuple(template.playbook for template in TEMPLATES)
+_READING = tuple(template.playbook for template in TEMPLATES if template.access == "reader")
+_CHANGING = tuple(template.playbook for template in TEMPLATES if template.access == "writer")
+# AWX shows the output of a job only to users who may read its job template, also where a workflow started the job.
+TEAMS = (
+    Team("readers", "May read the output of all jobs", (("read", _ALL, True),)),
+    Team(
+        "operators",
+        "May start what changes nothing, and the workflows, and read the output of all jobs",
+        (("execute", _READING, True), ("read", _CHANGING, False)),
+    ),
+    Team(
+        "approvers",
+        "May decide on approvals, and read the output of all jobs",
+        (("approval", (), True), ("read", _ALL, False)),
+    ),
+)
+
 # A kubeconfig for several clusters. AWX writes it to a file while a job runs. Hosts of the inventory choose one of its
 # contexts with virtpools_context.
 KUBECONFIG_INPUTS = {
@@ -249,21 +281,20 @@ def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
     names = _names(options)
     notifications = _notifications(names, secrets)
     notification_names = [each["name"] for each in notifications.values() if each["create"]]
+    credentials = _credentials(names, secrets)
     found: Data = {
         "names": names,
+        "mark": MARK,
         "own_names": _own_names(names),
         "credential_type": {"inputs": KUBECONFIG_INPUTS, "injectors": KUBECONFIG_INJECTORS},
-        "credentials": _credentials(names, secrets),
-        "removable_credentials": [
-            {"name": names[access], "type": kind}
-            for access in ("reader", "writer")
-            for kind in (BEARER_TYPE, names["credential_type"])
-        ],
+        "needs_credential_type": any(each["type"] == names["credential_type"] for each in credentials),
+        "credentials": credentials,
         "notifications": notifications,
         "notification_names": notification_names,
         "hosts": [{"name": name, "variables": each or {}} for name, each in options["awx_hosts"].items()],
         "templates": [_template(each, options, names, secrets, notification_names) for each in TEMPLATES],
-        **_workflows(names),
+        **_workflows(names, options, notification_names),
+        **_teams(names, options),
     }
     return {**found, "steps": _steps(options, found)}
 
@@ -315,11 +346,30 @@ def _prefixed(names: t.Mapping[str, str], name: str) -> str:
     return f"{names['prefix']} {name}"
 
 
-def _own_names(names: t.Mapping[str, str]) -> list[str]:
-    """The names of everything that the role creates in the organization."""
-    kinds = ("project", "inventory", "execution_environment", "webhook", "email", "reader", "writer")
-    templates = (*(each.name for each in WORKFLOWS), *(each.playbook for each in TEMPLATES))
-    return [*(names[kind] for kind in kinds), *(_prefixed(names, each) for each in templates)]
+def _own_names(names: t.Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of everything that the role creates, by kind."""
+    return {
+        "projects": [names["project"]],
+        "inventories": [names["inventory"]],
+        "credentials": [names["reader"], names["writer"]],
+        "notification_templates": [names["webhook"], names["email"]],
+        "job_templates": [_prefixed(names, each.playbook) for each in TEMPLATES],
+        "workflow_job_templates": [_prefixed(names, each.name) for each in WORKFLOWS],
+        "teams": [_prefixed(names, each.name) for each in TEAMS],
+        "execution_environments": [names["execution_environment"]],
+        "credential_types": [names["credential_type"]],
+    }
+
+
+def written_names(found: Data, options: t.Mapping[str, t.Any]) -> dict[str, list[str]]:
+    """The names of what a run with these options writes, by kind."""
+    return {
+        **found["own_names"],
+        "credentials": [each["name"] for each in found["credentials"]],
+        "notification_templates": found["notification_names"],
+        "execution_environments": found["own_names"]["execution_environments"] if options["awx_image"] else [],
+        "credential_types": found["own_names"]["credential_types"] if found["needs_credential_type"] else [],
+    }
 
 
 def _credentials(names: t.Mapping[str, str], secrets: Secrets) -> list[Data]:
@@ -332,7 +382,7 @@ def _credentials(names: t.Mapping[str, str], secrets: Secrets) -> list[Data]:
         {
             "access": access,
             "name": names[access],
-            "description": description,
+            "description": described(description),
             "type": names["credential_type"] if "kubeconfig" in inputs else BEARER_TYPE,
         }
         for access, inputs, description in kinds
@@ -372,21 +422,69 @@ def _template(
     return {
         "name": _prefixed(names, template.playbook),
         "playbook": template.playbook,
-        "description": template.description,
+        "description": described(template.description),
+        "survey": template.playbook,
         "writes": template.access == "writer",
-        "credentials": [credential] if credential else [],
+        "access": template.access,
+        "keeps_credentials": credential is None,
+        "credentials": [*([credential] if credential else []), *options["awx_extra_credentials"]],
         "variables": {**options["awx_variables"], **template.variables},
-        "notify_success": [*notification_names] if template.notify_success else [],
+        "labels": [*options["awx_labels"]],
+        "instance_groups": [*options["awx_instance_groups"]],
+        "notification_templates_error": [*notification_names],
+        "notification_templates_success": [*notification_names] if template.notify_success else [],
     }
 
 
-def _workflows(names: t.Mapping[str, str]) -> dict[str, list[Data]]:
+def _teams(names: t.Mapping[str, str], options: t.Mapping[str, t.Any]) -> dict[str, list[Data]]:
+    """The teams, and what the roles in AWX give them, and the user's own teams, on templates and workflows."""
+    workflows = [_prefixed(names, each.name) for each in WORKFLOWS]
+    return {
+        "teams": [{"name": _prefixed(names, each.name), "description": described(each.description)} for each in TEAMS],
+        "grants": [
+            {
+                "teams": [_prefixed(names, team.name), *options["awx_teams"].get(team.name, [])],
+                "role": role,
+                "job_templates": [_prefixed(names, playbook) for playbook in playbooks],
+                "workflows": workflows if for_workflows else [],
+            }
+            for team in TEAMS
+            for role, playbooks, for_workflows in team.grants
+        ],
+    }
+
+
+def _workflows(
+    names: t.Mapping[str, str], options: t.Mapping[str, t.Any], notification_names: t.Sequence[str]
+) -> dict[str, list[Data]]:
     """The workflows, and the nodes of all of them: AWX knows a node by its workflow and its identifier."""
     found: dict[str, list[Data]] = {"workflows": [], "approvals": [], "jobs": [], "links": []}
     for each in WORKFLOWS:
         name = _prefixed(names, each.name)
-        found["workflows"].append({"name": name, "description": each.description, "survey": each.survey})
-        found["approvals"] += [{"workflow": name, **asdict(approval)} for approval in each.approvals]
+        found["workflows"].append(
+            {
+                "name": name,
+                "description": described(each.description),
+                "survey": each.survey,
+                "labels": [*options["awx_labels"]],
+                "notification_templates_error": [*notification_names],
+                "notification_templates_success": [*notification_names],
+                "notification_templates_approvals": [*notification_names],
+            }
+        )
+        timeout = options["awx_approval_timeout"]
+        found["approvals"] += [
+            {
+                "workflow": name,
+                "node": approval.node,
+                "approval": {
+                    "name": approval.name,
+                    "description": approval.description,
+                    **({} if timeout is None else {"timeout": timeout}),
+                },
+            }
+            for approval in each.approvals
+        ]
         found["jobs"] += [
             {
                 "workflow": name,
@@ -414,11 +512,12 @@ def _steps(options: t.Mapping[str, t.Any], found: Data) -> dict[str, list[str]]:
     return {
         "base_objects": [
             *(f"label {label}" for label in options["awx_labels"]),
-            f"credential type {names['credential_type']}",
+            *([f"credential type {names['credential_type']}"] if found["needs_credential_type"] else []),
             *([f"execution environment {names['execution_environment']}"] if options["awx_image"] else []),
             f"project {names['project']}",
             f"inventory {names['inventory']}",
             *(f"notification {name}" for name in found["notification_names"]),
+            *(f"team {each['name']}" for each in found["teams"]),
         ],
         "credentials_and_hosts": [
             *(f"credential {each['name']}" for each in found["credentials"]),
@@ -433,6 +532,7 @@ def _steps(options: t.Mapping[str, t.Any], found: Data) -> dict[str, list[str]]:
             *(f"workflow approval {each['node']} of {each['workflow']}" for each in found["approvals"]),
             *(f"workflow job {each['node']} of {each['workflow']}" for each in found["jobs"]),
             *([f"schedule {names['schedule']}"] if schedule else []),
+            *(f"role {each['role']} of {', '.join(each['teams'])}" for each in found["grants"]),
         ],
         "workflow_links": [
             f"what follows workflow node {each['node']} of {each['workflow']}" for each in found["links"]

@@ -202,6 +202,12 @@ def test_what_a_survey_can_only_send_as_text(role, name, text, value):
     assert option_table.resolve(role, {**_needed(role), variable: text})[name] == value
 
 
+def test_a_file_of_variables_pasted_as_pools_is_read():
+    pools = [{"name": "gpu"}]
+    for text in (yaml.safe_dump(pools), yaml.safe_dump({"virtpools_pools": pools})):
+        assert option_table.resolve("pools", {"virtpools_pools": text})["pools"] == pools
+
+
 def test_text_that_is_not_yaml_is_refused_with_its_variable():
     with pytest.raises(InputErrors, match="virtpools_pools is text that is not valid YAML: .* line 1"):
         option_table.resolve("pools", {"virtpools_pools": "- {name: gpu"})

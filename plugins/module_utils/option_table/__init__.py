@@ -175,7 +175,9 @@ def _read(option: Option, value: t.Any) -> t.Any:
     if not isinstance(value, str):
         return value
     if option.written == "yaml":
-        return _from_yaml(option.variable, value)
+        read = _from_yaml(option.variable, value)
+        # A file of variables, pasted whole into a survey.
+        return read[option.variable] if isinstance(read, dict) and [*read] == [option.variable] else read
     items = [item.strip() for item in value.replace(",", "\n").splitlines() if item.strip()]
     # One item may be a word of its own, such as all; none was not given.
     return items if items and (option.type == "list" or len(items) > 1) else "".join(items)

@@ -15,7 +15,8 @@ OPTIONS: tuple[Option, ...] = (
         """
         V(present) creates the role's objects in AWX, and corrects those that differ. V(absent) removes them.
 
-        Objects that others added to AWX stay.
+        What others added stays, also on objects of this role. The role knows its objects by their names, and by the mark
+        C((virtpools.kubevirt)) in their descriptions.
         """,
         roles=("awx",),
         default="present",
@@ -83,7 +84,9 @@ OPTIONS: tuple[Option, ...] = (
         Whether the role creates the organization, gives it O(awx_galaxy_credentials), and deletes it when nothing is left in
         it.
 
-        V(false) for an organization that is not only for this collection. It must exist, and stays as it is.
+        V(false) for an organization that is not only for this collection. It must exist, and stays as it is. Its
+        administrator can then run the role, except for the credential type that several clusters need: only an
+        administrator of the whole AWX can create that.
         """,
         roles=("awx",),
         default=True,
@@ -188,7 +191,7 @@ OPTIONS: tuple[Option, ...] = (
         "dict",
         """
         The clusters, if the inventory is not in the project: variables by the name of the host. A host that you take out
-        stays in AWX.
+        is deleted in AWX; hosts that others added stay.
         """,
         roles=("awx",),
         default={},
@@ -199,6 +202,78 @@ OPTIONS: tuple[Option, ...] = (
         """
         Variables of this collection for all jobs, such as C(virtpools_waves). They override the inventory. Mark
         values that only the job may evaluate with C(!unsafe).
+        """,
+        roles=("awx",),
+        default={},
+    ),
+    Option(
+        "awx_extra_credentials",
+        "list",
+        """
+        Names of credentials in AWX that all job templates get besides those for clusters, such as one for a vault. None
+        may have the type of a credential for clusters.
+        """,
+        roles=("awx",),
+        default=[],
+        elements="str",
+    ),
+    Option(
+        "awx_instance_groups",
+        "list",
+        "Names of the instance groups, or container groups, of AWX in which the jobs run, in order.",
+        roles=("awx",),
+        default=[],
+        elements="str",
+    ),
+    Option(
+        "awx_forks",
+        "int",
+        """
+        In how many clusters a job works at the same time. By default AWX leaves that to Ansible: five.
+        """,
+        roles=("awx",),
+    ),
+    Option(
+        "awx_job_timeout",
+        "int",
+        """
+        Seconds after which AWX cancels a job; 0 for never. A rollout in many waves takes hours, with its gates and soak
+        times.
+        """,
+        roles=("awx",),
+    ),
+    Option(
+        "awx_verbosity",
+        "int",
+        "Verbosity of the jobs, from 0 to 5.",
+        roles=("awx",),
+    ),
+    Option(
+        "awx_approval_timeout",
+        "int",
+        """
+        Seconds after which AWX denies an approval that is still pending; 0 for never. By default, an approval keeps the
+        timeout that it has in AWX.
+        """,
+        roles=("awx",),
+    ),
+    Option(
+        "awx_cache_timeout",
+        "int",
+        """
+        Seconds for which an update of the project, or of its inventory, serves the next job as well. Without it, AWX
+        updates the project twice for each job, and the inventory once. What you push to the repository may take as long to
+        reach a job.
+        """,
+        roles=("awx",),
+        default=60,
+    ),
+    Option(
+        "awx_teams",
+        "dict",
+        """
+        Teams of the organization that get the same roles as those that this role creates: lists of names under C(readers),
+        C(operators) and C(approvers). A team that you take out keeps its roles in AWX.
         """,
         roles=("awx",),
         default={},

@@ -48,6 +48,11 @@ NODES = {
     },
 }
 """The nodes of each workflow: what each runs, what follows it when that succeeds, and what when it fails."""
+TEAMS = {
+    "virtpools readers": ("read",),
+    "virtpools operators": ("execute", "read"),
+    "virtpools approvers": ("approval", "read"),
+}
 NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
 SECRETS = (
     "the-token-of-awx",
@@ -74,6 +79,7 @@ EVERYTHING = {
     "inventory virtpools clusters",
     "notification virtpools webhook",
     "notification virtpools email",
+    *(f"team {team}" for team in TEAMS),
     "credential virtpools reader",
     "credential virtpools writer",
     "inventory source virtpools",
@@ -85,6 +91,7 @@ EVERYTHING = {
         for node, (runs, _success, _failure) in nodes.items()
     ),
     "schedule virtpools verify",
+    *(f"role {role} of {team}" for team in TEAMS for role in TEAMS[team]),
     *(
         f"what follows workflow node {node} of {workflow}"
         for workflow, nodes in NODES.items()
@@ -268,7 +275,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     told = NOTIFICATIONS if playbook in ("plan", "rollout", "rollback", "upgrade") else []
     assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
     assert template["survey_enabled"]
-    assert awx.survey("job_templates", name) == SURVEYS[playbook]
+    assert awx.survey("job_templates", name)["spec"] == SURVEYS[playbook]["spec"]
     assert template["ask_limit_on_launch"]
     assert template["ask_job_type_on_launch"] == writes
     approval = {"virtpools_require_approval": True} if playbook in ("rollout", "upgrade") else {}
@@ -278,7 +285,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
 @pytest.mark.parametrize(("workflow", "survey"), [(ROLLOUT, "rollout_workflow"), (UPGRADE, "upgrade_workflow")])
 def test_a_workflow(made: tuple[Server, Run], workflow: str, survey: str) -> None:
     awx, kind = made[0].awx, "workflow_job_templates"
-    assert awx.survey(kind, workflow) == SURVEYS[survey]
+    assert awx.survey(kind, workflow)["spec"] == SURVEYS[survey]["spec"]
     assert awx.one(kind, workflow)["ask_limit_on_launch"]
     for when in ("success", "error", "approvals"):
         assert sorted(awx.related(kind, workflow, f"notification_templates_{when}")) == NOTIFICATIONS

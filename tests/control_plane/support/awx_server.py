@@ -4,12 +4,14 @@
 """A small HTTP server that plays the API of AWX, as far as the role awx needs it.
 
 The requests are real: they come from the modules of the collection awx.awx. The answers are ours, written from the
-modules' code and AWX's documentation, so they prove nothing about AWX itself: no job runs, nobody has roles, and no
-project is read from git.
+modules' code and AWX's own source, so they prove nothing about AWX itself: no job runs, and no project is read from git.
 
 It does as AWX does: lists come in pages, filters name fields, secrets are stored and never shown, names are unique in
-their place, references must exist, surveys and rules of schedules are checked, a label goes with the last template that
-has it. It is stricter in two points. AWX ignores a field that it does not know, this server refuses it. AWX empties or
+their place (a credential's with its type), references must exist, surveys and rules of schedules are checked, and a label is
+deleted when it is taken off the last object that has it, but not together with that object
+(awx/main/models/label.py, awx/api/templates/api/job_template_label_list.md). Two users have tokens: one of the system, and
+an administrator of organizations, who may not write credential types or organizations (awx/main/access.py). Teams have roles
+(awx/main/models/workflow.py and jobs.py say which role contains which). It is stricter in two points. AWX ignores a field that it does not know, this server refuses it. AWX empties or
 deletes what refers to a deleted object; this server refuses to delete an object that is still needed, so that the order
 matters.
 """
@@ -91,6 +93,16 @@ def _template(*more: str) -> Object:
     }
 
 
+_CONTAINED = {
+    "read": ("read", "execute", "approval", "admin"),
+    "execute": ("execute", "admin"),
+    "approval": ("approval", "admin"),
+}
+"""What a right follows from: the parents of AWX's roles on job templates and workflows."""
+_ROLES = ("admin", "execute", "read", "approval")
+_SUPERUSER_ONLY = ("credential_types", "organizations")
+
+
 def _notified(*more: str) -> dict[str, str]:
     return dict.fromkeys((*_ON_EVENTS, *more), "notification_templates")
 
@@ -158,11 +170,14 @@ KINDS: dict[str, Kind] = {
             "scm_branch": "",
             "scm_clean": False,
             "scm_update_on_launch": False,
+            "scm_update_cache_timeout": 0,
             "credential": None,
+            "status": "never updated",
         },
         refers={"organization": "organizations", "credential": "credentials"},
         unique=("organization", "name"),
     ),
+    "instance_groups": Kind("instance_group", {"name": ""}),
     "inventories": Kind(
         "inventory",
         {"name": "", "description": "", "organization": None, "kind": "", "host_filter": None, "variables": ""},
@@ -182,15 +197,25 @@ KINDS: dict[str, Kind] = {
             "overwrite": False,
             "overwrite_vars": False,
             "update_on_launch": False,
+            "update_cache_timeout": 0,
         },
         required=("name", "inventory", "source"),
         refers={"inventory": "inventories", "source_project": "projects"},
         unique=("inventory", "name"),
+        lists={"hosts": "hosts", "groups": "groups"},
         parent="inventory",
     ),
     "hosts": Kind(
         "host",
         {"name": "", "description": "", "inventory": None, "enabled": True, "variables": ""},
+        required=("name", "inventory"),
+        refers={"inventory": "inventories"},
+        unique=("name", "inventory"),
+        parent="inventory",
+    ),
+    "groups": Kind(
+        "group",
+        {"name": "", "description": "", "inventory": None, "variables": ""},
         required=("name", "inventory"),
         refers={"inventory": "inventories"},
         unique=("name", "inventory"),
@@ -206,6 +231,8 @@ KINDS: dict[str, Kind] = {
             "execution_environment": None,
             "diff_mode": False,
             "verbosity": 0,
+            "forks": 0,
+            "timeout": 0,
         },
         required=("name", "project", "playbook"),
         refers={
@@ -215,7 +242,12 @@ KINDS: dict[str, Kind] = {
             "organization": "organizations",
         },
         unique=("organization", "name"),
-        lists={"credentials": "credentials", "labels": "labels", **_notified()},
+        lists={
+            "credentials": "credentials",
+            "labels": "labels",
+            "instance_groups": "instance_groups",
+            **_notified(),
+        },
         ignored=("organization",),
     ),
     "workflow_job_templates": Kind(
@@ -291,6 +323,15 @@ class Awx:
         self.playbooks = playbooks
         """What the repository of every project holds."""
         self.token = token
+        """Of an administrator of the system."""
+        self.organization_token = f"{token}-of-an-organization"
+        """Of an administrator of organizations."""
+        self.project_error = ""
+        """Why updates of projects fail."""
+        self.updates: list[Object] = []
+        """The updates of projects."""
+        self.granted: set[tuple[int, str, int]] = set()
+        """The roles of teams: an object, the role, and the team."""
         self.writes: list[Write] = []
         self.objects: dict[str, dict[int, Object]] = {kind: {} for kind in KINDS}
         self._surveys: dict[int, Object] = {}
@@ -315,6 +356,7 @@ class Awx:
         galaxy = self._store("credential_types", {"name": "Ansible Galaxy/Automation Hub API Token", "kind": "galaxy"})
         self._store("credentials", {"name": "Ansible Galaxy", "credential_type": galaxy["id"]})
         self._store("organizations", {"name": "Default"})
+        self._store("instance_groups", {"name": "default"})
         self._store("execution_environments", {"name": "AWX EE (latest)", "image": "registry.example/awx-ee"})
 
     # What tests ask ---------------------------------------------------------------------------------------------------
@@ -322,7 +364,7 @@ class Awx:
     def snapshot(self) -> str:
         """Everything as text, to compare it."""
         related = {f"{key[0]} {key[1]}": value for key, value in sorted(self._related.items()) if value}
-        return json.dumps([self.objects, self._surveys, related], sort_keys=True)
+        return json.dumps([self.objects, self._surveys, related, sorted(self.granted)], sort_keys=True)
 
     @property
     def changes(self) -> list[Write]:
@@ -370,6 +412,30 @@ class Awx:
         """Make an object that is somebody else's."""
         return self._store(kind, fields)
 
+    def relate(self, kind: str, name: str, what: str, other: int) -> None:
+        """Put an object into the list of another one, as somebody else does."""
+        self._related.setdefault((self.one(kind, name)["id"], what), []).append(other)
+
+    def ask(self, kind: str, name: str, question: Object) -> None:
+        """Add a question to the survey of a template, as AWX's web page does: it keeps the survey's name and description."""
+        survey = self.survey(kind, name)
+        self._surveys[self.one(kind, name)["id"]] = {**survey, "spec": [*survey["spec"], question]}
+
+    def may(self, team: str, right: str, kind: str, name: str) -> bool:
+        """Whether the members of a team have a right on a template: to read it, and its jobs, to start it, to approve."""
+        number, target = self.one("teams", team)["id"], self.one(kind, name)["id"]
+        return any((target, role, number) in self.granted for role in _CONTAINED[right])
+
+    def launched(self, kind: str, name: str, **answers: Any) -> Object:
+        """The extra variables of a job that is launched with these answers.
+
+        By AWX's order (awx/main/models/mixins.py): variables of the template, defaults of the survey, answers. A survey's default
+        is sent whether the survey is shown or not.
+        """
+        template, survey = self.one(kind, name), self.survey(kind, name)
+        defaults = {each["variable"]: each["default"] for each in survey["spec"] if each.get("default")}
+        return {**json.loads(template["extra_vars"] or "{}"), **defaults, **answers}
+
     def link(self, workflow: str, node: str, what: str, other: str, *, away: bool = False) -> None:
         """Let a node of a workflow follow another one, as somebody else does, or take that link away."""
         kind, number = "workflow_job_template_nodes", self.one("workflow_job_templates", workflow)["id"]
@@ -385,8 +451,14 @@ class Awx:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, target: str, data: Object) -> tuple[int, Object | None]:
+    def answer(self, method: str, target: str, data: Object, *, superuser: bool = True) -> tuple[int, Object | None]:
         """The status and body of the answer to a request."""
+        if (
+            method != "GET"
+            and not superuser
+            and urlsplit(target).path.removeprefix(ROOT).split("/")[0] in _SUPERUSER_ONLY
+        ):
+            return 403, {"detail": "You do not have permission to perform this action."}
         if target.startswith(f"{ROOT}tokens/"):  # what awx.awx does first with a user name, and takes back in the end
             return (201, {"id": 1, "token": self.token}) if method == "POST" else (204, None)
         with self._lock:
@@ -403,8 +475,18 @@ class Awx:
         url = urlsplit(target)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         match url.path.removeprefix(ROOT).strip("/").split("/"):
-            case ["project_updates", _]:
-                return 200, {"id": 1, "status": "successful", "type": "project_update"}
+            case ["project_updates", number]:
+                return 200, next(each for each in self.updates if each["id"] == int(number))
+            case ["project_updates", number, "events"]:
+                failed = {"event": "runner_on_failed", "event_data": {"res": {"msg": self.project_error}}}
+                return 200, {"count": 1, "next": None, "results": [failed] if self.project_error else []}
+            case ["projects", number, "project_updates"]:
+                found = [each for each in self.updates if each["project"] == int(number)]
+                return 200, {"count": len(found), "next": None, "results": found}
+            case ["projects", number, "update"] if method == "POST":
+                return 202, self._update_project(self._found("projects", int(number)))
+            case ["roles", role, "teams"]:
+                return self._role(method, role, data)
             case [kind] if kind in KINDS or kind == "unified_job_templates":
                 return self._list(kind, url.path, query) if method == "GET" else self._create(kind, data)
             case [kind, number]:
@@ -461,8 +543,41 @@ class Awx:
         made = self._store(kind, data)
         shown = self._shown(kind, made)
         if kind == "projects":  # AWX reads the repository at once
-            shown["summary_fields"]["current_update"] = {"id": made["id"]}
+            shown["summary_fields"]["current_update"] = {"id": self._update_project(made)["id"]}
         return 201, shown
+
+    def _update_project(self, project: Object) -> Object:
+        """Read the repository of a project, which takes no time here."""
+        number = next(self._ids)
+        project["status"] = "failed" if self.project_error else "successful"
+        update = {
+            "id": number,
+            "project": project["id"],
+            "url": f"{ROOT}project_updates/{number}/",
+            "name": project["name"],
+            "type": "project_update",
+            "status": project["status"],
+            "failed": bool(self.project_error),
+            "finished": "2026-01-01T00:00:00Z",
+            "event_processing_finished": True,
+            "scm_revision": "1" * 40,
+        }
+        self.updates.append(update)
+        return update
+
+    def _role(self, method: str, role: str, data: Object) -> tuple[int, Object | None]:
+        """The teams that have a role on an object, and one that gets it or loses it."""
+        number, name = divmod(int(role), len(_ROLES))
+        if method == "GET":
+            found = [
+                self.objects["teams"][team]
+                for target, what, team in self.granted
+                if (target, what) == (number, _ROLES[name])
+            ]
+            return 200, {"count": len(found), "next": None, "results": found}
+        grant = (number, _ROLES[name], data["id"])
+        (self.granted.discard if data.get("disassociate") else self.granted.add)(grant)
+        return 204, None
 
     def _store(self, kind: str, data: Object) -> Object:
         number = next(self._ids)
@@ -515,7 +630,10 @@ class Awx:
             raise Refused(400, {"__all__": [f"{KINDS[kind].type} with these {KINDS[kind].unique} already exists."]})
 
     def _validate_job_templates(self, merged: Object, data: Object) -> None:
-        if merged["playbook"] not in self.playbooks:
+        if (
+            merged["playbook"] not in self.playbooks
+            or self.objects["projects"][merged["project"]]["status"] != "successful"
+        ):
             raise Refused(400, {"playbook": ["Playbook not found for project."]})
         if merged["inventory"] is None and not merged["ask_inventory_on_launch"]:
             raise Refused(400, {"inventory": ["Job Template must provide 'inventory' or allow prompting for it."]})
@@ -566,13 +684,15 @@ class Awx:
         gone = {found["id"], *(child["id"] for _kind, child in children)}
         if needed := sorted(self._needed_by(gone)):
             raise Refused(409, {"error": f"{KINDS[kind].type} {found['name']} is still needed by {needed}."})
-        labels = [each for number in gone for each in self._related.get((number, "labels"), [])]
         for each_kind, each in [*children, (kind, found)]:
             del self.objects[each_kind][each["id"]]
             self._surveys.pop(each["id"], None)
-            self._related = {key: ids for key, ids in self._related.items() if key[0] != each["id"]}
-        for label in labels:
-            self._drop_unused_label(label)
+            self._related = {
+                key: [other for other in ids if other != each["id"] or key[1] not in ("hosts", "groups")]
+                for key, ids in self._related.items()
+                if key[0] != each["id"]
+            }
+        self.granted = {grant for grant in self.granted if not gone & {grant[0], grant[2]}}
         return 202 if kind == "inventories" else 204
 
     def _children(self, kind: str, found: Object) -> Iterator[tuple[str, Object]]:
@@ -596,7 +716,7 @@ class Awx:
                 ):
                     yield f"{KINDS[kind].type} {each.get('name') or each.get('identifier')}"
         for (number, what), ids in self._related.items():
-            if number not in gone and gone & {*ids}:
+            if number not in gone and gone & {*ids} and what not in ("hosts", "groups"):
                 yield f"{what} of {number}"
 
     def _drop_unused_label(self, label: int) -> None:
@@ -690,6 +810,12 @@ class Awx:
         shown = {**each, "type": KINDS[kind].type, "url": url, "related": related, "summary_fields": {}}
         if "organization" in KINDS[kind].refers:
             shown["organization"] = self._shown_field(kind, each, "organization")
+        if kind in ("job_templates", "workflow_job_templates"):
+            shown["summary_fields"]["object_roles"] = {
+                f"{role}_role": {"id": each["id"] * len(_ROLES) + place}
+                for place, role in enumerate(_ROLES)
+                if role != "approval" or kind == "workflow_job_templates"
+            }
         if kind == "projects":
             shown["scm_revision"] = "0" * 40
         if kind == "credentials":
@@ -712,7 +838,8 @@ def _handler(awx: Awx) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             data = json.loads(self.rfile.read(length) or b"{}")
             if self._allowed():
-                status, body = awx.answer(self.command, self.path, data)
+                superuser = awx.organization_token not in self.headers.get("Authorization", "")
+                status, body = awx.answer(self.command, self.path, data, superuser=superuser)
             else:
                 status, body = 401, {"detail": "Authentication credentials were not provided."}
             content = b"" if body is None else json.dumps(body).encode()
@@ -727,7 +854,7 @@ def _handler(awx: Awx) -> type[BaseHTTPRequestHandler]:
         def _allowed(self) -> bool:
             given = self.headers.get("Authorization", "")
             basic = base64.b64encode(f"admin:{awx.token}".encode()).decode()
-            return given in (f"Bearer {awx.token}", f"Basic {basic}")
+            return given in (f"Bearer {awx.token}", f"Bearer {awx.organization_token}", f"Basic {basic}")
 
         do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815  http.server's names
 

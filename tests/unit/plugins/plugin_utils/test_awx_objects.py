@@ -31,22 +31,21 @@ def _objects(secrets=NONE, **variables):
 
 def test_all_names_begin_with_the_prefix():
     found = _objects(ALL, prefix="east")
-    assert all(name.startswith("east") for name in [*found["names"].values(), *found["own_names"]])
-    named = [
-        each["name"]
-        for kind in ("credentials", "templates", "workflows", "removable_credentials")
-        for each in found[kind]
-    ]
+    assert all(
+        name.startswith("east")
+        for name in [*found["names"].values(), *(name for names in found["own_names"].values() for name in names)]
+    )
+    named = [each["name"] for kind in ("credentials", "templates", "workflows", "teams") for each in found[kind]]
     assert all(name.startswith("east ") for name in named)
 
 
 def test_objects_of_the_organization_are_known_as_its_own():
     """A name that is missing would keep the organization when the rest is removed."""
     found = _objects(ALL)
-    kinds = ("credentials", "templates", "workflows")
+    kinds = ("credentials", "templates", "workflows", "teams")
     created = {each["name"] for kind in kinds for each in found[kind]} | {*found["notification_names"]}
-    created |= {found["names"][kind] for kind in ("project", "inventory", "execution_environment")}
-    assert {*found["own_names"]} == created
+    created |= {found["names"][kind] for kind in ("project", "inventory", "execution_environment", "credential_type")}
+    assert {*(name for names in found["own_names"].values() for name in names)} == created
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,8 @@ def test_only_notifications_with_settings_are_created_and_sent():
     found = _objects(Secrets({}, {}, {}, {"host": "m"}))
     assert {kind: each["create"] for kind, each in found["notifications"].items()} == {"webhook": False, "email": True}
     assert found["notification_names"] == ["virtpools email"]
-    on_success = {each["playbook"]: each["notify_success"] for each in found["templates"] if each["notify_success"]}
+    success = "notification_templates_success"
+    on_success = {each["playbook"]: each[success] for each in found["templates"] if each[success]}
     assert on_success == {playbook: ["virtpools email"] for playbook in ("plan", "rollout", "rollback", "upgrade")}
 
 
@@ -164,3 +164,43 @@ class TestNodesOfOthers:
 
     def test_in_a_workflow_that_is_new_there_are_none(self):
         assert self.linked() == ([], ["plan_rollback"])
+
+
+def test_a_credential_type_is_created_only_for_a_kubeconfig():
+    """Only administrators of the whole AWX may create one."""
+    assert not _objects(Secrets({"host": "h"}, {"host": "h"}, {}, {}))["needs_credential_type"]
+    assert _objects(ALL)["needs_credential_type"]
+
+
+def test_a_timeout_of_approvals_is_written_only_if_given():
+    assert all("timeout" not in each["approval"] for each in _objects()["approvals"])
+    assert {each["approval"]["timeout"] for each in _objects(approval_timeout=0)["approvals"]} == {0}
+
+
+class TestTeams:
+    READ: t.ClassVar = {"read", "execute", "approval"}
+
+    @staticmethod
+    def allowed(team, roles, what):
+        return {
+            name
+            for grant in _objects(teams={"approvers": ["chiefs"]})["grants"]
+            if team in grant["teams"] and grant["role"] in roles
+            for name in grant[what]
+        }
+
+    @pytest.mark.parametrize("team", ["virtpools readers", "virtpools operators", "virtpools approvers", "chiefs"])
+    def test_may_read_the_output_of_every_job(self, team):
+        found = _objects()
+        assert self.allowed(team, self.READ, "job_templates") == {each["name"] for each in found["templates"]}
+        assert self.allowed(team, self.READ, "workflows") == {each["name"] for each in found["workflows"]}
+
+    def test_may_not_start_what_needs_an_approval(self):
+        started = self.allowed("virtpools operators", {"execute"}, "job_templates")
+        assert started == {f"virtpools {playbook}" for playbook in ("plan", "verify", "explain", "upgrade_check")}
+        for team in ("virtpools readers", "virtpools approvers"):
+            assert not self.allowed(team, {"execute"}, "job_templates") | self.allowed(team, {"execute"}, "workflows")
+
+    def test_only_approvers_approve(self):
+        for team, workflows in (("operators", 0), ("readers", 0), ("approvers", 2)):
+            assert len(self.allowed(f"virtpools {team}", {"approval"}, "workflows")) == workflows

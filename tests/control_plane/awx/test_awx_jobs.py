@@ -181,7 +181,9 @@ def test_what_was_approved_is_carried_out_and_says_who_ran_it(awx: Awx, east: Lo
     done = awx.run("site", virtpools_require_approval="true", **planned.artifacts).succeeded()
     result = done.artifacts["virtpools_result"]["east"]
     digest = planned.artifacts["virtpools_plan"]["east"]["site"]["digest"]
-    assert result == {"digest": digest, "changed": True, "nodes": 2, "stop": ""}
+    assert (result["run"], result["digest"], result["changed"], result["failed"]) == ("site", digest, True, False)
+    assert (result["nodes"], result["done"], result["stop"], result["later"]) == (2, 2, "", [])
+    assert result["summary"] == "completed, with 2 nodes changed"
     history = east.kubectl("get", "configmap", "-n", "kubevirt", "virtpools-history", "-o", "yaml")
     assert f"AWX job {done.number} of template pools rollout, started by alice" in " ".join(history.split())
     agents = {entry["userAgent"] for entry in east.requests(marker, Account.make(east, "writer").user)}

@@ -80,6 +80,16 @@ class GuestScenario:
             self.cluster.kind.on(node, "systemctl", "restart", "kubelet")
         time.sleep(30)  # a kubelet that ends a pod does so within seconds of its start
 
+    def started_again(self, name: str) -> str:
+        """Say that a guest has started again, with the events of its VM and pods: the cluster is gone when somebody asks why."""
+        found = self.cluster.kind.get("events", namespace="default")["items"]
+        told = [
+            f"{each.get('lastTimestamp')} {each['involvedObject']['name']}: {each['reason']}: {each['message']}"
+            for each in found
+            if name in each["involvedObject"]["name"]
+        ]
+        return "\n".join((f"{name} started again", *sorted(told)[-30:]))
+
     @contextmanager
     def unnoticed(self, *names: str, silence: float = NOTICEABLE) -> Iterator[Callable[[], float]]:
         """Fail unless guests live through the block, and are never silent for longer. Yields what tells the longest silence."""
@@ -87,6 +97,6 @@ class GuestScenario:
         yield lambda: max(self.probe.guest(name).silence(answer.at) for name, answer in before.items())
         for name, answer in before.items():
             after = self.probe.await_answer(name)
-            assert (after.boot, after.machine) == (answer.boot, answer.machine), f"{name} started again"
+            assert (after.boot, after.machine) == (answer.boot, answer.machine), self.started_again(name)
             assert after.uptime > answer.uptime
             assert self.probe.guest(name).silence(answer.at) <= silence, name

@@ -26,7 +26,8 @@ options:
     description:
       - Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what changed since, and changes
         nothing.
-      - An approved plan still holds after an interruption, since the digest does not cover what is left to do.
+      - An approved plan still holds after an interruption, since the digest does not cover what is left to do. The run that completes it uses the
+        approval up.
     type: str
   for_run:
     description:
@@ -163,11 +164,11 @@ settling:
   type: bool
 digest:
   description:
-    - Approve the plan by this digest. It covers the desired objects, the owner of every node, and the options that change what is written. In a move
-      between the modes, it also covers the pools that the first part takes down.
+    - Approve the plan by this digest. It covers the desired objects, the owner of every node, the options that change what is written, and the list that
+      the last completed run brought. In a move between the modes, it also covers the pools that the first part takes down.
   returned: success
   type: str
-  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f-5f2c81d07b9a
 changes:
   description: Every change, one line each, in the order of the run.
   returned: success
@@ -316,13 +317,13 @@ outcome:
   type: dict
   sample:
     west:
-      {"run": "site", "digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "changed": true, "failed": true, "nodes": 4,
+      {"run": "site", "digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f-5f2c81d07b9a", "changed": true, "failed": true, "nodes": 4,
       "done": 1, "stop": "", "later": [], "summary": "failed, with 1 of 4 nodes changed"}
 published:
   description: What a later job of a workflow needs to carry out this very plan. A dictionary by O(cluster_name), then by the kind of run.
   returned: success
   type: dict
-  sample: {"west": {"site": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
+  sample: {"west": {"site": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f-5f2c81d07b9a", "nodes": 4, "pending": true}}}
 text:
   description: The plan for people, as lines.
   returned: success

@@ -116,12 +116,12 @@ digest:
   description: Approve the upgrade by this digest, as O(expected_plan).
   returned: success
   type: str
-  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f
+  sample: 9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f-000000000000
 published:
   description: What a later job of a workflow needs to carry out this very upgrade. A dictionary by O(cluster_name), then V(upgrade).
   returned: success
   type: dict
-  sample: {"west": {"upgrade": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f", "nodes": 4, "pending": true}}}
+  sample: {"west": {"upgrade": {"digest": "9d3c52e7ab10-4be2a0fcd1c1-77d0ff0ae914-0a1b2c3d4e5f-000000000000", "nodes": 4, "pending": true}}}
 findings:
   description: What the user should know. See M(virtpools.kubevirt.plan_info) for the fields.
   returned: success

@@ -88,7 +88,7 @@ OPTIONS = {
     "outdated": "correct",
     "drain": "migrate",
     "guard": True,
-    "expected_plan": "000000000000-000000000000-000000000000-000000000000",
+    "expected_plan": "000000000000-000000000000-000000000000-000000000000-000000000000",
 }
 MANIFEST = {
     "apiVersion": "kubevirt.io/v1",

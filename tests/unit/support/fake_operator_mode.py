@@ -232,7 +232,8 @@ class OperatorModeWorld(OperatedWorld):
         """The spec of a DaemonSet with the deployment for which it is written, which rolls it out."""
         if self.build == "A" and GATES["A"] in self._gates(obj):
             metadata = spec["template"].setdefault("metadata", {})
-            metadata["annotations"] = {names.DEPLOYMENT_ANNOTATION: self._deployment(obj, pools)}
+            others = metadata.get("annotations") or {}
+            metadata["annotations"] = {**others, names.DEPLOYMENT_ANNOTATION: self._deployment(obj, pools)}
         return spec
 
     def _daemonset(self, name, pool, obj):

@@ -32,7 +32,7 @@ from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..nodes import canary as canary_vms
 from ..reading import dump, live, webhook_config
-from ..writing import settle
+from ..writing import history, settle
 
 _TRANSIENT_SECONDS = 60
 
@@ -108,8 +108,10 @@ class Planner:
             proposal = proposal.with_takedown(move.takedown).with_findings(
                 in_order((*proposal.findings, *move.findings))
             )
+        if self.objects is None:
+            proposal = proposal.after(history.read(self.session.cluster, proposal.snapshot.namespace).newest)
         begun = move.begun if move else ""
-        approval.check(proposal.digest, self.expected, begun=begun)
+        approval.check(proposal.digest, self.expected, begun=begun, pending=proposal.pending or departure is not None)
         record = move.to_record(mode, str(proposal.digest)) if move else None
         return Planned(mode, self._with_findings(proposal, departure), departure, record)
 

@@ -208,15 +208,18 @@ def _lists(published: t.Any, host: str, run: Run, cluster: ClusterId) -> Lists |
     return Lists(entry["list"], entry["before"])
 
 
-def check(digest: Digest, expected: str | None, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> None:
+def check(
+    digest: Digest, expected: str | None, *, begun: str = "", objects: str = DESIRED_OBJECTS, pending: bool = True
+) -> None:
     """Compare a plan with the approved one.
 
     :param expected: the approved digest; None when no plan was approved.
     :param begun: the digest with which an unfinished move began.
     :param objects: what the digest's part for objects is about, in words.
+    :param pending: whether the plan would change anything.
     :raises InputErrors: with what changed since.
     """
-    changed = digest.mismatch(expected, begun=begun, objects=objects) if expected else None
+    changed = digest.mismatch(expected, begun=begun, objects=objects, pending=pending) if expected else None
     if changed:
         again = f"Read the plan again, then approve {digest}."
         raise InputErrors([f"The plan is not the approved one: {changed} changed since. {again}"])

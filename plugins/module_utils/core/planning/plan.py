@@ -55,18 +55,25 @@ class DaemonSetChange:
         return f"DaemonSet {self.namespace}/{self.name}: {self.action}"
 
 
+_UNKNOWN: t.Final = "0" * 12
+"""A part of a digest that is not known."""
+
+
 @dataclass(frozen=True)
 class Digest:
-    """What an approval of a plan covers: the cluster, the desired objects, the owner of every node, and the options that
-    change writes.
+    """What an approval of a plan covers: the cluster, the desired objects, the owner of every node, the options that change
+    writes, and the list that the last completed run brought.
 
-    It covers neither what is left to do nor anything that changes by itself, so an approval holds after an interruption.
+    It covers neither what is left to do nor anything that changes by itself, so an approval holds after an interruption. The
+    run that completes it uses it up.
     """
 
     cluster: str
     objects: str
     owners: str
     options: str
+    history: str = _UNKNOWN
+    """For ``History.newest``. Not known in a plan from files, and in that of an upgrade, which several runs follow."""
     takedown: str = ""
     """In a move between the modes, what the first part takes down. Empty when nothing of the former mode is left."""
 
@@ -80,19 +87,23 @@ class Digest:
         return short_digest(kubevirt["metadata"].get("uid"))
 
     def __str__(self) -> str:
-        return "-".join(part for part in (self.cluster, self.objects, self.owners, self.options, self.takedown) if part)
+        parts = (self.cluster, self.objects, self.owners, self.options, self.history, self.takedown)
+        return "-".join(part for part in parts if part)
 
-    def mismatch(self, expected: str, *, begun: str = "", objects: str = DESIRED_OBJECTS) -> str | None:
+    def mismatch(
+        self, expected: str, *, begun: str = "", objects: str = DESIRED_OBJECTS, pending: bool = True
+    ) -> str | None:
         """What changed since the plan with the digest ``expected``, in words for a message; None when nothing did.
 
         :param begun: the digest with which an unfinished move began. Nodes may have come and gone since, and the cluster must
             not stay without pools because of that.
         :param objects: the desired objects, in words.
+        :param pending: whether the run would change anything. The same run again, which changes nothing, needs no new approval.
         :raises InputErrors: when ``expected`` is not the digest of a plan.
         """
         expected = expected.strip()
         parts = expected.split("-")
-        if len(parts) not in (4, 5) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
+        if len(parts) not in (5, 6) or not all(re.fullmatch(r"[0-9a-f]{12}", part) for part in parts):
             raise InputErrors(
                 [
                     f"virtpools_expected_plan is {expected[:80]!r}, which is not a plan digest; copy it from the output of the playbook plan."
@@ -112,13 +123,18 @@ class Digest:
                 parts[3],
             ),
             # What is taken down already needs no approval any more.
-            ("the pools that the move takes down", self.takedown, parts[4] if parts[4:] and self.takedown else ""),
+            ("the pools that the move takes down", self.takedown, parts[5] if parts[5:] and self.takedown else ""),
+            (
+                "the list that the cluster has (a run has completed; if it was this one, it has used up its approval)",
+                self.history,
+                self.history if expected == begun or not pending or _UNKNOWN in (self.history, parts[4]) else parts[4],
+            ),
         )
         changed = [meaning for meaning, now, then in meanings if now != then]
         return " and ".join(changed) or None
 
 
-NO_DIGEST: t.Final = Digest(*["0" * 12] * 4)
+NO_DIGEST: t.Final = Digest(*[_UNKNOWN] * 4)
 """The digest of a plan that can do nothing, because KubeVirt is not installed completely."""
 
 

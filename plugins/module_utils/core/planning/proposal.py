@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base.findings import Finding, in_order
-from ..base.objects import KubeObject
+from ..base.objects import KubeObject, short_digest
 from ..base.permissions import Permission
 from ..kubevirt import preflight
 from ..kubevirt.feature_gates import GateChange
@@ -158,6 +158,9 @@ class Proposal(t.Protocol):
     def with_gates(self, gates: GateChange) -> Proposal:
         """The same plan, which also changes feature gates. Its digest covers them."""
 
+    def after(self, newest: str) -> Proposal:
+        """The same plan, whose digest also covers the list that the cluster has: ``History.newest``."""
+
     def with_takedown(self, takedown: str) -> Proposal:
         """The same plan as the second part of a move, whose digest also covers what the first part takes down."""
 
@@ -237,6 +240,10 @@ class PlanProposal(t.Generic[AnyPlan]):
         kept = (finding for finding in self.findings if finding.code != "feature_gates_stay")
         findings = in_order((*kept, *gates.findings))
         return replace(self, plan=replace(self.plan, gates=gates, digest=digest, findings=findings))
+
+    def after(self: AnyProposal, newest: str) -> AnyProposal:
+        digest = replace(self.plan.digest, history=short_digest(newest))
+        return replace(self, plan=replace(self.plan, digest=digest))
 
     def with_takedown(self: AnyProposal, takedown: str) -> AnyProposal:
         return replace(self, plan=replace(self.plan, digest=replace(self.plan.digest, takedown=takedown)))

@@ -103,6 +103,20 @@ class TestApproval:
             "plan_info", remove_pools="all", published_plan=found["published"], **given
         )
 
+    def test_is_used_up_by_the_run_that_completes_it(self, run):
+        """Else the job of an old approval, launched again, would bring its old list back."""
+        other = {**RAW, "name": "other"}
+        digest = run("plan_info", pools=[RAW])["digest"]
+        for pools in ([RAW], [other]):
+            run("pool_history", record="begun", pools=pools)
+            assert run("plan_info", pools=[RAW], expected_plan=digest)["pending"], "an unfinished run uses nothing up"
+            run("pool_history", record="completed", pools=pools)
+            text = run.failure("plan_info", pools=[RAW], expected_plan=digest)
+            assert text.startswith(
+                "The plan is not the approved one: the list that the cluster has (a run has completed;"
+            )
+            digest = run("plan_info", pools=[RAW])["digest"]
+
     def test_of_no_plan(self, run):
         assert "is not a plan digest" in run.failure("plan_info", pools=[RAW], expected_plan="yes")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import random
 import typing as t
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import short_digest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, hco
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
@@ -483,6 +485,27 @@ class TestDigest:
 
     def test_of_several_changes_names_them_all(self):
         assert self.changed([], (builders.pool("gpu", selector=DEVICE),), prune=True) == [OBJECTS, OWNERS, OPTIONS]
+
+    @pytest.mark.parametrize(
+        ("approved", "now", "pending", "used_up"),
+        [
+            ("a", "a", True, False),
+            ("a", "b", True, True),
+            ("a", "b", False, False),
+            (None, "b", True, False),
+            ("a", None, True, False),
+        ],
+    )
+    def test_of_the_list_that_the_cluster_has(self, approved, now, pending, used_up):
+        """The same run again, which changes nothing, needs no new approval. Plans from files know no history."""
+        digest = made([]).digest
+        of = [digest if newest is None else replace(digest, history=short_digest(newest)) for newest in (approved, now)]
+        assert bool(of[1].mismatch(str(of[0]), pending=pending)) is used_up
+
+    def test_of_the_list_holds_for_a_move_that_has_begun(self):
+        before, now = (replace(made([]).digest, history=short_digest(newest)) for newest in ("a", "b"))
+        assert before.mismatch(str(now))
+        assert now.mismatch(str(before), begun=str(before)) is None
 
     @pytest.mark.parametrize("text", ["", "yes", "a-b-c", "0" * 38, "4be2a0fcd1c1-77d0ff0ae914", "x" * 500])
     def test_a_text_that_is_no_digest_is_refused(self, text):

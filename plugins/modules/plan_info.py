@@ -339,7 +339,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import canary
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import RunOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import run_end
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports.plan_result import PlanFor, plan_result
@@ -387,10 +387,10 @@ def body(task: module_base.Task) -> dict:
     result = plan_result(planned.proposal, planned.departure, planned.move, state, made_for, time.time())
     batches = params["planned_batches"]
     if batches is None:
-        ending, became = [], Outcome.of_completed(run, planned.proposal)
+        ending, became = [], RunOutcome.of_completed(run, planned.proposal)
     else:
         ending = run_end.lines(batches, planned.proposal, run)
-        became = Outcome.of_failed(run, batches, planned.proposal)
+        became = RunOutcome.of_failed(run, batches, planned.proposal)
     return {**result, "ending": ending, "outcome": became.publish(params["cluster_name"])}
 
 

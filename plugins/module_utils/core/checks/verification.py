@@ -23,7 +23,7 @@ from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, image_contents, launcher_arguments, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
-from ..planning.outcome import Outcome
+from ..planning.outcome import RunOutcome
 from ..planning.plan import DaemonSetChange, Plan
 from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
@@ -200,7 +200,7 @@ class Verifier:
         limit: int = 1000,
         seen: t.Callable[[LauncherPod], LauncherPod] | None = None,
         more: t.Iterable[Finding] = (),
-        pause: Outcome | None = None,
+        pause: RunOutcome | None = None,
     ) -> None:
         """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
         VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``more``: further

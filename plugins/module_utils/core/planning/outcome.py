@@ -44,7 +44,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What became of a run."""
 
     run: Run
@@ -62,7 +62,7 @@ class Outcome:
     summary: str = ""
 
     @classmethod
-    def of_completed(cls, run: Run, proposal: Proposal) -> Outcome:
+    def of_completed(cls, run: Run, proposal: Proposal) -> RunOutcome:
         """What becomes of a run that carries this plan out, up to where it was asked to stop."""
         details, nodes = proposal.details(0), proposal.sizes["nodes"]
         stop = details.get("stop", "")
@@ -88,7 +88,7 @@ class Outcome:
         )
 
     @classmethod
-    def of_failed(cls, run: Run, batches: Batches, left: Proposal) -> Outcome:
+    def of_failed(cls, run: Run, batches: Batches, left: Proposal) -> RunOutcome:
         """What became of a run that failed; for the parameters see ``Extent.of_failed``."""
         extent = Extent.of_failed(batches, left)
         nodes, done = len(extent.planned), len(extent.done)
@@ -108,7 +108,7 @@ class Outcome:
         return {host: {**asdict(self), "later": list(self.later)}}
 
 
-def read(published: t.Any, host: str) -> Outcome | None:
+def read(published: t.Any, host: str) -> RunOutcome | None:
     """What the last run of this workflow published for a host; None for nothing, and for a run that did not come to its plan.
 
     :raises InputErrors: for what no run publishes.
@@ -117,12 +117,12 @@ def read(published: t.Any, host: str) -> Outcome | None:
         found = (published or {}).get(host) or {}
         if found.get("run") is None:
             return None
-        return Outcome(**{**found, "later": tuple(map(str, found["later"]))})
+        return RunOutcome(**{**found, "later": tuple(map(str, found["later"]))})
     except (AttributeError, KeyError, TypeError) as error:
         raise InputErrors(["virtpools_result is not what a run publishes; leave it out."]) from error
 
 
-def read_pause(published: t.Any, host: str) -> Outcome | None:
+def read_pause(published: t.Any, host: str) -> RunOutcome | None:
     """What became of the last run of this workflow, if it brings a list and stopped where it was asked to; None for any other."""
     last = read(published, host)
     return last if last is not None and last.run == "site" and last.stop and not last.failed else None

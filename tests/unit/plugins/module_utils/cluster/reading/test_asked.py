@@ -61,7 +61,7 @@ def test_pools_are_given_or_not():
 
 def test_a_list_beside_a_removal_is_refused():
     assert asked(remove_pools="all").pools == ()
-    with pytest.raises(InputErrors, match="beside remove_pools"):
+    with pytest.raises(InputErrors, match="beside virtpools_remove"):
         _ = asked(remove_pools="all", pools=[builders.RAW_POOL]).pools
 
 

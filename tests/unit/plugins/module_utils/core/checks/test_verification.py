@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier, read_fail_on
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import RunOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page, prometheus, terminal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
@@ -417,14 +417,14 @@ def test_a_daemonset_whose_pool_is_gone_from_the_list():
     assert found.problems == {"daemonset_left": 1}
     assert "virt-handler-former" in message(found, "daemonset_left")
     assert problems(made=vms.plan.make_plan(snapshot, pools[:1], Options())).get("daemonset_left") is None
-    pause = Outcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-1",))
+    pause = RunOutcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-1",))
     assert problems(made=made, pause=pause) == {}
 
 
 def test_nodes_that_a_pause_left_for_later_are_no_problem():
     """Another node of the list is one."""
     left, lost = vms.node("gpu-0"), vms.node("gpu-1")
-    pause = Outcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-0",))
+    pause = RunOutcome("site", "", changed=True, failed=False, nodes=2, done=1, stop="after wave 1", later=("gpu-0",))
     made = vms.plan_of(of_nodes=[left, lost, vms.node("rest")])
     assert {node["name"]: node["problem"] for node in verified(made=made, pause=pause).nodes} == {
         "gpu-0": None,

@@ -11,7 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import RunOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import WaveSpec
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -34,16 +34,16 @@ def batches(*nodes):
 
 class TestCompleted:
     def test_counts_the_nodes_of_the_plan(self):
-        found = Outcome.of_completed("site", proposal(None, None))
+        found = RunOutcome.of_completed("site", proposal(None, None))
         assert (found.changed, found.failed, found.nodes, found.done, found.later) == (True, False, 2, 2, ())
         assert found.summary == "completed, with 2 nodes changed"
 
     def test_of_a_plan_without_changes(self):
-        found = Outcome.of_completed("site", proposal("gpu", "gpu"))
+        found = RunOutcome.of_completed("site", proposal("gpu", "gpu"))
         assert (found.changed, found.nodes, found.summary) == (False, 0, "no change")
 
     def test_names_the_nodes_that_it_leaves_for_later(self):
-        found = Outcome.of_completed("site", proposal(None, None, None, stop=1))
+        found = RunOutcome.of_completed("site", proposal(None, None, None, stop=1))
         assert (found.nodes, found.done, found.later) == (3, 1, ("n2", "n3"))
         assert found.stop.startswith("The rollout stops after wave 1 of 2")
         assert found.summary == "stopped as asked, with 1 of 3 nodes changed"
@@ -51,17 +51,17 @@ class TestCompleted:
 
 class TestFailed:
     def test_counts_what_was_done_and_what_is_half_way(self):
-        found = Outcome.of_failed("site", batches("n1", "n2", "n3"), proposal("gpu", names.IN_TRANSIT, None))
+        found = RunOutcome.of_failed("site", batches("n1", "n2", "n3"), proposal("gpu", names.IN_TRANSIT, None))
         assert (found.changed, found.failed, found.nodes, found.done) == (True, True, 3, 1)
         assert found.summary == "failed, with 1 of 3 nodes changed, and 1 half way"
 
     def test_says_that_nothing_was_changed(self):
-        found = Outcome.of_failed("site", batches("n1"), proposal(None))
+        found = RunOutcome.of_failed("site", batches("n1"), proposal(None))
         assert (found.changed, found.summary) == (False, "failed, with 0 of 1 node changed")
 
 
 class TestRead:
-    PAUSED = Outcome.of_completed("site", proposal(None, None, stop=1))
+    PAUSED = RunOutcome.of_completed("site", proposal(None, None, stop=1))
 
     def test_gets_what_was_published(self):
         assert outcome.read(self.PAUSED.publish("west"), "west") == self.PAUSED
@@ -79,8 +79,8 @@ class TestRead:
     def test_a_pause_is_one_of_a_run_that_brings_a_list(self):
         assert outcome.read_pause(self.PAUSED.publish("west"), "west") == self.PAUSED
         for other in (
-            Outcome.of_completed("rollback", proposal(None, None, stop=1)),
-            Outcome.of_completed("site", proposal(None, None)),
-            Outcome.of_failed("site", batches("n1"), proposal(None, stop=1)),
+            RunOutcome.of_completed("rollback", proposal(None, None, stop=1)),
+            RunOutcome.of_completed("site", proposal(None, None)),
+            RunOutcome.of_failed("site", batches("n1"), proposal(None, stop=1)),
         ):
             assert outcome.read_pause(other.publish("west"), "west") is None

@@ -507,8 +507,8 @@ def test_the_list(raw: object, expected: str) -> None:
             'hypervisor is "mshv"; give kvm or hyperv-direct.',
         ),
         (
-            {"hypervisor": "hyperv"},
-            'hypervisor is "hyperv"; give kvm or hyperv-direct; perhaps you mean hyperv-direct.',
+            {"hypervisor": "hyperv_direct"},
+            'hypervisor is "hyperv_direct"; give kvm or hyperv-direct; perhaps you mean hyperv-direct.',
         ),
         (
             {"hypervisor": "kvm", "selector": None, "virtLauncherImage": None},

@@ -188,7 +188,7 @@ def body(task: module_base.Task) -> dict:
 
 def _limits(params: dict) -> Limits:
     problems = [
-        f"{option} is {params[option]}; give a number from 1."
+        f"virtpools_update_{option} is {params[option]}; give a number from 1."
         for option in ("batch", "max_failures", "timeout")
         if params[option] < 1
     ]

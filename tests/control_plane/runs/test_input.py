@@ -258,7 +258,7 @@ def test_the_aie_webhooks_config_map_is_read_from_the_cluster(site: Site) -> Non
 
 def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
     said = site.refusal(virtpools_pools_from_cluster=True)
-    assert "needs pools_dialect to specify what to read from the cluster" in said
+    assert "needs virtpools_pools_dialect to specify what to read from the cluster" in said
 
 
 # Options, and lists that do not fit the cluster -------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
 @pytest.mark.parametrize("value", [0, "150%", True, []], ids=str)
 def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None:
     said = site.refusal(_gpu(), virtpools_max_unavailable=value)
-    assert said.startswith("max_unavailable is ")
+    assert said.startswith("virtpools_max_unavailable is ")
     assert "give a number from 1, or a percentage from 1% to 100% like 10%." in said
 
 

@@ -102,8 +102,12 @@ def admission_refusal(answer: ServerAnswer) -> str | None:
     message = answer.message
     if not _ADMISSION.search(message):
         return None
-    remedy = next((text for words, text in _REMEDIES if words in message), "No right is missing.")
-    return f"admission refuses it: {message.rstrip('.')}. {remedy}"
+    return f"admission refuses it: {message.rstrip('.')}. {remedy(message) or 'No right is missing.'}"
+
+
+def remedy(message: str) -> str | None:
+    """What helps against a refusal of admission, by its message; None where that is not known."""
+    return next((text for words, text in _REMEDIES if words in message), None)
 
 
 def unknown_field(request: Request, answer: ServerAnswer) -> bool:

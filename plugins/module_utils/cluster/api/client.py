@@ -568,7 +568,8 @@ def _error_for(
             "client certificate, it may have expired."
         )
     if status == 403 and any(words in message for words in _DENIALS):
-        return Denied(f"Could not {action}: admission refuses it: {message}.")
+        remedy = answers.remedy(message)
+        return Denied(f"Could not {action}: admission refuses it: {message}.{f' {remedy}' if remedy else ''}")
     if status == 403 and (not_a_right := answers.admission_refusal(answer)):
         return Forbidden(f"Could not {action}: {not_a_right}")
     if status == 403:

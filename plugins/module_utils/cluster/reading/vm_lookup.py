@@ -200,7 +200,7 @@ def _readable(source: Source, kind: Kind, name: str, namespace: str | None) -> K
 def _address(option: str, text: str) -> tuple[str, str]:
     namespace, slash, name = text.strip().partition("/")
     if not namespace or not slash or not name or "/" in name:
-        raise InputErrors([f"{option} is {text!r}; give namespace/name."])
+        raise InputErrors([f"virtpools_{option} is {text!r}; give namespace/name."])
     return namespace, name
 
 

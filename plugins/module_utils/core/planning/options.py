@@ -117,4 +117,6 @@ def read_share(value: object, option: str) -> int | str:
         return number
     if isinstance(value, str) and percentage(value) is not None:
         return value
-    raise InputErrors([f"{option} is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."])
+    raise InputErrors(
+        [f"virtpools_{option} is {value!r}; give a number from 1, or a percentage from 1% to 100% like 10%."]
+    )

@@ -348,7 +348,7 @@ class TestMeanwhile:
 class TestInput:
     @pytest.mark.parametrize("option", ["batch", "max_failures", "timeout"])
     def test_numbers_below_one(self, run, world, option):
-        assert run.failure("workload_update", **{option: 0}) == f"{option} is 0; give a number from 1."
+        assert run.failure("workload_update", **{option: 0}) == f"virtpools_update_{option} is 0; give a number from 1."
 
     def test_a_policy_that_is_not_in_order_is_refused(self, run, world, add):
         add("vm")

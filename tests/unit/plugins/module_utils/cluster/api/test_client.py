@@ -607,6 +607,14 @@ class TestSentences:
                 ),
             ),
             (
+                failure(403, "Forbidden", 'admission webhook "q" denied the request: exceeded quota: q'),
+                Denied,
+                (
+                    'Could not patch Node n1: admission refuses it: admission webhook "q" denied the request: exceeded '
+                    "quota: q. Raise that quota, or delete what it counts."
+                ),
+            ),
+            (
                 failure(403, "Forbidden", 'admission webhook "w.example" denied the request: not on Fridays'),
                 Denied,
                 (

@@ -108,7 +108,7 @@ class TestFind:
 
     @pytest.mark.parametrize("address", ["vm", "plain/", "/vm", "a/b/c", ""])
     def test_an_address_has_two_parts(self, kind, address):
-        with pytest.raises(InputErrors, match=r"^vm is .*; give namespace/name\.$"):
+        with pytest.raises(InputErrors, match=r"^virtpools_vm is .*; give namespace/name\.$"):
             vm_lookup.find_vm(source(kind), address)
 
 

@@ -27,7 +27,7 @@ def test_a_number_as_text_is_a_number(text, number):
     "value", [0, -1, "0", "-1", "0%", "101%", "10 %", "", "ten", 1.5, True, None, [], "²", "9" * 5000]
 )
 def test_a_bad_max_unavailable_is_refused(value):
-    with pytest.raises(InputErrors, match="max_unavailable is .*give a number from 1, or a percentage"):
+    with pytest.raises(InputErrors, match="virtpools_max_unavailable is .*give a number from 1, or a percentage"):
         read_share(value, "max_unavailable")
 
 

@@ -121,7 +121,8 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
         checked_again = site.run(pools, "--check", virtpools_prune=prune).succeeded()
     assert (second.changed, second.plan["changes"], second.plan["pending"]) == (0, [], False)
     assert (checked_again.changed, checked_again.plan["changes"]) == (0, [])
-    assert second.plan["digest"] == done.plan["digest"]
+    # The last part is for the list that the run has brought: it has used its approval up.
+    assert second.plan["digest"].split("-")[:-1] == done.plan["digest"].split("-")[:-1]
     assert done.results_of("virtpools.kubevirt.pool_info")
     assert second.results_of("virtpools.kubevirt.pool_info") == [], "its plan has read the state already"
     assert _shown_state(second) == _shown_state(done)

@@ -26,8 +26,8 @@ options:
     description:
       - Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what changed since, and changes
         nothing.
-      - An approved plan still holds after an interruption, since the digest does not cover what is left to do. The run that completes it uses the
-        approval up.
+      - An approved plan still holds after an interruption, since the digest does not cover what is left to do. The run that completes
+        it uses the approval up.
     type: str
   for_run:
     description:

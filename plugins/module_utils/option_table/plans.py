@@ -38,7 +38,8 @@ OPTIONS: tuple[Option, ...] = (
         Digest of the plan that was approved. When the plan is no longer that one, the run is refused with what
         changed since, and changes nothing.
 
-        An approved plan still holds after an interruption, since the digest does not cover what is left to do.
+        An approved plan still holds after an interruption, since the digest does not cover what is left to do. The run
+        that completes it uses the approval up.
         """,
         roles=("pools", "remove"),
         modules=("plan_info", "upgrade_preparation"),

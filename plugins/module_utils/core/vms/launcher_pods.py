@@ -85,7 +85,8 @@ class LauncherPod:
         """The launcher pod that an object is. ``namespace_labels`` are the labels of its namespace, if known."""
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
         annotations = metadata.get("annotations") or {}
-        variables = _variables(spec)
+        compute = _compute(spec)
+        variables = _variables(compute)
         vmi, vmi_uid = _vmi(metadata)
         return cls(
             namespace=metadata.get("namespace", ""),
@@ -108,7 +109,7 @@ class LauncherPod:
             webhook_image=annotations.get(names.WEBHOOK_IMAGE_ANNOTATION),
             operator_pool=next((annotations[key] for key in names.OPERATOR_POOL_LABELS if key in annotations), None),
             exit_code=_exit_code(status),
-            hypervisor=_hypervisor(spec),
+            hypervisor=_hypervisor(compute),
             stock_hypervisor=variables.get(names.STOCK_HYPERVISOR_ENV),
             held_up=_held_up(status) if status.get("phase") == "Pending" else None,
         )
@@ -154,24 +155,19 @@ def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
             yield f"volume {names.LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
 
 
-def _hypervisor(spec: KubeObject) -> str:
-    for container in spec.get("containers") or ():
-        if container["name"] == names.COMPUTE:
-            command = container.get("command") or ()
-            pairs = itertools.pairwise(command)
-            return next((str(value) for argument, value in pairs if argument == ARGUMENT), KVM.name)
-    return KVM.name
+def _compute(spec: KubeObject) -> KubeObject:
+    """The container of the guest; empty for a pod without one."""
+    return next((each for each in spec.get("containers") or () if each["name"] == names.COMPUTE), {})
 
 
-def _variables(spec: KubeObject) -> dict[str, str]:
-    """The variables of ``compute`` that have a plain value."""
-    return {
-        variable["name"]: variable["value"]
-        for container in spec.get("containers") or ()
-        if container["name"] == names.COMPUTE
-        for variable in container.get("env") or ()
-        if variable.get("value")
-    }
+def _hypervisor(compute: KubeObject) -> str:
+    pairs = itertools.pairwise(compute.get("command") or ())
+    return next((str(value) for argument, value in pairs if argument == ARGUMENT), KVM.name)
+
+
+def _variables(compute: KubeObject) -> dict[str, str]:
+    """The variables that have a plain value."""
+    return {each["name"]: each["value"] for each in compute.get("env") or () if each.get("value")}
 
 
 def _vmi(metadata: KubeObject) -> tuple[str, str | None]:

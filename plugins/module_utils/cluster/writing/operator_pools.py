@@ -188,6 +188,10 @@ class Windows:
         ]
 
 
+_Pending = t.Callable[[Snapshot, "rollout.Rollout | None"], "str | None"]
+"""What is missing, in the cluster as it is and in how far virt-operator has come; None for nothing."""
+
+
 class _Wait:
     """The waits of a run for virt-operator. They count what happens to nodes, and report what is missing."""
 
@@ -209,10 +213,9 @@ class _Wait:
         :raises ClusterError: when it takes too long, when KubeVirt stays Degraded, or when virt-operator does not start.
         """
 
-        def pending(found: Snapshot) -> str | None:
-            if found.primary is None:
+        def pending(found: Snapshot, seen: rollout.Rollout | None) -> str | None:
+            if seen is None:
                 return f"there is no DaemonSet {names.HANDLER}."
-            seen = rollout.observe(self._plan.build, found, found.primary, self._plan.pools)
             return _lost_by_hco(self._plan, found.kubevirt) or seen.problem
 
         self._until(pending)
@@ -223,14 +226,14 @@ class _Wait:
         :raises ClusterError: as above.
         """
 
-        def pending(found: Snapshot) -> str | None:
+        def pending(found: Snapshot, _seen: rollout.Rollout | None) -> str | None:
             left = found.daemonsets.keys() & {names.pool_daemonset_name(pool) for pool in pools}
             return f"it has not deleted DaemonSet {listed(sorted(left))}." if left else None
 
         if pools:
             self._until(pending)
 
-    def _until(self, pending: t.Callable[[Snapshot], str | None]) -> None:
+    def _until(self, pending: _Pending) -> None:
         problem = self.clock.wait(lambda: self._round(pending), self.timeout)
         if problem is not None:
             raise ClusterError(
@@ -238,7 +241,7 @@ class _Wait:
                 f"for it, or with a longer virtpools_settle_timeout. {self._windows.sentences}".rstrip()
             )
 
-    def _round(self, pending: t.Callable[[Snapshot], str | None]) -> str | None:
+    def _round(self, pending: _Pending) -> str | None:
         kubevirt = _kubevirt(self._cluster, self._plan)
         note = f". {self._windows.sentences}".rstrip()
         # While virt-operator updates KubeVirt to another list, Degraded is expected; a failed update has a reason of its own.
@@ -246,11 +249,11 @@ class _Wait:
             health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
         )
         found = _state(self._cluster, kubevirt, self._nodes.read())
+        seen = None
         if found.primary is not None:
-            self._windows.note(
-                rollout.observe(self._plan.build, found, found.primary, self._plan.pools), self.clock.now()
-            )
-        problem = pending(found)
+            seen = rollout.observe(self._plan.build, found, found.primary, self._plan.pools)
+            self._windows.note(seen, self.clock.now())
+        problem = pending(found, seen)
         if problem is not None:
             self._refuse_broken_operator(note)
             self._windows.tell(problem, self.clock.now())

@@ -58,7 +58,7 @@ def scenario(run, monkeypatch):
 def test_the_plan_names_them_first(scenario):
     found = scenario.plan()
     assert (found["feature_gates"], found["changes"][0]) == (True, LINE)
-    assert f"  {LINE}" in found["text"]
+    assert f"  ~ {LINE}" in found["text"]
     assert LINE in found["published"]["localhost"]["site"]["summary"]
 
 

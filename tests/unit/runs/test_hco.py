@@ -138,7 +138,7 @@ class TestPatchThatReplacesOurs:
         assert plan["findings"][0]["code"] == "exclusion_overwritten"
         assert "the run gives the nodes back first" in plan["findings"][0]["message"]
         assert (
-            plan["text"][-2].strip()
+            plan["text"][-3].strip()
             == "KubeVirt lets its virt-handler run on every node again, once the guard is deleted"
         )
         scenario.remove()

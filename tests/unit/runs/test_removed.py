@@ -36,7 +36,11 @@ class TestPlan:
             "KubeVirt kubevirt/kubevirt",
         ]
         assert (found["exclusion"], found["settling"], found["cleared"]) == (True, False, [])
-        assert found["text"][-4:-1] == ["At the end:", *(f"  {line}" for line in found["changes"][1:])]
+        assert found["text"][-5:-2] == [
+            "At the end:",
+            "  - DaemonSet kubevirt/virt-handler-gpu",
+            f"  ~ {found['changes'][2]}",
+        ]
         assert owned.writes == []
 
     def test_refuses_one(self, run):

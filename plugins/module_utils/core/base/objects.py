@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import re
 import typing as t
@@ -31,6 +32,8 @@ _SERVER_ANNOTATIONS = (
 )
 _SECRET_FIELDS = ("data", "stringData")
 _HIDDEN = "***"
+_CONTEXT = 20
+"""Characters shown before the place where two long texts begin to differ."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][-A-Za-z0-9_]*")
 
 
@@ -62,7 +65,14 @@ class Difference:
             return f"{self.path} is missing, it should be {_short(self.desired)}"
         if self.desired is ABSENT:
             return f"{self.path} should not exist, it is {_short(self.live)}"
-        return f"{self.path} is {_short(self.live)}, it should be {_short(self.desired)}"
+        live, desired = _short_pair(self.live, self.desired)
+        return f"{self.path} is {live}, it should be {desired}"
+
+    @property
+    def change(self) -> str:
+        """What an update changes here."""
+        live, desired = _short_pair(self.live, self.desired)
+        return f"{self.path}: {live} -> {desired}"
 
 
 class Change(t.NamedTuple):
@@ -400,5 +410,16 @@ def _under(path: str, key: str) -> str:
 
 
 def _short(value: t.Any, most: int = 120) -> str:
-    text = canonical_json(value)
+    text = repr(value) if value is ABSENT else canonical_json(value)
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _short_pair(one: t.Any, other: t.Any, most: int = 120) -> tuple[str, str]:
+    """Two values that differ. Of long ones it is the part where they differ."""
+    texts = [repr(value) if value is ABSENT else canonical_json(value) for value in (one, other)]
+    alike = sum(1 for _same in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+    start = max(0, alike - _CONTEXT) if max(map(len, texts)) > most else 0
+    shown = [
+        f"{'…' if start else ''}{text[start : start + most]}{'…' if len(text) > start + most else ''}" for text in texts
+    ]
+    return shown[0], shown[1]

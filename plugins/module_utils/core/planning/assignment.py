@@ -206,16 +206,16 @@ def _could_overlap(pools: t.Sequence[Pool], claims: t.Mapping[str, t.Sequence[st
         labels = example_labels(first.nodes, second.nodes)
         if labels is not None:
             possible.append((first.name, second.name, labels))
-    for first_name, second_name, labels in possible[:_MOST_OVERLAPS]:
-        shown = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    pairs = [
+        f"{first} and {second} ({', '.join(f'{key}={value}' for key, value in sorted(labels.items()))})"
+        for first, second, labels in possible
+    ]
+    if pairs:
+        more = len(pairs) - _MOST_OVERLAPS
         yield note(
             "overlap_possible",
-            f"No node matches both pools {first_name} and {second_name} now; a node with {shown} would.",
-        )
-    if len(possible) > _MOST_OVERLAPS:
-        yield note(
-            "overlap_possible",
-            f"{len(possible) - _MOST_OVERLAPS} more pairs of pools could select the same node.",
+            f"No node matches two pools now, but a node with these labels would: {'; '.join(pairs[:_MOST_OVERLAPS])}"
+            f"{f'; and {more} more pairs of pools' if more > 0 else ''}.",
         )
 
 

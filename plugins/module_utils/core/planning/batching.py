@@ -41,13 +41,18 @@ class Move:
         return self.source not in (names.PRIMARY, self.target)
 
     def __str__(self) -> str:
+        return f"Node {self.node}: {self.what}"
+
+    @property
+    def what(self) -> str:
+        """What happens, without the node."""
         if self.action == "move":
-            return f"Node {self.node}: {self.source} -> {self.target}"
+            return f"{self.source} -> {self.target}"
         if self.action == "finish" and self.source == self.target:
-            return f"Node {self.node}: finish the replacement of the handler of {self.target}"
+            return f"finish the replacement of the handler of {self.target}"
         if self.action == "finish":
-            return f"Node {self.node}: finish the handover to {self.target}"
-        return f"Node {self.node}: replace the handler of {self.target}"
+            return f"finish the handover to {self.target}"
+        return f"replace the handler of {self.target}"
 
     def to_dict(self) -> dict[str, str]:
         return {"node": self.node, "from": self.source, "to": self.target, "action": self.action}

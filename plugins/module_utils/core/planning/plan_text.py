@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
+import itertools
 import typing as t
+from collections import Counter
 
+from ..base import names
 from ..base.findings import counted, listed
-from ..base.text import finding_lines, table
+from ..base.text import finding_lines, signed, table
 from ..kubevirt import image_contents
-from . import assignment, waves
-from .batching import Wave
+from . import approval, assignment, waves
+from .batching import Move, Wave
 from .plan import DaemonSetChange, Plan
 from .progress import RolloutScope
 
 _MOST_DIFFERENCES = 10
+_OWN_NOTES = (f"[{names.POOL_ANNOTATION}]", f"[{names.TEMPLATE_ANNOTATION}]")
 
 
 def owner_lines(owners: t.Mapping[str, t.Mapping[str, int]]) -> list[str]:
@@ -33,22 +37,28 @@ def plan_lines(plan: Plan, scope: RolloutScope | None = None) -> list[str]:
     :param scope: how far the run goes; None for to the end.
     """
     lines = finding_lines(plan.findings)
-    lines += owner_lines(plan.owners())
-    if plan.launcher_rollout is not None:
-        lines += map(
-            str, assignment.capacities(plan.launcher_rollout.full.rules, plan.snapshot.nodes.values(), plan.wanted)
-        )
-    known = image_contents.by_image(plan.snapshot.pools)
-    images = ((pool.name, pool.virt_launcher_image) for pool in plan.launcher_pools)
-    lines += filter(None, (image_contents.launcher_line(pool, image, known) for pool, image in images))
+    scope = scope or RolloutScope.for_plan(plan, None)
+    if plan.errors or plan.pending:
+        lines += [*owner_lines(plan.owners()), *_launcher_lines(plan)]
     if plan.errors:
-        lines.append("A run is refused until the errors above are fixed.")
+        lines.append("A run is refused until its errors are fixed.")
     elif not plan.pending:
         lines.append(f"No change: {_nothing_to_do(plan)}.")
     else:
-        lines += step_lines(plan, scope or RolloutScope.for_plan(plan, None))
+        lines += [*step_lines(plan, scope), f"Plan: {approval.summary(plan, scope)}."]
     lines.append(f"Plan digest: {plan.digest}")
     return lines
+
+
+def _launcher_lines(plan: Plan) -> list[str]:
+    """Which pools have room for VMs, and what is in launcher images."""
+    lines: list[str] = []
+    if plan.launcher_rollout is not None:
+        rules = plan.launcher_rollout.full.rules
+        lines += map(str, assignment.capacities(rules, plan.snapshot.nodes.values(), plan.wanted))
+    known = image_contents.by_image(plan.snapshot.pools)
+    images = ((pool.name, pool.virt_launcher_image) for pool in plan.launcher_pools)
+    return lines + list(filter(None, (image_contents.launcher_line(pool, image, known) for pool, image in images)))
 
 
 def _nothing_to_do(plan: Plan) -> str:
@@ -74,16 +84,14 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
     first = [*plan.first_changes(), *plan.part_changes(0)]
     if first:
         lines.append("First:")
-        lines += [f"  {line}" for line in first]
+        lines += [f"  {signed(line)}" for line in first]
         lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
-    number, batches = 0, len(plan.batches)
+    number = 0
     for wave in plan.waves:
         if wave.name != waves.ALL or wave.open:
             lines.append(_wave_line(wave, len(plan.waves)))
-        for batch in wave.batches:
-            number += 1
-            lines.append(f"Batch {number} of {batches}:")
-            lines += [f"  {line}" for line in (*batch, *plan.part_changes(number))]
+        lines += _batch_lines(plan, wave, number)
+        number += len(wave.batches)
         if scope.stop and wave.number == scope.last:
             lines.append(scope.stop)
     last = plan.last_changes()
@@ -91,8 +99,29 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
         last = (*last, "KubeVirt lets its virt-handler run on every node again, once the guard is deleted")
     if last:
         lines.append("At the end:")
-        lines += [f"  {line}" for line in last]
+        lines += [f"  {signed(line)}" for line in last]
     return lines
+
+
+def _batch_lines(plan: Plan, wave: Wave, before: int) -> t.Iterator[str]:
+    """The batches of a wave; those that do the same in a row, and after which the run writes nothing, together.
+
+    :param before: how many batches earlier waves have.
+    """
+
+    def kind(numbered: tuple[int, t.Sequence[Move]]) -> t.Hashable:
+        number, moves = numbered
+        return (number,) if plan.part_changes(number) else frozenset(move.what for move in moves)
+
+    for _kind, group in itertools.groupby(enumerate(wave.batches, before + 1), kind):
+        alike = list(group)
+        (first, _moves), (last, _) = alike[0], alike[-1]
+        moves = [move for _number, moves in alike for move in moves]
+        which = f"Batch {first}" if first == last else f"Batches {first} to {last}"
+        yield f"{which} of {len(plan.batches)}: {counted(len(moves), 'node')}"
+        for what in Counter(move.what for move in moves):
+            yield f"  {what}: {listed(move.node for move in moves if move.what == what)}"
+        yield from (f"  {signed(line)}" for line in plan.part_changes(last))
 
 
 def _wave_line(wave: Wave, waves: int) -> str:
@@ -104,6 +133,8 @@ def _wave_line(wave: Wave, waves: int) -> str:
 
 
 def _difference_lines(change: DaemonSetChange) -> list[str]:
-    shown = [f"{change.name}: {difference}" for difference in change.differences[:_MOST_DIFFERENCES]]
-    more = len(change.differences) - len(shown)
+    """What an update changes, without our own notes of the pool and the template, which follow from the rest."""
+    told = [each for each in change.differences if not each.path.endswith(_OWN_NOTES)]
+    shown = [f"{change.name}: {each.change}" for each in told[:_MOST_DIFFERENCES]]
+    more = len(told) - len(shown)
     return [*shown, f"{change.name}: {counted(more, 'more difference')}"] if more > 0 else shown

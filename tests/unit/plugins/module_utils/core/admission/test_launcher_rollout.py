@@ -64,9 +64,9 @@ def test_vms_are_kept_off_before_the_first_node_and_then_mapped():
     )
     text = plan_text.plan_lines(made)
     assert (
-        text.index("Batch 1 of 2:")
-        < text.index(f"  {made.part('launcher_policy').changes(1)[0]}")
-        < text.index("Batch 2 of 2:")
+        text.index("Batch 1 of 2: 1 node")
+        < text.index("  ~ MutatingAdmissionPolicy virtpools-launcher")
+        < text.index("Batch 2 of 2: 1 node")
     )
 
 

@@ -177,6 +177,14 @@ class TestDifferences:
         assert found == (Difference("spec.template.spec.containers[virt].image", "v1", "v2"),)
         assert str(found[0]) == 'spec.template.spec.containers[virt].image is "v2", it should be "v1"'
 
+    def test_of_long_texts_it_shows_the_part_that_differs(self):
+        (found,) = differences({"a": "x" * 200 + "new"}, {"a": "x" * 200 + "old"})
+        assert found.change == f'a: …{"x" * 20}old" -> …{"x" * 20}new"'
+        assert str(found) == f'a is …{"x" * 20}old", it should be …{"x" * 20}new"'
+
+    def test_as_a_change_it_shows_what_is_absent(self):
+        assert [each.change for each in differences({"a": 1}, {"b": 2})] == ["a: nothing -> 1", "b: 2 -> nothing"]
+
     def test_absent_is_not_null(self):
         found = differences({"a": None}, {})
         assert found == (Difference("a", None, ABSENT),)

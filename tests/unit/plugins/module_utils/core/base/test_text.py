@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import note, warning
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.text import finding_lines, table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.text import finding_lines, signed, table
 
 
 def test_a_finding_is_one_line_with_its_severity_and_code():
@@ -13,6 +15,20 @@ def test_a_finding_is_one_line_with_its_severity_and_code():
         "WARNING skew: It differs.",
         "NOTE done: It is done.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ("DaemonSet kubevirt/virt-handler-gpu: create", "+ DaemonSet kubevirt/virt-handler-gpu"),
+        ("MutatingAdmissionPolicy virtpools-launcher: update", "~ MutatingAdmissionPolicy virtpools-launcher"),
+        ("Pod kubevirt/pull-1: delete", "- Pod kubevirt/pull-1"),
+        ("KubeVirt kubevirt/kubevirt: turn Sidecar on", "~ KubeVirt kubevirt/kubevirt: turn Sidecar on"),
+        ("VMs that match no pool start on no node of gpu", "VMs that match no pool start on no node of gpu"),
+    ],
+)
+def test_a_change_of_an_object_has_a_sign(change, shown):
+    assert signed(change) == shown
 
 
 def test_a_table_aligns_its_columns_and_ends_no_line_with_blanks():

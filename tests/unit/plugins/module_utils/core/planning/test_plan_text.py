@@ -38,19 +38,18 @@ class TestPlan:
             "primary  3          1",
             "gpu      0          2",
             "First:",
-            f"  {found.exclusion}",
-            "  DaemonSet kubevirt/virt-handler-gpu: create",
-            "Batch 1 of 2:",
-            "  Node n1: primary -> gpu",
-            "Batch 2 of 2:",
-            "  Node n2: primary -> gpu",
+            f"  ~ {found.exclusion}",
+            "  + DaemonSet kubevirt/virt-handler-gpu",
+            "Batches 1 to 2 of 2: 2 nodes",
+            "  primary -> gpu: n1, n2",
+            "Plan: every primary virt-handler restarts; 1 DaemonSet changes; 2 nodes in 2 batches (primary -> gpu: 2).",
             f"Plan digest: {found.digest}",
         ]
 
     def test_says_what_is_in_launcher_images(self):
         image = builders.GPU_LAUNCHER_IMAGE
         pools = [builders.pool("gpu", virtLauncherImage=image, selector={"deviceNames": ["nvidia.com/A100"]})]
-        state = builders.snapshot_of([hw("n1", "gpu"), builders.node("stays")], pools)
+        state = builders.snapshot_of([hw("n1", "gpu"), hw("n2"), builders.node("stays")], pools)
         text = plan_text.plan_lines(planned([], pools, snapshot=builders.looked_into(state, image, qemu="10.1.0")))
         assert f"Pool gpu has launcher image {image} (QEMU 10.1.0)." in text
         unchecked = builders.looked_into(state, image, unchecked="it has no /bin/sh")
@@ -90,7 +89,7 @@ class TestPlan:
     def test_with_errors_shows_them_first_and_no_step(self):
         text = plan_text.plan_lines(plan.make_plan(builders.snapshot_of([hw("n1")]), [GPU], Options()))
         assert text[0].startswith("ERROR primary_without_nodes: ")
-        assert "A run is refused until the errors above are fixed." in text
+        assert "A run is refused until its errors are fixed." in text
         assert not [line for line in text if line.startswith(("First", "Batch"))]
 
     def test_shows_what_an_update_changes_but_not_endlessly(self):
@@ -108,8 +107,34 @@ class TestPlan:
     def test_deletes_at_the_end(self):
         text = plan_text.plan_lines(planned([hw("n1", "fpga", kind="x")], existing=[GPU, FPGA], prune=True))
         end = text.index("At the end:")
-        assert text[end + 1] == "  DaemonSet kubevirt/virt-handler-fpga: delete"
-        assert text.index("  Node n1: fpga -> primary") < end
+        assert text[end + 1] == "  - DaemonSet kubevirt/virt-handler-fpga"
+        assert text.index("  fpga -> primary: n1") < end
+
+    def test_shows_where_long_texts_differ_and_no_note_of_our_own(self):
+        long = [f"k{index}" for index in range(60)]
+        before = builders.pool("gpu", nodeSelector=dict.fromkeys(long, "x"))
+        after = builders.pool("gpu", nodeSelector={**dict.fromkeys(long, "x"), "k59": "y"})
+        text = "\n".join(plan_text.plan_lines(planned([], [after], [before])))
+        assert names.POOL_ANNOTATION not in text
+        assert names.TEMPLATE_ANNOTATION not in text
+
+    def test_is_as_long_for_sixty_nodes_as_for_six(self):
+        def lines(count):
+            nodes = [hw(f"n{index}") for index in range(count)]
+            return plan_text.plan_lines(planned(nodes, existing=[GPU], max_unavailable=3))
+
+        few, many = lines(6), lines(60)
+        assert len(few) == len(many)
+        at = many.index("Batches 1 to 20 of 20: 60 nodes")
+        assert many[at + 1] == "  primary -> gpu: n0, n1, n10, n11, n12 and 55 more"
+
+    def test_keeps_batches_that_differ_apart(self):
+        nodes = [hw("n1"), hw("n2"), hw("n3", kind="fpga")]
+        text = plan_text.plan_lines(planned(nodes, [GPU, FPGA], [GPU, FPGA], max_unavailable=1))
+        assert [line for line in text if line.startswith("Batch")] == [
+            "Batch 1 of 2: 2 nodes",
+            "Batch 2 of 2: 1 node",
+        ]
 
     def test_says_that_it_waits_for_kubevirt(self):
         rolling = builders.primary(desired=3, ready=1)

@@ -244,6 +244,7 @@ import datetime
 import json
 import os
 import tempfile
+import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import vm_verification
@@ -272,11 +273,12 @@ def body(task: module_base.Task) -> dict:
     if task.params["max_listed_vms"] < 0:
         raise InputErrors([f"virtpools_max_listed_vms is {task.params['max_listed_vms']}; give a number from 0."])
     fail_on = verification.read_fail_on(task.params["fail_on"])
+    files = _files(task.params["reports"] or {})
     cluster = task.cluster_id()
     report, mode = _verify(task, cluster)
     data = {**in_results(mode), **report.to_dict()}
     text = [*([terminal.cluster_line(cluster)] if cluster.server else ()), *terminal.verification_lines(report)]
-    _write(task, data, text, *cluster)
+    _write(task, files, data, text, *cluster)
     return {
         "changed": False,
         **cluster._asdict(),
@@ -320,12 +322,30 @@ def _probed(task: module_base.Task, plan: Plan) -> Policy:
     return policies.probed_policy(task.cluster, plan, task.clock)
 
 
-def _write(task: module_base.Task, data: dict, lines: list[str], server: str, uid: str) -> None:
-    """Write the files that are asked for. Each is there as a whole or not at all."""
-    asked = {form: path for form, path in (task.params["reports"] or {}).items() if path}
-    folder = asked.pop("folder", None)
-    files = [(form, f"reports.{form}", path) for form, path in asked.items()]
+def _files(asked: t.Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+    """The files that are asked for: form, option, and path.
+
+    :raises InputErrors: when one cannot be written. A verification may take minutes, so this comes before it.
+    """
+    folder = asked.get("folder")
+    files = [(form, f"virtpools_report_{form}", path) for form, path in asked.items() if path and form != "folder"]
     files += [(form, "reports.folder", os.path.join(folder, file)) for form, file in _IN_FOLDER.items() if folder]
+    problems = []
+    for _form, option, path in files:
+        parent = os.path.dirname(path) or "."
+        if not os.path.isdir(parent):
+            problems.append(f"{option} is {path}, but there is no folder {parent}; create it, or name another file.")
+        elif not os.access(parent, os.W_OK):
+            problems.append(f"{option} is {path}, but you may not write to the folder {parent}; name another file.")
+    if problems:
+        raise InputErrors(problems)
+    return files
+
+
+def _write(
+    task: module_base.Task, files: list[tuple[str, str, str]], data: dict, lines: list[str], server: str, uid: str
+) -> None:
+    """Write the files that are asked for. Each is there as a whole or not at all."""
     if not files:
         return
     now = datetime.datetime.now(datetime.timezone.utc)

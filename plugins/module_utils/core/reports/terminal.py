@@ -78,14 +78,14 @@ def preparation_lines(upgrade: Upgrade, prepared: Preparation, *, upgraded: bool
 
 
 def verification_lines(report: Report) -> list[str]:
-    """A verification: its summary, the findings, VMs by pool and verdict, and the first VMs that are not correct."""
+    """A verification: its summary, the findings, VMs by pool and by each verdict that some VM has, and the first VMs that are not
+    correct."""
     lines = [report.summary, *finding_lines(report.findings)]
+    verdicts = [v for v in _SHOWN_VERDICTS if v == "correct" or any(pool["vms"][v] for pool in report.pools)]
     lines += table(
-        # No spaces inside a heading: callbacks that write YAML break lines at spaces.
-        ["POOL", "NODES", "READY", *(verdict.upper().replace("_", "-") for verdict in _SHOWN_VERDICTS)],
+        ["POOL", "NODES", "READY", *(verdict.upper().replace("_", " ") for verdict in verdicts)],
         [
-            [pool["name"], str(pool["nodes"]), str(pool["ready"])]
-            + [str(pool["vms"][verdict]) for verdict in _SHOWN_VERDICTS]
+            [pool["name"], str(pool["nodes"]), str(pool["ready"])] + [str(pool["vms"][verdict]) for verdict in verdicts]
             for pool in report.pools
         ],
     )

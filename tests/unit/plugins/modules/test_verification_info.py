@@ -159,10 +159,15 @@ def test_a_folder_of_reports(run, wrong, tmp_path):
     when, *lines = (tmp_path / "report.txt").read_text().splitlines()
     assert (when[:12], lines) == ("Verified at ", "\n".join(found["text"]).splitlines())
     said = run.failure("verification_info", reports={"folder": "/missing"})
-    assert said == "reports.folder cannot be written to /missing/report.txt: No such file or directory."
+    assert said.splitlines()[0] == (
+        "reports.folder is /missing/report.txt, but there is no folder /missing; create it, or name another file."
+    )
 
 
-def test_a_report_that_cannot_be_written(run, world, tmp_path):
-    missing = str(tmp_path / "missing/report.html")
-    found = run.failure("verification_info", reports={"html": missing})
-    assert found == f"reports.html cannot be written to {missing}: No such file or directory."
+def test_a_report_that_cannot_be_written_is_refused_first(run, tmp_path):
+    missing = tmp_path / "missing"
+    found = run.failure("verification_info", reports={"html": str(missing / "report.html")})
+    assert found == (
+        f"virtpools_report_html is {missing}/report.html, but there is no folder {missing}; create it, or name another file."
+    )
+    assert not run.connected

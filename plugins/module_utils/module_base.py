@@ -20,7 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 from . import option_table
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
 from .cluster.api.lease import RunLease
-from .cluster.api.waiting import Clock
+from .cluster.api.waiting import Clock, StatusLines
 from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
 from .cluster.writing import history, settle
@@ -67,7 +67,8 @@ class Task:
         self.module = Module(argument_spec=spec, supports_check_mode=True)
         self.params: dict[str, t.Any] = self.module.params
         self.check_mode: bool = self.module.check_mode
-        self.clock = Clock()
+        self.status = StatusLines(lambda line: show(line) if show is not None else None)
+        self.clock = Clock(status=self.status)
         self.asked = Asked(self.params, lambda: self.cluster, self._read_history)
 
     @property
@@ -210,14 +211,14 @@ class Task:
         if run_id:
             lease.attach()
         else:
-            lease.acquire(self.params["lease_timeout"])
+            lease.acquire(self.params["lease_timeout"], self.status.say)
         self.cluster.before_write = lease.ensure_fresh
-        self.clock = Clock(beat=lease.ensure_fresh)
+        self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
         try:
             yield
         finally:
             self.cluster.before_write = None
-            self.clock = Clock()
+            self.clock = Clock(status=self.status)
             if not run_id:
                 self._release(lease)
 
@@ -263,15 +264,20 @@ def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_
         with _fewer_collections():
             result = body(task)
     except InputErrors as error:
-        task.module.fail_json(msg="\n".join(error.messages), errors=list(error.messages))
+        task.module.fail_json(msg="\n".join(error.messages))
     except TaskFailed as error:
-        task.module.fail_json(msg=str(error), **error.result)
+        task.module.fail_json(msg=str(error), **error.result, **_events(task))
     except ClusterError as error:
         task.module.fail_json(msg=str(error))
     except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
         task.module.fail_json(msg=_unexpected(task, error), exception=traceback.format_exc())
     else:
-        task.module.exit_json(**result)
+        task.module.exit_json(**result, **_events(task))
+
+
+def _events(task: Task) -> dict[str, t.Any]:
+    """What has happened, for a result: shown at once where a module runs in Ansible's worker, else at its end."""
+    return {"events": task.status.events} if task.status.events else {}
 
 
 @contextlib.contextmanager

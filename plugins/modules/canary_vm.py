@@ -99,8 +99,13 @@ wave_failed:
   description: Whether a VM means that the wave failed, so that a run with C(virtpools_on_failure) goes back. Any other error only stops the run.
   returned: failure
   type: bool
+events:
+  description: The same for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
+  returned: when a VM was started
+  type: list
+  elements: str
 text:
-  description: The same for people, and the pools without a VM.
+  description: The pools without a VM and, in check mode, the VMs that would start, for people.
   returned: success
   type: list
   elements: str
@@ -144,7 +149,7 @@ def body(task: module_base.Task) -> dict:
     with task.writing(plan.snapshot.namespace):
         canary.remove_leftovers(task.cluster, task.params["timeout"], task.clock)
         passed = [_passed(task, each, judge) for each in drafted]
-    return {"changed": False, "vms": [each.to_dict() for each in passed], "text": [*map(str, passed), *left_out]}
+    return {"changed": False, "vms": [each.to_dict() for each in passed], "text": left_out}
 
 
 def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.CanaryOutcome:
@@ -155,6 +160,7 @@ def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.Canary
             "run again.",
             {"wave_failed": True},
         )
+    task.status.say(str(outcome))
     return outcome
 
 

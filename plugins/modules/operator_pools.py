@@ -33,12 +33,6 @@ options:
         changed them since that plan, it fails instead and writes nothing.
       - With or without it, the module does not write over pools that change while it waits.
     type: str
-  progress_seconds:
-    description:
-      - After how many seconds of a wait Ansible shows what is missing, again and again; V(0) for never.
-      - Only a module that runs in Ansible's worker process can show that.
-    type: int
-    default: 0
   migration_timeout:
     description: Seconds to wait for running live migrations, before anything is changed.
     type: int
@@ -109,7 +103,6 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.r
 ARGUMENTS = {
     **option_table.arguments("mode", "pools", "run", "operator_pools"),
     "found_list": {"type": "str"},
-    "progress_seconds": {"type": "int", "default": 0},
 }
 
 
@@ -123,7 +116,7 @@ def body(task: module_base.Task) -> dict:
     recorded = planned.removing or planned.is_recorded(task.asked.options)
     changes = list(planned.changes()) if planned.changed else []
     result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}
-    windows = operator_pools.Windows(module_base.show, task.params["progress_seconds"])
+    windows = operator_pools.Windows()
     diffs = operator_pools.try_out(task.cluster, planned)
     if not task.check_mode and (planned.pending or not recorded):
         with task.writing(planned.snapshot.namespace):

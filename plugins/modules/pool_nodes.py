@@ -37,6 +37,9 @@ options:
       - How far the rollout is before O(nodes), as M(virtpools.kubevirt.plan_info) returned it for the batch. With it, the text ends with a line that says
         how far the rollout is, and how long it may still take.
     type: dict
+  first_batch:
+    description: When the first batch of the run began, as RV(began) of that batch; the time that the run may still take is estimated from then on.
+    type: float
   settle_timeout:
     description: Seconds to wait for KubeVirt to be available and settled before a batch.
     type: int
@@ -109,12 +112,22 @@ wave_failed:
       another client only stops the run.
   returned: failure
   type: bool
-text:
-  description: The same for people, as lines.
+began:
+  description: When the module began, in seconds since 1970.
   returned: success
+  type: float
+events:
+  description: What happened, for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
+  returned: when a node was changed
   type: list
   elements: str
   sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler"]
+text:
+  description: What was done in total or, in check mode, what would be done, for people.
+  returned: success
+  type: list
+  elements: str
+  sample: ["1 of 1 node done."]
 """
 
 import time
@@ -133,10 +146,12 @@ ARGUMENTS = {
     **option_table.arguments("pools", "run", "pool_nodes"),
     "nodes": {"type": "list", "elements": "str"},
     "progress": {"type": "dict"},
+    "first_batch": {"type": "float"},
 }
 
 
 def body(task: module_base.Task) -> dict:
+    began = time.time()
     nodes = task.params["nodes"]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
@@ -151,7 +166,14 @@ def body(task: module_base.Task) -> dict:
     changes = [] if nodes else list(plan.leftovers)
     changes += [str(move) for group in groups for move in group]
     changed = bool(changes)
-    result: dict = {"changed": changed, "changes": changes, "nodes": [], "text": changes, "diff": _diff(plan)}
+    result: dict = {
+        "changed": changed,
+        "changes": changes,
+        "nodes": [],
+        "text": changes,
+        "began": began,
+        "diff": _diff(plan),
+    }
     if task.check_mode or not changed:
         return result
     outcomes: list[HandoverOutcome] = []
@@ -169,7 +191,7 @@ def body(task: module_base.Task) -> dict:
                 failed = isinstance(error, images.ImagesMissing)
                 raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
             result["nodes"] = [outcome.to_dict() for outcome in outcomes]
-            result["text"] = [*map(str, outcomes), *_progress(task, stands, plan, outcomes)]
+            result["text"] = _progress(task, stands, plan, outcomes, began)
             _refuse_to_go_on(outcomes, result)
     return result
 
@@ -199,15 +221,16 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[Han
 
 
 def _progress(
-    task: module_base.Task, stands: Progress | None, plan: Plan, outcomes: list[HandoverOutcome]
+    task: module_base.Task, stands: Progress | None, plan: Plan, outcomes: list[HandoverOutcome], began: float
 ) -> list[str]:
+    done = sum(outcome.result == "done" for outcome in outcomes)
     if stands is None:
-        return []
+        return [f"{done} of {counted(len(outcomes), 'node')} done."]
     try:
         without = live.count_without_handler(task.cluster, plan.snapshot.namespace)
     except ClusterError:  # no line about a batch is worth a run
         return []
-    return [stands.line(sum(outcome.result == "done" for outcome in outcomes), without, time.time())]
+    return [stands.line(done, without, time.time(), task.params["first_batch"] or began)]
 
 
 def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
@@ -222,7 +245,7 @@ def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
 def _done(result: dict, outcomes: list[HandoverOutcome]) -> dict:
     """The result of a task that failed: only what was done is a change."""
     changes = [str(outcome.move) for outcome in outcomes if outcome.changed]
-    return {**result, "changed": bool(changes), "changes": changes, "text": [*map(str, outcomes)], "diff": []}
+    return {**result, "changed": bool(changes), "changes": changes, "text": [], "diff": []}
 
 
 def _diff(plan: Plan) -> dict:

@@ -124,7 +124,7 @@ def body(task: module_base.Task) -> dict:
     if release:
         return {"changed": lease.release(), **result}
     changed = not lease.is_ours()
-    lease.acquire(task.params["timeout"])
+    lease.acquire(task.params["timeout"], task.status.say)
     return {"changed": changed, **result}
 
 

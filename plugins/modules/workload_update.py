@@ -126,8 +126,13 @@ restarts:
   returned: always
   type: list
   elements: dict
+events:
+  description: What happened, for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
+  returned: when a VM was migrated
+  type: list
+  elements: str
 text:
-  description: The whole result for people, as lines.
+  description: For people, what was done in total and what is left to do.
   returned: success
   type: list
   elements: str
@@ -225,8 +230,8 @@ def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int
         "vms": [outcome.to_dict() for outcome in outcomes[:limit]],
         "restarts": [update.to_dict() for update in restart[:limit]],
         "text": [
-            f"{counted(len(outdated), 'VM is', 'VMs are')} outdated: {len(migrate)} to migrate, {len(restart)} to restart.",
-            *[str(each) for each in (outcomes or migrate)[:limit]],
+            _summary(outdated, outcomes, counts),
+            *[str(update) for update in ([] if outcomes else migrate)[:limit]],
             *[str(update) for update in restart[:limit]],
         ],
         "diff": {
@@ -236,6 +241,16 @@ def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int
             "after": {update.vm: [update.expected_image] for update in migrate[:limit]},
         },
     }
+
+
+def _summary(outdated: list[Update], outcomes: list[MigrationOutcome], counts: dict[str, int]) -> str:
+    if not outcomes:
+        found = f"{counted(len(outdated), 'VM is', 'VMs are')} outdated"
+        return f"{found}: {counts['migrate']} to migrate, {counts['restart']} to restart."
+    ended = {"gone": "have ended", "not_started": "were not begun"}
+    also = "".join(f", {counts[result]} {words}" for result, words in ended.items() if counts[result])
+    were = f"{counted(len(outdated), 'VM was', 'VMs were')} outdated"
+    return f"{were}: {counts['done']} migrated, {counts['failed']} failed{also}, {counts['restart']} to restart."
 
 
 def _refuse_failures(outcomes: list[MigrationOutcome], result: dict) -> None:

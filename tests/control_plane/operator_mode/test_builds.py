@@ -234,16 +234,16 @@ def test_each_wave_is_a_label_and_writes_nothing_to_kubevirt(scenario: BuildScen
         plan = scenario.play("plan", scenario.pools()).succeeded().plan
         (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
         assert waits.endswith("1 node does not have exactly one Ready handler yet: gpu-01. The run waits for it.")
-        running = scenario.start_site(scenario.pools(), __pools_report_seconds=2)
+        running = scenario.start_site(scenario.pools())
         lease = ("get", "lease", "-n", scenario.namespace, "virtpools", "--ignore-not-found", "-o", "name")
         scenario.cluster.wait(lambda: scenario.cluster.kubectl(*lease), 60, "the run to begin")
-        time.sleep(10)  # some rounds of the wait
+        time.sleep(35)  # it says after 30 s what it waits for
         assert watcher.without_ready_handler == ["gpu-01"]
         scenario.knob("gpu-01", None)
         run = running.wait().succeeded()
         watcher.stop()
     assert (run.changed, watcher.without_ready_handler) == (0, [])
-    waits = [line for line in run.stdout.splitlines() if "Still waiting, after " in line]
+    waits = [line for line in run.stderr.splitlines() if line.startswith("Waiting for virt-operator: ")]
     assert any("gpu-01" in line for line in waits), str(run)
     assert [(start.node, start.daemonset) for start in watcher.starts] == [("gpu-01", "virt-handler-gpu")]
     second_wave = scenario.handler_pods()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -204,11 +205,16 @@ def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(scenario: Workl
     scenario.start_vms(*(instance(f"big-{number}", cpus=40) for number in range(3)))
     scenario.site([a100(3)]).succeeded()
     before = scenario.vmi("big-0")["status"]["nodeName"]
-    limits = {"virtpools_update_batch": 1, "virtpools_update_timeout": 25}
+    limits = {"virtpools_update_batch": 1, "virtpools_update_timeout": 45}
     run = playbooks.run("workload_update", scenario.writer.kubeconfig, **limits)
     error = run.refused()
     assert error.startswith("1 of 5 updates failed, and 4 were not begun. VM default/big-0: ")
     assert "was cancelled: it is Scheduling, and the scheduler reports: 0/6 nodes are available" in error
+    (waits,) = [line for line in run.stderr.splitlines() if line.startswith("Waiting for migrations: ")]
+    assert re.match(
+        r"Waiting for migrations: default/big-0 \(3\d s of at most 45 s\): it is Scheduling, and the scheduler reports: ",
+        waits,
+    ), waits
     found = run.results_of("virtpools.kubevirt.workload_update")[0].result
     assert {each["name"]: each["result"] for each in found["vms"]} == {
         "big-0": "failed", "big-1": "not_started", "big-2": "not_started",

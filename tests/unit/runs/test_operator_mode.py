@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import pytest
 
@@ -420,7 +419,7 @@ class TestRoles:
         run.world.behave["virt-handler-gpu", None] = Behaviour(start=150.0)
         Play(module).role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
         assert len(shown) >= 2
-        assert re.match(r"Still waiting, after 6\d s: ", shown[0])
+        assert shown[0].startswith("Waiting for virt-operator: ")
         assert calls.count("operator_pools") == 1, "Ansible's work would grow with the square of the rounds"
         assert run.world.handlers("n1") == ["virt-handler-gpu"]
         assert not run("plan_info", pools=[pool(build)])["pending"]

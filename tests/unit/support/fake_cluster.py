@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import Cluster
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import NoAnswer, Response
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock, StatusLines
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.watch import Event
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import handler_fit
@@ -331,6 +331,7 @@ class World(ApiServer):
         self.at = {}
         self.doubled = []
         self.beat = lambda: None
+        self.shown = []
         self._since = {}
         self._count = 0
 
@@ -338,7 +339,8 @@ class World(ApiServer):
         def beat():  # looked up at each beat: a test may set another one
             self.beat()
 
-        return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep)
+        status = StatusLines(self.shown.append, lambda: self.now)
+        return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep, status=status)
 
     def client(self, **options):
         return (Cluster if self.FOLLOWED is False else _FollowedCluster)(

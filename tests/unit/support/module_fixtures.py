@@ -57,11 +57,13 @@ def run(world, monkeypatch):
         runner.connected = True
         return runner.world
 
-    def clock(beat=lambda: None):
-        return waiting.Clock(beat=beat, now=lambda: runner.world.now, sleep=runner.world.sleep)
+    def clock(beat=lambda: None, status=None):
+        told = {} if status is None else {"status": status}
+        return waiting.Clock(beat=beat, now=lambda: runner.world.now, sleep=runner.world.sleep, **told)
 
     monkeypatch.setattr(client.transport, "connect", connect)
     monkeypatch.setattr(module_base, "Clock", clock)
+    monkeypatch.setattr(module_base, "StatusLines", lambda show: waiting.StatusLines(show, lambda: runner.world.now))
     monkeypatch.setattr(waiting, "seconds_since_1970", lambda: int(runner.world.now))
     monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
     return runner

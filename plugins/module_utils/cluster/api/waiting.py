@@ -2,16 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Waiting with a time limit that keeps the run's Lease alive."""
+"""Waiting with a time limit that keeps the run's Lease alive, and what a person reads meanwhile."""
 
 from __future__ import annotations
 
 import time
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 3.0
+_SILENCE_SECONDS = 30.0
 
 
 def seconds_since_1970() -> int:
@@ -23,6 +24,37 @@ def _nothing() -> None:
     """The beat of a run that writes nothing, and so has no Lease to keep alive."""
 
 
+def _unseen(_line: str) -> None:
+    """Where nobody watches."""
+
+
+class StatusLines:
+    """What a person reads while a module works: a line when something has happened and, while nothing does, one every 30 s."""
+
+    events: list[str]
+    """What has happened so far."""
+
+    def __init__(self, show: t.Callable[[str], None] = _unseen, now: t.Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._now = now
+        self._last = now()
+        self.events = []
+
+    def say(self, event: str) -> None:
+        """Say what has happened."""
+        self.events.append(event)
+        self._write(event)
+
+    def remind(self, waiting_for: t.Callable[[], str]) -> None:
+        """Say what is waited for, if nothing has been said for a while. It is asked for only then."""
+        if self._now() - self._last >= _SILENCE_SECONDS:
+            self._write(waiting_for())
+
+    def _write(self, line: str) -> None:
+        self._show(line)
+        self._last = self._now()
+
+
 @dataclass(frozen=True)
 class Clock:
     """The time for waits. Every wait calls ``beat`` again and again, which renews the Lease. Tests have their own."""
@@ -30,6 +62,7 @@ class Clock:
     beat: t.Callable[[], None] = _nothing
     now: t.Callable[[], float] = time.monotonic
     sleep: t.Callable[[float], None] = time.sleep
+    status: StatusLines = field(default_factory=StatusLines)
 
     def pauses(self, longest: float = _LONGEST_PAUSE_SECONDS) -> t.Iterator[None]:
         """Iterate forever and sleep in between: briefly at first, then up to ``longest`` seconds."""
@@ -46,13 +79,25 @@ class Clock:
             pause = min(pause * 1.2, longest)
 
     def wait(self, pending: t.Callable[[], str | None], timeout: float) -> str | None:
-        """Call ``pending`` until it returns None, for at most ``timeout`` seconds. Returns its last result."""
+        """Call ``pending`` until it returns None, for at most ``timeout`` seconds. Returns its last result, which says what it waits
+        for."""
         give_up = self.now() + timeout
         for _pause in self.pauses():
             problem = pending()
             if problem is None or self.now() >= give_up:
                 return problem
+            self.remind(give_up, timeout, problem)
         raise AssertionError("pauses never end")
+
+    def remind(self, give_up: float, timeout: float, problem: str | t.Callable[[], str]) -> None:
+        """Say, where nothing else was said for a while, what a wait that ends at ``give_up`` waits for."""
+
+        def sentence() -> str:
+            waited = self.now() - give_up + timeout
+            what = problem if isinstance(problem, str) else problem()
+            return f"Waiting, {waited:.0f} s of at most {timeout:.0f} s: {what}"
+
+        self.status.remind(sentence)
 
 
 class Persistence:

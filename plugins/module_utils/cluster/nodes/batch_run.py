@@ -82,6 +82,8 @@ def carry_out(
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
         moves = [move for move in moves if move.node in plan.snapshot.nodes]
         _refuse_unfit(plan, moves)
+    for outcome in gone:
+        clock.status.say(str(outcome))
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
     epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))

@@ -142,7 +142,9 @@ def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout
             vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
             pods = [] if vmi is None else list(vm_lookup.ClusterSource(cluster).launcher_pods(namespace, vmi))
             result = canary.result(draft, live, vmi, pods[0] if pods else None, judge)
-        return "canary VM" if isinstance(result, CanaryProblem) and not result.final else None
+        if isinstance(result, CanaryProblem) and not result.final:
+            return f"canary VM {namespace}/{name}: {result.message}"
+        return None
 
     clock.wait(pending, timeout)
     seconds = clock.now() - began

@@ -45,6 +45,8 @@ def carry_out(cluster: Cluster, drain: Drain, evacuation: Evacuation, timeout: f
         if drain.vms == "migrate":
             staying = _awaited(drain, staying)
         late = clock.now() >= give_up
+        if staying or movable:
+            clock.remind(give_up, timeout, f"VMs are to leave the nodes: {_described([*staying, *movable])}")
         if staying:
             if late:
                 raise _refusal(

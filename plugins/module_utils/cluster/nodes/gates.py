@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import typing as t
 
+from ...core.base.findings import listed
 from ...core.checks import gates
 from ...core.checks.gates import Gate, GateProblem
 from ...core.observed.snapshot import Snapshot
@@ -67,7 +68,8 @@ def await_open(
     def pending() -> str | None:
         nonlocal left
         left = gate.blocking(find_problems())
-        return "problems" if left and not any(problem.final for problem in left) else None
+        waits = bool(left) and not any(problem.final for problem in left)
+        return listed(problem.message for problem in left) if waits else None
 
     clock.wait(pending, timeout)
     return left
@@ -79,3 +81,4 @@ def soak(seconds: float, clock: Clock) -> None:
     for _pause in clock.pauses(_SOAK_PAUSE_SECONDS):
         if clock.now() >= until:
             return
+        clock.remind(until, seconds, "the nodes of the wave prove themselves.")

@@ -16,7 +16,7 @@ import functools
 import typing as t
 
 from ...core.base import kinds
-from ...core.base.findings import listed
+from ...core.base.findings import counted, listed
 from ...core.base.objects import Object
 from ...core.observed.handlers import HandlerPod
 from ...core.planning.batching import Move
@@ -91,7 +91,10 @@ class Batch(Context):
                 self.clock.beat()
                 now = self.clock.now()
                 due_at.update((name, now) for name in running if woken is None or name in woken)
-                outcomes += self._round(running, due_at, first)
+                for outcome in self._round(running, due_at, first):
+                    self.clock.status.say(str(outcome))
+                    outcomes.append(outcome)
+                self.clock.status.remind(lambda: _still(running))
             except LeaseLost:
                 raise
             except ClusterError as error:
@@ -185,6 +188,12 @@ def _node_to_look_at(event: Event) -> str:
     pod = HandlerPod.from_object(event.object)
     worth = event.gone or pod.problem or (pod.ready and not pod.terminating)
     return pod.node if worth else ""
+
+
+def _still(running: _Jobs) -> str:
+    """What nodes wait for, for a person who watches."""
+    waits = (f"{name}: {job.wait.waiting_for}" for name, job in running.items() if job.wait is not None)
+    return f"{counted(len(running), 'node is', 'nodes are')} not done: {listed(waits)}"
 
 
 def _left(running: t.Collection[str]) -> str:

@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ...core.base import kinds, names
-from ...core.base.findings import listed, printable
+from ...core.base.findings import counted, listed, printable
 from ...core.base.objects import Object
 from ...core.kubevirt import daemonsets, image_contents
 from ...core.kubevirt.image_contents import Contents
@@ -191,7 +191,9 @@ def _run(
                 elif state.startswith("failed"):
                     left.discard(name)
                     pulled.problems[waiting[name]] = state.removeprefix("failed: ")
-            return "pulling" if left else None
+            if not left:
+                return None
+            return f"{counted(len(left), 'node pulls', 'nodes pull')} images: {examples({waiting[name]: _doing(pods.get(name)) for name in left})}"
 
         if waiting:
             clock.wait(pending, timeout)
@@ -333,6 +335,16 @@ def _has_image(container: Object) -> bool:
     if "running" in state or "terminated" in state:
         return True
     return (state.get("waiting") or {}).get("reason") in _AFTER_THE_PULL
+
+
+def _doing(pod: Object | None) -> str:
+    """What a pod does that has not got all its images."""
+    reasons = (
+        (each["image"], ((each.get("state") or {}).get("waiting") or {}).get("reason"))
+        for each in ((pod or {}).get("status") or {}).get("containerStatuses") or []
+        if not _has_image(each)
+    )
+    return ", ".join(f"{image} ({reason or 'waiting'})" for image, reason in reasons) or "its pod has not started"
 
 
 def _held_up(pod: Object | None) -> str:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import typing as t
 import uuid
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted, printable
+from ...core.base.findings import counted, listed, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active, waits_for_other_half
 from ...core.observed.nodes import Node
@@ -147,7 +148,9 @@ def carry_out(
                 failures += job.outcome.result == "failed"
                 if group is not None and job.outcome.seconds is not None:
                     proven.add(group(relocation))
+                clock.status.say(str(job.outcome))
                 yield job.outcome
+        clock.status.remind(lambda: migrations.status(running, len(waiting)))
         if not running and (not waiting or failures >= limits.max_failures):
             break
     for relocation in waiting:
@@ -181,6 +184,18 @@ class _Migrations(t.Generic[AnyRelocation]):
     rule: RelocationRule[AnyRelocation]
     timeout: float
     clock: Clock
+    begun: dict[Relocation, tuple[float, Object]] = dataclass_field(default_factory=dict)
+    """When each VM's turn came, and the migration that it waits for."""
+
+    def status(self, running: t.Iterable[AnyRelocation], waiting: int) -> str:
+        """What is going on, for a person who watches."""
+        now = self.clock.now()
+        each = (
+            f"{vm.namespace}/{vm.vmi} ({now - self.begun[vm][0]:.0f} s of at most {self.timeout:.0f} s): {self._waits_for(vm, self.begun[vm][1])}"
+            for vm in running
+            if vm in self.begun
+        )
+        return f"Waiting for migrations: {listed(each)}; {counted(waiting, 'VM')} to come."
 
     def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         began = self.clock.now()
@@ -192,6 +207,7 @@ class _Migrations(t.Generic[AnyRelocation]):
                 if settled is not None:
                     return settled
                 running = self._create(relocation)
+            self.begun[relocation] = (began, running)
             if is_managed(running):
                 break
             if self.clock.now() >= give_up:
@@ -213,6 +229,7 @@ class _Migrations(t.Generic[AnyRelocation]):
             running = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
             if running is None or running["metadata"]["uid"] != uid:
                 return MigrationOutcome(relocation, "failed", f"its migration {name} was deleted by another client")
+            self.begun[relocation] = (began, running)
         proof_by = self.clock.now() + _PROOF_SECONDS
         while (problem := self._problem(relocation)) is not None:
             if self.clock.now() >= proof_by:
@@ -302,6 +319,8 @@ class _Migrations(t.Generic[AnyRelocation]):
         reason = _blocked(migration)
         if reason is None and target is not None and target.unschedulable:
             reason = f"the scheduler reports: {target.unschedulable}"
+        if reason is None and target is not None and target.held_up:
+            reason = f"its target pod does not start on {target.node}: {printable(target.held_up)}"
         if reason is None and target is None:
             own = (relocation.namespace, migration["metadata"]["name"])
             others = sum(1 for m in live.migrations(self.cluster) if m.nodes and (m.namespace, m.name) != own)

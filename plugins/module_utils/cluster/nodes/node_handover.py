@@ -138,6 +138,8 @@ class Pause:
     """Whether the Node object is needed once a handler is Ready."""
     problem: ClusterError | None = None
     """The error because of which it tries again."""
+    waiting_for: str = ""
+    """What has not happened yet, as a clause."""
 
 
 NodeSteps: t.TypeAlias = "t.Generator[Pause, NodeView, HandoverOutcome]"
@@ -311,9 +313,11 @@ class NodeHandover:
         self, view: NodeView, old: t.Sequence[HandlerPod] | None = None
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until these handler pods have ended; without ``old``, until the node has no handler pod."""
-        give_up = self._clock.now() + self._context.timeout
+        began = self._clock.now()
+        give_up = began + self._context.timeout
         while True:
-            view = yield Pause(soon=not view.pods)  # a pod that was deleted before causes no event
+            # A pod that was deleted before causes no event.
+            view = yield Pause(soon=not view.pods, waiting_for=f"its old handler is ending{self._since(began)}")
             left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
             if not left:
                 return None, view
@@ -326,13 +330,15 @@ class NodeHandover:
 
     def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""
-        give_up = self._clock.now() + self._context.timeout
+        began = self._clock.now()
+        give_up = began + self._context.timeout
         problem = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
         broken = None
+        waiting_for: str | None = "it waits for its new handler"
         while True:
             # Only pods are followed: once one is Ready, or has a problem that must not last, it is time that counts.
             soon = wanted.daemonset is None or self._ready_at is not None or broken is not None
-            view = yield Pause(soon=soon, node=True)
+            view = yield Pause(soon=soon, node=True, waiting_for=f"{waiting_for}{self._since(began)}")
             waiting_for = self._not_ready(view, wanted)
             if waiting_for is None:
                 return None, view
@@ -423,7 +429,7 @@ class NodeHandover:
                     f"{pending} within {self._context.timeout:.0f} s. The node's owner is "
                     f"{self._owner} now: run site, which finishes it."
                 )
-            yield Pause(soon=True, problem=problem)
+            yield Pause(soon=True, problem=problem, waiting_for=str(problem or pending))
 
     def _write(self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None) -> None:
         """Give the node a new owner if it still has the owner that this handover gave it."""
@@ -436,6 +442,9 @@ class NodeHandover:
 
     def _untouched(self, refused: str) -> HandoverOutcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")
+
+    def _since(self, began: float) -> str:
+        return f" ({self._clock.now() - began:.0f} s of at most {self._context.timeout:.0f} s)"
 
     def _outcome(self, result: HandoverResult, message: str = "") -> HandoverOutcome:
         gap = None

@@ -134,7 +134,14 @@ def _kubevirt(cluster: Cluster, plan: OperatorPlan) -> Object:
 
 def _await_touch(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Clock) -> None:
     """Wait until the KubeVirt object has the touch. Without HCO it has it at once."""
-    problem = clock.wait(lambda: None if edits.is_touched(_kubevirt(cluster, plan)) else "not there", timeout)
+    problem = clock.wait(
+        lambda: (
+            None
+            if edits.is_touched(_kubevirt(cluster, plan))
+            else f"HCO has not written the feature gate {edits.TOUCH} yet"
+        ),
+        timeout,
+    )
     if problem is not None:
         raise ClusterError(
             f"HCO has not written the feature gate {edits.TOUCH} into KubeVirt {plan.snapshot.kubevirt_name} within {timeout:.0f} s; see "
@@ -147,15 +154,10 @@ def _await_touch(cluster: Cluster, plan: OperatorPlan, timeout: float, clock: Cl
 
 @dataclass
 class Windows:
-    """How long nodes had no handler, or several, while virt-operator worked, as observed by the waits of a run, and its reports."""
+    """How long nodes had no handler, or several, while virt-operator worked, as observed by the waits of a run."""
 
-    show: t.Callable[[str], None] | None = None
-    """Is given a line each ``every`` seconds; None for none."""
-    every: float = 0
     bare: dict[str, float] = field(default_factory=dict)
     doubled: dict[str, float] = field(default_factory=dict)
-    _began: float | None = None
-    _told: float = 0
     _before: float | None = None
     _open: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
@@ -165,14 +167,6 @@ class Windows:
             for node in nodes:
                 seconds[node] = seconds.get(node, 0.0) + passed
         self._open, self._before = (frozenset(seen.bare), frozenset(seen.doubled)), now
-
-    def tell(self, problem: str, now: float) -> None:
-        """Show what is missing, when it is time for that."""
-        if self._began is None:
-            self._began = self._told = now
-        if self.show is not None and self.every and now - self._told >= self.every:
-            self._told = now
-            self.show(f"Still waiting, after {now - self._began:.0f} s: {problem} {self.sentences}".rstrip())
 
     @property
     def sentences(self) -> str:
@@ -256,7 +250,7 @@ class _Wait:
         problem = pending(found, seen)
         if problem is not None:
             self._refuse_broken_operator(note)
-            self._windows.tell(problem, self.clock.now())
+            self.clock.status.remind(lambda: f"Waiting for virt-operator: {problem} {self._windows.sentences}")
         return problem
 
     def _refuse_broken_operator(self, note: str) -> None:
@@ -276,7 +270,9 @@ def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
     """Give KubeVirt a moment to report that it has settled. Nodes and handlers are as they should be already, so no failure
     when it does not."""
     clock.wait(
-        lambda: None if health.Health.from_kubevirt(_kubevirt(cluster, plan)).settled else "not settled",
+        lambda: (
+            None if health.Health.from_kubevirt(_kubevirt(cluster, plan)).settled else "KubeVirt has not settled yet"
+        ),
         _SETTLE_SECONDS,
     )
 

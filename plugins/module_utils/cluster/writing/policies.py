@@ -283,7 +283,7 @@ def _await_digest(cluster: Cluster, probe: Object, digest: str | None, timeout: 
             return None if digest is None else str(error)
         except (Denied, Invalid) as error:
             return str(error)
-        return None if acting == digest else "another policy acts"
+        return None if acting == digest else f"launcher pods are changed by the policy {acting or 'of nobody'} still"
 
     return clock.wait(pending, timeout) is None
 

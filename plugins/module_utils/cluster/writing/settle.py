@@ -317,7 +317,7 @@ def await_migrations(cluster: Cluster, nodes: t.Collection[str] | None, timeout:
         everywhere = live.migrations(cluster)
         running = tuple(m for m in everywhere if (m.nodes if nodes is None else m.nodes & set(nodes)))
         seen.update(running)
-        return "migrations run" if running else None
+        return f"live migrations run: {listed(map(str, running))}" if running else None
 
     if clock.wait(pending, timeout) is None:
         return None
@@ -349,7 +349,7 @@ def await_evacuations(cluster: Cluster, nodes: t.Collection[str], timeout: float
             for vmi in live.vmis_on(cluster, nodes)
             if is_evacuated(vmi)
         )
-        return "evacuations run" if leaving else None
+        return f"VMs are leaving: {listed(vm for _namespace, vm, _node in leaving)}" if leaving else None
 
     if clock.wait(pending, timeout) is None:
         return None
@@ -374,7 +374,8 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
     """
 
     def pending() -> str | None:
-        return None if is_daemonset_observed(cluster, namespace, name) else "not observed"
+        observed = is_daemonset_observed(cluster, namespace, name)
+        return None if observed else f"the DaemonSet controller has not noticed DaemonSet {namespace}/{name} yet"
 
     if clock.wait(pending, timeout) is not None:
         raise ClusterError(
@@ -390,7 +391,8 @@ def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: f
     """
 
     def pending() -> str | None:
-        return "there" if cluster.get(kinds.DAEMON_SET, name, namespace) else None
+        there = cluster.get(kinds.DAEMON_SET, name, namespace) is not None
+        return f"DaemonSet {namespace}/{name} is being deleted" if there else None
 
     if clock.wait(pending, timeout) is not None:
         left = _pods_left(cluster, namespace, name)

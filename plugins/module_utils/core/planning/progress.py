@@ -103,8 +103,7 @@ class RolloutScope:
         progress: list[Progress] = []
         moved = 0
         batches = sum(len(wave.batches) for wave in self.waves)
-        counted = [wave for wave in self.plan.waves if not wave.gate_only]
-        done, nodes = sum(wave.done for wave in counted), sum(len(wave.nodes) for wave in counted)
+        nodes = sum(wave.remaining for wave in self.waves)
         for wave in self.plan.waves:
             of_wave = 0
             for batch in wave.batches:
@@ -113,9 +112,9 @@ class RolloutScope:
                         wave=wave.name,
                         number=wave.number,
                         waves=len(self.plan.waves),
-                        wave_done=wave.done + of_wave,
-                        wave_nodes=len(wave.nodes),
-                        done=done + moved,
+                        wave_done=of_wave,
+                        wave_nodes=wave.remaining,
+                        done=moved,
                         nodes=nodes,
                         batch=len(progress) + 1,
                         batches=batches,
@@ -129,7 +128,7 @@ class RolloutScope:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rollout stands before a batch."""
+    """Where a run stands before a batch. Only nodes that the run changes are counted."""
 
     wave: str
     number: int
@@ -138,9 +137,9 @@ class Progress:
     """How many of the wave's nodes are done."""
     wave_nodes: int
     done: int
-    """How many of them are done."""
+    """How many nodes are done."""
     nodes: int
-    """All nodes of the rollout."""
+    """All nodes that the run changes."""
     batch: int
     """Number of the batch, from 1."""
     batches: int
@@ -168,12 +167,13 @@ class Progress:
     def to_dict(self) -> dict[str, t.Any]:
         return asdict(self)
 
-    def line(self, moved: int, without: int, now: float) -> str:
+    def line(self, moved: int, without: int, now: float, first_batch: float) -> str:
         """The progress after the batch, as a sentence.
 
         :param moved: how many nodes of the batch are done.
         :param without: how many nodes of the cluster have no Ready handler.
         :param now: seconds, on the same clock as ``since``.
+        :param first_batch: when the first batch of the run began, in the same seconds.
         """
         elapsed = max(0.0, now - self.since)
         of_wave = f"{self.wave_done + moved} of {self.wave_nodes} in wave {self.number} of {self.waves} ({self.wave})"
@@ -184,7 +184,8 @@ class Progress:
         ]
         # All batches take about as long, however many nodes a batch has.
         if moved and self.batch < self.batches:
-            words.append(f"about {duration(elapsed / self.batch * (self.batches - self.batch))} to go")
+            pace = max(0.0, now - first_batch) / self.batch
+            words.append(f"about {duration(pace * (self.batches - self.batch))} to go")
         return "; ".join(words)
 
 

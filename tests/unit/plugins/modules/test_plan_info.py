@@ -171,8 +171,7 @@ class TestInput:
 
     def test_problems_come_all_at_once(self, run):
         found = run("plan_info", pools=[{"name": "A"}, {"name": "b", "nodeSelector": {}}])
-        assert len(found["errors"]) > 2
-        assert found["msg"] == "\n".join(found["errors"])
+        assert len(found["msg"].splitlines()) > 2
 
 
 def test_from_files_no_cluster_is_needed(run, tmp_path):

@@ -24,7 +24,8 @@ def test_hands_nodes_over(run, world):
     (node,) = found["nodes"]
     assert (node["node"], node["result"]) == ("n1", "done")
     assert node["seconds_without_handler"] > 0
-    assert found["text"][0].startswith("Node n1: primary -> gpu, ")
+    assert found["events"][0].startswith("Node n1: primary -> gpu, ")
+    assert found["text"] == ["1 of 1 node done."]
     assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})
     assert world.handlers("n1") == ["virt-handler-gpu"]
     assert world.all(kinds.LEASE) == [], "the Lease is given back"
@@ -97,7 +98,8 @@ def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
     found = run("pool_nodes", pools=[RAW], max_unavailable=2, pull_timeout=10)
     assert not found.get("failed"), found["msg"]
     assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "gone", "n2": "done"}
-    assert "Node n1: primary -> gpu: gone: the node was deleted" in found["text"]
+    assert "Node n1: primary -> gpu: gone: the node was deleted" in found["events"]
+    assert found["text"] == ["1 of 2 nodes done."]
 
 
 def test_another_clients_change_is_no_failed_node(run, world):

@@ -8,7 +8,11 @@ import itertools
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import Clock, Persistence
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import (
+    Clock,
+    Persistence,
+    StatusLines,
+)
 
 
 class Time:
@@ -20,8 +24,9 @@ class Time:
         self.slept.append(seconds)
         self.now += seconds
 
-    def clock(self, beat=lambda: None):
-        return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep)
+    def clock(self, beat=lambda: None, show=lambda line: None):
+        status = StatusLines(show, lambda: self.now)
+        return Clock(beat=beat, now=lambda: self.now, sleep=self.sleep, status=status)
 
 
 class TestWait:
@@ -50,6 +55,37 @@ class TestWait:
         time.clock(lambda: beats.append(time.now)).wait(lambda: "left", 60)
         assert all(later - earlier < 10 for earlier, later in itertools.pairwise(beats))
         assert len(beats) > 10
+
+    def test_says_every_half_minute_what_it_waits_for(self):
+        time, shown = Time(), []
+        time.clock(show=lambda line: shown.append((time.now, line))).wait(lambda: "the kubelet is away.", 100)
+        assert [line.replace(f"{at - 100:.0f} s", "N s", 1) for at, line in shown] == [
+            "Waiting, N s of at most 100 s: the kubelet is away."
+        ] * 3
+        assert all(30 <= later - earlier <= 33 for (earlier, _), (later, _) in itertools.pairwise([(100, ""), *shown]))
+
+    def test_says_nothing_while_something_happens(self):
+        time, shown = Time(), []
+        clock = time.clock(show=shown.append)
+
+        def pending():
+            clock.status.say(f"at {time.now:.0f}")
+            return "more is to come" if time.now < 200 else None
+
+        assert clock.wait(pending, 200) is None
+        assert shown == clock.status.events
+        assert len(shown) > 30
+
+    def test_does_not_ask_what_it_waits_for_before_it_says_it(self):
+        time, asked = Time(), []
+        clock = time.clock()
+        for _second in range(29):
+            clock.remind(time.now + 100, 100, lambda: asked.append(time.now) or "x")
+            time.sleep(1)
+        assert asked == []
+        time.sleep(1)
+        clock.remind(time.now + 70, 100, lambda: asked.append(time.now) or "x")
+        assert asked == [130.0]
 
     def test_ends_when_the_lease_is_lost(self):
         def lost():

@@ -232,6 +232,16 @@ class TestFailure:
         assert world.handlers() == ["virt-handler"]
         assert owners_written(world, "n1") == [names.IN_TRANSIT, "gpu", names.IN_TRANSIT, None]
 
+    def test_nodes_that_wait_are_named_with_what_they_wait_for(self, world):
+        world.behave["virt-handler", "n1"] = Behaviour(stop=NEVER)
+        world.behave["virt-handler-gpu", "n2"] = Behaviour(start=NEVER)
+        found = hand_over(world, *((node, "primary", "gpu") for node in ("n1", "n2", "n3")))
+        assert world.shown[0] == str(found["n3"])
+        waits = [line for line in world.shown if " not done: " in line]
+        assert waits[0].startswith("2 nodes are not done: n1: its old handler is ending (")
+        assert " s of at most 60 s), n2: handler pod virt-handler-gpu-" in waits[0]
+        assert waits[0].split(", n2: ")[1].partition(" (")[0].endswith("was not Ready")
+
     def test_the_gap_counts_until_the_former_handler_is_ready_again(self, world):
         world.behave["virt-handler-gpu", "n1"] = Behaviour(start=2, heartbeat=NEVER)
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]

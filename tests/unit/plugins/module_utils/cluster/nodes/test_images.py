@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.waiting import StatusLines
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import image_contents
@@ -111,6 +114,18 @@ class TestPull:
         world.pull(builders.node(images=BOTH[1:]))
         (pod,) = world.created
         assert [container["image"] for container in pod["spec"]["containers"]] == [BOTH[0]]
+
+    def test_that_takes_long_says_which_node_pulls_what(self):
+        world, shown = Kubelets(seconds=45), []
+        status = StatusLines(shown.append, lambda: world.now)
+        clock = images.Clock(now=lambda: world.now, sleep=world.sleep, status=status)
+        pulls = [images.Pull(Node.from_object(builders.node(images=BOTH[1:])), GPU, image_contents.recorded(GPU))]
+        images.pull(world.client(), builders.NAMESPACE, pulls, 60, clock)
+        (line,) = shown
+        assert re.fullmatch(
+            rf"Waiting, 3\d s of at most 60 s: 1 node pulls images: n1: {re.escape(BOTH[0])} \(ContainerCreating\)",
+            line,
+        )
 
     def test_of_nothing(self):
         world = Kubelets()

@@ -119,6 +119,19 @@ class TestCarryOut:
         assert Kubevirt.NO_NODE in outcomes["a"].message
         assert world.find(kinds.VIRTUAL_MACHINE_INSTANCE, "a", "plain")["status"]["nodeName"] == "n1"
 
+    def test_that_waits_says_so_with_the_reason(self, world):
+        Kubevirt(world, stick=["a"])
+        carry_out(world, batch=1, timeout=40)
+        waits = [line for line in world.shown if line.startswith("Waiting for migrations: ")]
+        assert waits[0].startswith("Waiting for migrations: plain/a (3")
+        assert f"s of at most 40 s): it is Scheduling, and the scheduler reports: {Kubevirt.NO_NODE}" in waits[0]
+        assert waits[0].endswith("; 1 VM to come.")
+
+    def test_that_ends_is_told(self, world):
+        Kubevirt(world)
+        carry_out(world)
+        assert sorted(line.partition(",")[0] for line in world.shown) == ["VM plain/a", "VM plain/b"]
+
 
 class TestOutcome:
     MOVED = relocation("a", "n1")

@@ -76,7 +76,8 @@ def test_a_broken_canary_leaves_the_fleet_as_it_was(scenario: Scenario) -> None:
     with Watcher(scenario.cluster) as watcher:
         error = rollout(scenario, BROKEN, "rollback_all", virtpools_expected_plan=plan.plan["digest"]).refused()
         watcher.stop()
-    assert "Wave 1 (canary) failed, and all nodes went back to: no pools. 1 of 1 node failed" in error
+    assert "1 of 1 node failed, and the run stops here. " in error
+    assert "Wave 1 (canary) failed, and all nodes went back to: no pools. Why it failed stands above." in error
     assert {start.node for start in watcher.starts if start.daemonset == "virt-handler-gpu"} == {"a1"}
     assert watcher.crowded == []
     assert differences(before, dump(scenario.cluster)) == {}

@@ -84,13 +84,14 @@ def running(rollout, run, monkeypatch):
 def test_all_of_a_first_list_goes_back(rollout):
     before = rollout.outcome()
     told = rollout.fails([GPU, RT], "rollback_all")
-    assert told.startswith("Wave 2 (n2, n3) failed, and all nodes went back to: no pools. 1 of 2 nodes failed")
+    assert told.startswith("1 of 2 nodes failed")
+    assert "\nWave 2 (n2, n3) failed, and all nodes went back to: no pools. " in told
     assert {key: value for key, value in rollout.outcome().items() if "leases" not in key} == before
 
 
 def test_a_wave_of_a_first_list_goes_back(rollout):
     told = rollout.fails([GPU, RT], "rollback_wave")
-    assert told.startswith("Wave 2 (n2, n3) failed, and its nodes went back to: no pools.")
+    assert "\nWave 2 (n2, n3) failed, and its nodes went back to: no pools. " in told
     primary = ["virt-handler"]
     assert handlers(rollout.world) == {"n1": ["virt-handler-gpu"], "n2": primary, "n3": primary, "n4": primary}
 
@@ -238,7 +239,7 @@ def test_a_run_that_lost_its_lease_says_that_it_stops(rollout):
     in_wave_2(rollout.world, steal)
     error = refused(rollout)
     assert "has lost its Lease" in error
-    assert "The run does not go back, because neither a node nor a gate failed." in error
+    assert "The run does not go back, because neither a node nor a gate failed: see the error above." in error
 
 
 def test_a_lease_that_another_run_holds_is_no_failed_wave(running, run):
@@ -261,8 +262,9 @@ def test_a_closed_gate_of_the_user_is_a_failed_wave(rollout, tmp_path):
     gate = tmp_path / "gate.yml"
     gate.write_text(CLOSED, "utf-8")
     error = refused(rollout, virtpools_gates=[str(gate)])
-    first, *ending = error.splitlines()
-    assert first == "Wave 1 (n1) failed, and all nodes went back to: no pools. Too many errors."
+    why, first, *ending = error.splitlines()
+    assert why == "Too many errors."
+    assert first == "Wave 1 (n1) failed, and all nodes went back to: no pools. Why it failed stands above."
     assert ending[:2] == ["Done: none of 3 nodes.", "As before: 3 nodes (n1, n2, n3)."]
     (last,) = ending[2:]
     assert last.endswith("To go back: ansible-playbook virtpools.kubevirt.remove -e virtpools_remove=all")

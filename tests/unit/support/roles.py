@@ -42,6 +42,7 @@ _GROUPS = _read(ROOT / "meta/runtime.yml")["action_groups"]
 _ENVIRONMENT = nativetypes.NativeEnvironment(undefined=jinja2.StrictUndefined)
 _ENVIRONMENT.filters["bool"] = bool
 _ENVIRONMENT.filters["combine"] = lambda *mappings: {key: value for each in mappings for key, value in each.items()}
+_ENVIRONMENT.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
     *("rescue", "always", "tags", "check_mode", "failed_when"),
@@ -59,7 +60,8 @@ def _merged(first, second):
 
 
 class TaskFailed(Exception):
-    """A task failed, with the message and the result it fails with."""
+    """A task failed, with the message and the result it fails with. As text, it is all that people see of the failure: also the
+    error that led to it, and what was shown after it."""
 
     def __init__(self, message, result=None, action=""):
         super().__init__(message)
@@ -67,6 +69,18 @@ class TaskFailed(Exception):
         self.action = action
         self.artifacts = {}
         """What set_stats published before, where the role was run as a job."""
+        self._seen = [message]
+
+    def __str__(self):
+        return "\n".join(self._seen)
+
+    def followed_by(self, lines):
+        self._seen += lines
+        return self
+
+    def preceded_by(self, error):
+        self._seen = [*error._seen, *self._seen]
+        return self
 
 
 class Play:
@@ -77,6 +91,8 @@ class Play:
         self._registered = {}
         self._folder = None
         self.stats = {}
+        self.shown = []
+        """The lines that people see."""
 
     def role(self, name, *, validate=True, tasks="main", **variables):
         """Run a role with these variables.
@@ -156,24 +172,27 @@ class Play:
             for inner in task.get(part, ()):
                 self._task(inner, scope, defaults)
 
+        def always_after(error):
+            before = len(self.shown)
+            each("always")
+            return error.followed_by(self.shown[before:])
+
         try:
             each("block")
         except TaskFailed as error:
             if "rescue" not in task:
-                each("always")
-                raise
+                raise always_after(error) from error
             scope["ansible_failed_result"] = error.result
             scope["ansible_failed_task"] = {"action": error.action}
             try:
                 each("rescue")
-            except TaskFailed:
-                each("always")
-                raise
+            except TaskFailed as later:
+                raise always_after(later.preceded_by(error)) from later
         each("always")
 
     def _act(self, action, given, scope, defaults, *, checking):
         short = action.removeprefix("ansible.builtin.")
-        if short == "include_tasks":
+        if short in ("include_tasks", "import_tasks"):
             if isinstance(given, str):
                 # Ansible reads what stands before an equals sign as the name of an option, be it in an expression.
                 assert "=" not in given, f"{given} needs the option file"
@@ -193,7 +212,9 @@ class Play:
             return self._options(arguments, scope)
         elif short == "set_stats":
             self.stats = _merged(self.stats, arguments["data"])
-        elif short != "debug":
+        elif action == f"{OURS}show":
+            self.shown += arguments["lines"] if isinstance(arguments["lines"], list) else [arguments["lines"]]
+        else:
             assert action.startswith(OURS), f"{action} is not understood here"
             more = {"check": True} if checking else {}
             return self._result(action.removeprefix(OURS), {**arguments, **more}, scope, defaults)

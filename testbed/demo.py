@@ -92,14 +92,11 @@ def _show(cluster: LocalCluster) -> None:
 
 def play(kubeconfig: Path, playbook: str, variables: str, output: TextIO = sys.stdout) -> tuple[int, list[str]]:
     """Run a playbook as a user would; return its exit code and the lines that it printed."""
-    command = [f"{BIN}/ansible-playbook", f"virtpools.kubevirt.{playbook}", "-e", variables]
-    print(f"$ KUBECONFIG={kubeconfig} {' '.join(command)}", flush=True, file=output)
-    quiet = {
-        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
-        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-        "ANSIBLE_LOCALHOST_WARNING": "false",
-    }
-    environment = {**os.environ, **quiet, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "KUBECONFIG": str(kubeconfig)}
+    command = [f"{BIN}/ansible-playbook", "-i", "localhost,", f"virtpools.kubevirt.{playbook}", "-e", variables]
+    settings = {"KUBECONFIG": str(kubeconfig), "ANSIBLE_CONFIG": "examples/ansible.cfg"}
+    shown = " ".join([*(f"{name}={value}" for name, value in settings.items()), *command])
+    print(f"$ {shown}", flush=True, file=output)
+    environment = {**os.environ, **settings}
     lines = []
     with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():

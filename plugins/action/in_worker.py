@@ -26,6 +26,7 @@ from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase, normal
 
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.screen import Screen
 
 try:
     from ansible.module_utils.common.json import Direction, get_module_encoder
@@ -64,13 +65,21 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
             self._loader.set_basedir(folder)
 
     def _run_module(self, tmp: None, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        screen = Screen(self._display, variables)
+
+        def show(*lines: str) -> None:
+            if not self._task.no_log:
+                screen.show(lines)
+
         if not self._is_at_home(variables):
-            return t.cast("dict[str, t.Any]", super().run(tmp, variables))
+            late = t.cast("dict[str, t.Any]", super().run(tmp, variables))
+            show(*late.get("events") or ())
+            return late
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
-        arguments, host = dict(self._task.args), variables.get("inventory_hostname")
+        arguments = dict(self._task.args)
         self._update_module_args(self._task.action, arguments, variables)
         with _in_folder(self._loader.get_basedir()):
-            output = _run(self._module, arguments, lambda line: self._display.display(f"[{host}] {line}"))
+            output = _run(self._module, arguments, show)
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
         return {**result, **_cleaned(outcome)}
 

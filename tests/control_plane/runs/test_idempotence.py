@@ -130,7 +130,7 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
 
 def _shown_state(run: Run) -> list[str]:
     """Return the lines of the table at the end of a run."""
-    (shown,) = [task.result["msg"] for task in run.tasks if task.name.endswith("Show the state of the pools")]
+    (shown,) = [task.result["lines"] for task in run.tasks if task.name.endswith("Show the state of the pools")]
     return list(shown)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Waiting with a time limit that keeps the run's Lease alive, and what a person reads meanwhile."""
+"""Waiting with a time limit that keeps the run's Lease alive, and what a person reads until it is over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 
 def _unseen(_line: str) -> None:
-    """Where nobody watches."""
+    """Where no person watches."""
 
 
 class StatusLines:

@@ -283,7 +283,11 @@ def _await_digest(cluster: Cluster, probe: Object, digest: str | None, timeout: 
             return None if digest is None else str(error)
         except (Denied, Invalid) as error:
             return str(error)
-        return None if acting == digest else f"launcher pods are changed by the policy {acting or 'of nobody'} still"
+        return (
+            None
+            if acting == digest
+            else f"the API servers do not act by the launcher policy {digest or 'that was deleted'} yet."
+        )
 
     return clock.wait(pending, timeout) is None
 

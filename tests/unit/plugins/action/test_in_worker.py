@@ -22,17 +22,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import basic  # noqa: F401  # loads what the fixture restores
 
 ANSIBLE_PLAYBOOK = shutil.which("ansible-playbook", path=Path(sys.executable).parent)
 
 
 @pytest.fixture
-def in_worker(monkeypatch):
-    """The plugin. Its import makes this process a controller, where modules that run in it print their warnings."""
-    internal = sys.modules.get("ansible.module_utils._internal")  # ansible-core from 2.19 on
-    if internal:
-        monkeypatch.setattr(internal, "is_controller", internal.is_controller)
+def in_worker(on_controller):
+    """The plugin."""
     return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.action.in_worker")
 
 

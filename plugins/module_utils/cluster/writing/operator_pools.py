@@ -237,11 +237,6 @@ class _Wait:
 
     def _round(self, pending: _Pending) -> str | None:
         kubevirt = _kubevirt(self._cluster, self._plan)
-        note = f". {self._windows.sentences}".rstrip()
-        # While virt-operator updates KubeVirt to another list, Degraded is expected; a failed update has a reason of its own.
-        self._degraded.refuse(
-            health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
-        )
         found = _state(self._cluster, kubevirt, self._nodes.read())
         seen = None
         if found.primary is not None:
@@ -249,6 +244,11 @@ class _Wait:
             self._windows.note(seen, self.clock.now())
         problem = pending(found, seen)
         if problem is not None:
+            note = f". {problem} {self._windows.sentences}".rstrip()
+            # While virt-operator updates KubeVirt to another list, Degraded is expected; a failed update has a reason of its own.
+            self._degraded.refuse(
+                health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
+            )
             self._refuse_broken_operator(note)
             self.clock.status.remind(lambda: f"Waiting for virt-operator: {problem} {self._windows.sentences}")
         return problem

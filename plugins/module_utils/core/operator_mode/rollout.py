@@ -13,7 +13,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..base import names
-from ..base.findings import counted, listed
+from ..base.findings import counted, listed, printable
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, health
 from ..observed.snapshot import Snapshot
@@ -112,11 +112,7 @@ def observe(build: Build, snapshot: Snapshot, primary: KubeObject, pools: t.Sequ
         sets_stale=tuple(_daemonsets(build, snapshot, primary, pools, live)),
         nodes_stale=tuple(_placement(wanted, now)),
         unfinished=tuple(unfinished),
-        handlers=(
-            f"{counted(len(handlers), 'node does', 'nodes do')} not have exactly one Ready handler yet: {listed(handlers)}",
-        )
-        if handlers
-        else (),
+        handlers=(_waiting(snapshot, handlers),) if handlers else (),
         bare=tuple(node for node in wanted.owners if node in wanted.needed and not counts[node]),
         doubled=tuple(node for node, count in counts.items() if count > 1),
     )
@@ -170,6 +166,17 @@ def _progress(daemonset: KubeObject) -> str:
         status.get(key, 0) for key in ("updatedNumberScheduled", "numberReady", "desiredNumberScheduled")
     )
     return f"DaemonSet {name}: {updated} of {desired} handlers are updated, {ready} are Ready"
+
+
+def _waiting(snapshot: Snapshot, nodes: t.Collection[str]) -> str:
+    """That these nodes do not have their handler, with what their pods say about it: virt-operator reports no more than that a
+    rollout failed."""
+    pods = (pod for node in nodes for pod in snapshot.handlers.get(node, ()))
+    faults = [f"{pod.name}: {printable(pod.fault)}" for pod in pods if pod.fault and not pod.ready]
+    why = f" ({listed(faults, most=2)})" if faults else ""
+    return (
+        f"{counted(len(nodes), 'node does', 'nodes do')} not have exactly one Ready handler yet: {listed(nodes)}{why}"
+    )
 
 
 def _handlers(snapshot: Snapshot, wanted: Placement, sets: t.Mapping[str, KubeObject]) -> list[str]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import typing as t
 
@@ -406,13 +407,48 @@ class TestOnB:
         run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="ImagePullBackOff")
         text = run.failure("operator_pools", mode="operator", pools=[pool("B")], settle_timeout=60)
         assert "virt-operator did not follow the pools within 60 s: DaemonSet virt-handler-gpu: " in text
-        assert "nodes do not have exactly one Ready handler yet: n1, n2" in text
+        assert "nodes do not have exactly one Ready handler yet: n1, n2 (virt-handler-gpu-" in text
+        assert ": container virt-handler: ImagePullBackOff" in text
         run.world.behave.clear()
         for node in ("n1", "n2"):
             for stuck in run.world.pods(node):
                 run.world.drop(kinds.POD, stuck["metadata"]["name"], builders.NAMESPACE)
         operator(run, "B")
         assert run.world.handlers("n1") == ["virt-handler-gpu"]
+
+    def test_a_failed_rollout_is_told_by_its_handler(self, run):
+        """virt-operator's condition, and its event, say no more than that the rollout failed."""
+        failed = {
+            "status": "True",
+            "reason": "DeploymentFailed",
+            "message": "daemonSet virt-handler-gpu rollout failed",
+        }
+        operate = run.world._operate
+
+        def operate_in_vain():
+            operate()
+            degraded = next(each for each in kubevirt(run.world)["status"]["conditions"] if each["type"] == "Degraded")
+            degraded.update(failed)
+
+        run.world._operate = operate_in_vain
+        run.world.behave["virt-handler-gpu", None] = Behaviour(start=None, broken="CrashLoopBackOff")
+        text = run.failure("operator_pools", mode="operator", pools=[pool("B")])
+        assert "stays degraded: daemonSet virt-handler-gpu rollout failed." in text
+        assert ": container virt-handler: CrashLoopBackOff" in text
+
+    def test_each_look_costs_the_same(self, run):
+        """However often the wait looks: nodes are read twice a minute, the rest each time."""
+        operate, began, asked = run.world._operate, run.world.now, []
+
+        def operate_late():
+            asked.append((run.world.now - began, len(run.world.requests)))
+            if run.world.now - began > 600:
+                operate()
+
+        run.world._operate = operate_late
+        operator(run, "B", settle_timeout=1800)
+        by_minute = [next(requests for at, requests in asked if at >= 60 * minute) for minute in (2, 4, 6, 8)]
+        assert len({after - before for before, after in itertools.pairwise(by_minute)}) == 1, by_minute
 
     def test_an_operator_that_does_not_start_is_named(self, run):
         broken = builders.handler_pod("n1", "none", name="virt-operator-1", ready=False)

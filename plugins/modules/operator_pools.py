@@ -77,6 +77,14 @@ with_two_handlers:
   description: The nodes that had two handlers for a while, with the seconds that the module saw this.
   returned: success
   type: dict
+install_strategies:
+  description:
+    - ConfigMaps in KubeVirt's namespace with install strategies for lists of pools, which virt-operator keeps and nothing needs any more.
+    - They are returned when the last pool was removed from a build that rolls out all of KubeVirt for each list (C(additionalVirtHandlers)).
+  returned: success
+  type: list
+  elements: str
+  sample: [kubevirt-install-strategy-7xk2p]
 text:
   description: The same for people, as lines.
   returned: success
@@ -93,7 +101,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import operator_pools, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import Change
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import found_list
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
@@ -118,16 +126,28 @@ def body(task: module_base.Task) -> dict:
     result: dict[str, t.Any] = {"changed": planned.changed, "build": planned.build.name, "changes": changes}
     windows = operator_pools.Windows()
     diffs = operator_pools.try_out(task.cluster, planned)
+    strategies: list[str] = []
     if not task.check_mode and (planned.pending or not recorded):
         with task.writing(planned.snapshot.namespace):
             diffs = _carry_out(task, planned, windows)
+        if planned.removing and not planned.pools:
+            strategies = operator_pools.unneeded_strategies(task.cluster, planned)
     return {
         **result,
         "diff": [module_base.object_diff(before, after) for before, after in diffs],
         "without_handler": dict(sorted(windows.bare.items())),
         "with_two_handlers": dict(sorted(windows.doubled.items())),
-        "text": [*changes, *windows.lines()] or ["No change."],
+        "install_strategies": strategies,
+        "text": [*changes, *windows.lines(), *_offer(planned, strategies)] or ["No change."],
     }
+
+
+def _offer(planned: OperatorPlan, strategies: t.Sequence[str]) -> t.Iterator[str]:
+    if strategies:
+        yield (
+            f"virt-operator keeps {counted(len(strategies), 'install strategy', 'install strategies')} that nothing needs any more. To "
+            f"delete them: kubectl delete configmap -n {planned.snapshot.namespace} {' '.join(strategies)}"
+        )
 
 
 def _planned(task: module_base.Task) -> OperatorPlan:

@@ -344,9 +344,10 @@ def test_one_run_moves_back(scenario: BuildScenario) -> None:
 
 def test_after_remove_the_cluster_is_as_it_was(scenario: BuildScenario, before: dict[str, Object]) -> None:
     scenario.cluster.kubectl("delete", "namespace", VMS, "--wait=true", "--timeout=300s")
-    scenario.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
+    run = scenario.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     scenario.wait_until_settled()
     assert scenario.names() == ["virt-handler"]
+    assert ("kubectl delete configmap -n kubevirt kubevirt-install-strategy-" in run.stdout) == (scenario.build is A)
     # additionalVirtHandlers keeps an install strategy for each list.
     kept = {key for key in differences(before, scenario.state()) if "kubevirt-install-strategy-" in key}
     assert differences(before, scenario.state()).keys() == kept

@@ -277,6 +277,22 @@ def await_settled(cluster: Cluster, plan: OperatorPlan, clock: Clock) -> None:
     )
 
 
+def unneeded_strategies(cluster: Cluster, plan: OperatorPlan) -> list[str]:
+    """The ConfigMaps in which virt-operator still keeps what it had created for lists of pools. They are its own, so no run
+    deletes them. It creates one again when it needs it. Empty until KubeVirt has settled.
+    """
+    status = _kubevirt(cluster, plan).get("status") or {}
+    deployed = status.get("observedDeploymentID")
+    if not plan.build.rolls_out_all or not deployed or deployed != status.get("targetDeploymentID"):
+        return []
+    kept = cluster.list(kinds.CONFIG_MAP, plan.snapshot.namespace, label_selector=names.INSTALL_STRATEGY_LABEL)
+    written_for = {
+        each["metadata"]["name"]: (each["metadata"].get("annotations") or {}).get(names.DEPLOYMENT_ANNOTATION)
+        for each in kept
+    }
+    return sorted(name for name, deployment in written_for.items() if deployment and deployment != deployed)
+
+
 def _lost_by_hco(plan: OperatorPlan, kubevirt: KubeObject) -> str | None:
     if plan.snapshot.hyperconverged is None or plan.build.field is None or not plan.pools:
         return None

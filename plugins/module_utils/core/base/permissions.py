@@ -125,7 +125,7 @@ OPERATOR: tuple[Permission, ...] = _all("get list create update delete", "worker
 
 OPERATOR_WRITER: tuple[Permission, ...] = (
     *READER,
-    *_all("create update delete", "configmaps"),
+    *_all("list create update delete", "configmaps"),
     *_all("create update delete", "leases", "coordination.k8s.io"),
     *_all("update", "kubevirts", "kubevirt.io"),
 )

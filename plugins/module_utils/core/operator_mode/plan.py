@@ -602,16 +602,10 @@ def _window(planned: OperatorPlan, changing: t.Collection[str]) -> str:
 
 def _strategies(planned: OperatorPlan) -> Finding:
     """A note on what virt-operator keeps of each list."""
-    namespace = planned.snapshot.namespace
-    kept = (
-        f"once KubeVirt has settled, it needs only the one whose annotation {names.DEPLOYMENT_ANNOTATION} is status.observedDeploymentID "
-        f"of KubeVirt {planned.snapshot.kubevirt_name}"
-    )
-    remedy = f"; {kept}. List them, and delete the others: kubectl get configmap -n {namespace} -l kubevirt.io/install-strategy -o yaml"
-    more = remedy if planned.removing else ""
+    end = "; at its end the run names those that nothing needs any more" if planned.removing else ""
     return note(
         "operator_strategies_stay",
-        f"virt-operator keeps a ConfigMap with an install strategy for each list that it has ever rolled out{more}.",
+        f"virt-operator keeps a ConfigMap with an install strategy for each list that it has ever rolled out{end}.",
     )
 
 

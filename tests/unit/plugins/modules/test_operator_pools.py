@@ -196,6 +196,21 @@ class TestTakesAway:
         assert kubevirt(world)["spec"]["configuration"]["developerConfiguration"]["featureGates"] == [GATES[build]]
         assert {tuple(world.handlers(f"n{number}")) for number in range(1, 6)} == {("virt-handler",)}
 
+    def test_and_names_the_install_strategies_that_stay(self, run, world, build):
+        """Those of lists; not the one of KubeVirt as it is, nor another ConfigMap."""
+        for name, deployment in (("of-list", "a list"), ("in-use", "d1"), ("of-nothing", None)):
+            strategy = kinds.CONFIG_MAP.object(f"strategy-{name}", builders.NAMESPACE)
+            strategy["metadata"]["labels"] = {"kubevirt.io/install-strategy": ""}
+            strategy["metadata"]["annotations"] = {names.DEPLOYMENT_ANNOTATION: deployment} if deployment else {}
+            world.put(strategy)
+        world.put(kinds.CONFIG_MAP.object("other", builders.NAMESPACE))
+        assert operator(run, build)["install_strategies"] == []
+        found = run("operator_pools", remove_pools="all")
+        command = "kubectl delete configmap -n kubevirt strategy-of-list"
+        assert found["install_strategies"] == (["strategy-of-list"] if build == "A" else [])
+        assert any(line.endswith(command) for line in found["text"]) == (build == "A")
+        assert world.find(kinds.CONFIG_MAP, "strategy-of-list", builders.NAMESPACE) is not None
+
     def test_one_of_two(self, run, world, build):
         operator(run, build, pool(build), pool(build, "fpga"))
         run("operator_pools", remove_pools=["gpu"])

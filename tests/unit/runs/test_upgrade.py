@@ -111,6 +111,11 @@ def _template(pod):
     return pod["metadata"].get("annotations", {}).get(names.TEMPLATE_ANNOTATION)
 
 
+def pool_handlers(objects):
+    """The handler pods of pools."""
+    return sorted(obj["metadata"]["uid"] for obj in objects if obj["kind"] == kinds.POD.name and _template(obj))
+
+
 def under_way(objects, primary=NOW):
     """KubeVirt's upgrade has begun: its virt-handler has this version by now."""
     begun = at_version(objects, primary)
@@ -190,6 +195,29 @@ class TestTakenBack:
             stage.run(TAKEN_BACK.role, TAKEN_BACK.variables)
         left = list(world.objects.values())
         assert (launcher(left, NOW), launcher(left, NEXT_VERSION)) == (of(NOW), of(NEXT_VERSION))
+
+
+class TestUnderWay:
+    """KubeVirt is being upgraded, and its virt-handler is old or new by now."""
+
+    @pytest.fixture(params=[NOW, NEXT_VERSION], ids=["old handler", "new handler"])
+    def primary(self, request):
+        return request.param
+
+    @pytest.mark.parametrize("pools", [FIRST, FOLLOWED], ids=["old list", "new list"])
+    @pytest.mark.parametrize("ready", [False, True], ids=["unprepared", "prepared"])
+    def test_site_changes_nothing_and_says_what_to_run(self, stage, pooled, prepared, primary, pools, ready):
+        cuts = []
+        stage.on(under_way(prepared if ready else pooled, primary), cuts=cuts)
+        hint = f"Until then you can run the playbook upgrade with virtpools_upgrade_to={NEXT_VERSION}"
+        with pytest.raises(TaskFailed, match=hint):
+            stage.run("pools", {"virtpools_pools": pools.variables["virtpools_pools"]})
+        assert cuts == []
+
+    def test_what_it_names_brings_the_second_image(self, stage, pooled, primary):
+        left = carried_out(stage, PREPARED, under_way(pooled, primary))
+        assert (launcher(left, NOW), launcher(left, NEXT_VERSION)) == (of(NOW), of(NEXT_VERSION))
+        assert pool_handlers(left) == pool_handlers(pooled) != []
 
 
 LEFT = {f"coordination.k8s.io/v1/leases/{builders.NAMESPACE}/{names.LEASE_NAME}"}

@@ -92,6 +92,7 @@ class OperatedWorld(World):
             self._since.pop("operate", None)
         elif self._lasts("operate", self.lag) and not refused:
             live["spec"] = spec
+            live["metadata"]["annotations"][names.VERSION_ANNOTATION] = version
             live["metadata"]["generation"] += 1
             self.touch(live)
 

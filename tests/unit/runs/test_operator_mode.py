@@ -324,6 +324,13 @@ class TestUpgrade:
         for module, options in (("pool_info", {}), ("verification_info", {"fail_on": "none"})):
             assert codes(run(module, **options)).count("launcher_refuses_arguments") == 1
 
+    def test_cannot_be_prepared_and_says_the_shortest_way(self, run, pooled, build):
+        newer = {**pool(build), "virtLauncherImage": LAUNCHER.replace("v1.9.0", "v1.10.0"), "allowSkew": True}
+        text = run.failure("upgrade_preparation", pools=[newer], version="v1.10.0")
+        assert "run site with a list in which only virtLauncherImage is of the new version" in text
+        assert pooled.writes == []
+        assert operator(run, build, newer)["changed"]
+
     @pytest.fixture
     def upgrading(self, pooled):
         """The cluster once an upgrade has begun: the primary has lost its exclusion, where the build's way of upgrades does that."""

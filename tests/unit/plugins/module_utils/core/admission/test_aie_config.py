@@ -166,6 +166,14 @@ def test_what_a_rule_cannot_say_is_refused_even_beside_devices(selector, field):
     assert f"not by {field};" in message
 
 
+def test_two_versions_of_kubevirt_cannot_be_served():
+    upcoming = mapping.Upcoming(builders.LAUNCHER_IMAGE, "v1.10.0", {"gpu": f"{builders.LAUNCHER_IMAGE}-next"})
+    found = list(aie_config.check(Table.for_pools([pool()]).prepared(upcoming)))
+    assert builders.codes(found, "error") == ["aie_cannot_prepare"]
+    message = builders.message(found, "aie_cannot_prepare")
+    assert "run site with a list in which only virtLauncherImage is of the new version" in message
+
+
 def test_a_hypervisor_is_refused():
     found = list(aie_config.check(Table.for_pools([pool(), pool("mshv", hypervisor="hyperv-direct")])))
     assert builders.codes(found, "error") == ["aie_cannot_express"]

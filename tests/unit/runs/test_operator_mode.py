@@ -384,6 +384,24 @@ def test_degraded_until_a_slow_list_is_rolled_out_is_no_failure(run, world, buil
     assert world.now - began > 120
 
 
+@pytest.mark.parametrize("build", ["A"], indirect=True)
+@pytest.mark.parametrize("names_of", [["gpu"], ["gpu", "fpga"]], ids=["the same list", "another list"])
+def test_the_tail_of_an_earlier_run_is_waited_for(run, world, build, names_of):
+    """What virt-operator still rolls out is this collection's own change, not an upgrade of KubeVirt."""
+    world.lag = 100
+    run.failure("operator_pools", mode="operator", pools=[pool(build)], settle_timeout=30)
+    status = kubevirt(world)["status"]
+    assert status["targetDeploymentID"] != status["observedDeploymentID"]
+    pools = [pool(build, name) for name in names_of]
+    planned = run("plan_info", mode="operator", pools=pools, for_run=True, settle_timeout=900)
+    assert (planned["errors"], planned["pending"]) == ([], True)
+    operator(run, build, *pools)
+    assert [world.handlers(node) for node in ("n1", "n3")] == [
+        ["virt-handler-gpu"],
+        ["virt-handler-fpga" if "fpga" in names_of else "virt-handler"],
+    ]
+
+
 def test_workload_update_leaves_it_to_kubevirt(run, pooled, build):
     assert "creates the pools itself" in run.failure("workload_update")
 

@@ -251,10 +251,16 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import verification
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import Mode, in_results
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, history, outcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.mode import ClusterView, Mode, in_results
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import (
+    approval,
+    history,
+    list_conflicts,
+    outcome,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.approval import ClusterId
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import junit, page, prometheus, terminal
@@ -299,21 +305,34 @@ def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Re
         raise InputErrors([mode.cannot_probe])
     host, known = task.params["cluster_name"] or "localhost", history.recorded_in(found)
     pause, published = outcome.read_pause(task.params["run_result"], host), task.params["published_plan"]
-    missing = None if pause else approval.missing_list(published, host, cluster, known)
-    # Compared with a list that is not there, everything would be wrong.
-    view = task.view(mode, found, recorded=missing is not None)
+    view, conflict = task.view(mode, found), None
+    if not pause:
+        conflict = approval.missing_list(published, host, cluster, known) or _other_list(task, mode, view, found)
+    if conflict is not None:
+        # Compared with a list that the cluster does not have, everything would be wrong.
+        view = task.view(mode, found, recorded=True)
     verifier = verification.Verifier(
         view.plan,
         _probed(task, view.plan) if task.params["probe"] else view.policy,
         limit=task.params["max_listed_vms"],
         seen=view.launcher_pod,
-        more=() if missing is None else (missing,),
+        conflict=conflict,
         pause=pause,
     )
     if objects is not None:
         return vm_verification.verify_dump(objects, verifier), mode
     with task.naming_rights(permissions.READER):
         return vm_verification.verify_cluster(task.cluster, verifier), mode
+
+
+def _other_list(task: module_base.Task, mode: Mode, view: ClusterView, found: Snapshot) -> Finding | None:
+    """An error when the cluster has another list than the given one, and no run is about to bring that."""
+    given, has = view.plan.launcher_pools, mode.recorded(found)
+    known = history.recorded_in(found)
+    conflict = list_conflicts.not_applied(known, given, has, mode.build_name or None)
+    if conflict is None or list_conflicts.is_under_way(given, task.view(mode, found, recorded=True).plan.moves):
+        return None
+    return conflict
 
 
 def _probed(task: module_base.Task, plan: Plan) -> Policy:

@@ -248,7 +248,14 @@ class TestVerify:
         assert all("hotplug pods and image volumes of its VMs" in message for message in told)
         assert bool(told) == (build != "A")
 
+    def test_a_list_that_is_not_applied(self, run, pooled, build):
+        found = run("verification_info", pools=[pool(build), pool(build, "fpga")])
+        assert found["problems"] == {"list_not_applied": 1}
+        assert "pool fpga is only in the given list." in found["failure"]
+
     def test_another_list(self, run, pooled, build):
+        """Where no history tells which list the cluster has."""
+        pooled.drop(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
         found = run("verification_info", pools=[pool(build), pool(build, "fpga")], fail_on="none")
         assert {"daemonset_missing", "wrong_owner"} <= set(found["problems"])
         assert [node["name"] for node in found["nodes"]] == ["n3"]

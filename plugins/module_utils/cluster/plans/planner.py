@@ -22,9 +22,9 @@ from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
 from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
-from ...core.planning import approval
+from ...core.planning import approval, list_conflicts
 from ...core.planning.departure import Departure
-from ...core.planning.history import PendingMove
+from ...core.planning.history import PendingMove, recorded_in
 from ...core.planning.proposal import AskedMode, Proposal
 from ...core.planning.request import PlanRequest
 from ...core.vms.launcher_pods import LauncherPod
@@ -113,7 +113,8 @@ class Planner:
         begun = move.begun if move else ""
         approval.check(proposal.digest, self.expected, begun=begun, pending=proposal.pending or departure is not None)
         record = move.to_record(mode, str(proposal.digest)) if move else None
-        return Planned(mode, self._with_findings(proposal, departure), departure, record)
+        conflict = self._conflict(proposal, snapshot)
+        return Planned(mode, self._with_findings(proposal, departure, conflict), departure, record)
 
     def _without_rights(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot, which notes whether the user may write a guard: a run can do without one that was not asked for."""
@@ -136,9 +137,21 @@ class Planner:
                 self.session.settle(self.settle_timeout if proposal.wait == "rollout" else _TRANSIENT_SECONDS)
         return proposal.wait != "none"
 
-    def _with_findings(self, proposal: Proposal, departure: Departure | None) -> Proposal:
+    def _conflict(self, proposal: Proposal, snapshot: Snapshot) -> Finding | None:
+        """A warning when the list is an earlier one of the history, and no rollback was asked for."""
+        if proposal.entry is None or self.request.options.back_to is not None:
+            return None
+        known = recorded_in(snapshot)
+        return list_conflicts.brings_back(known, proposal.entry.pools, proposal.build or None)
+
+    def _with_findings(self, proposal: Proposal, departure: Departure | None, conflict: Finding | None) -> Proposal:
         """The plan with what it means for VMs and, in a move, with the findings of both parts."""
-        found = (*proposal.findings, *proposal.vm_findings(self._pods()), *self._canary_findings(proposal))
+        found = (
+            *proposal.findings,
+            *([conflict] if conflict else []),
+            *proposal.vm_findings(self._pods()),
+            *self._canary_findings(proposal),
+        )
         if departure is None:
             return proposal.with_findings(in_order(found))
         leaving = departure.proposal.vm_findings(self._pods())

@@ -13,7 +13,7 @@ import collections
 import contextlib
 import re
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..admission import outdated_policy
 from ..admission.live_policy import Policy, leftovers
@@ -42,6 +42,9 @@ _REPLACED = frozenset(
 
 _ALWAYS_FAILING = frozenset({"approved_list_missing"})
 """An answer that a workflow waits for: without the approved change it must not end well."""
+
+_ABOUT_LIST = _ALWAYS_FAILING | {"list_not_applied"}
+"""Errors that come before all others: everything else is compared with another list than the given one."""
 
 _CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 _MOST_DIFFERENCES = 3
@@ -114,9 +117,9 @@ class Report:
         failing = self.failing(fail_on)
         if not failing:
             return ""
-        first = [finding.message for finding in self.findings if finding.code in _ALWAYS_FAILING]
-        others = sorted(failing.keys() - _ALWAYS_FAILING)
-        if first and not self.problems.keys() - _ALWAYS_FAILING:
+        first = [finding.message for finding in self.findings if finding.code in _ABOUT_LIST & failing.keys()]
+        others = sorted(failing.keys() - _ABOUT_LIST)
+        if first and not self.problems.keys() - _ABOUT_LIST:
             return f"{' '.join(first)} Everything else is in order."
         because = [f"Failed because of: {', '.join(others)} (virtpools_fail_on)."] if others else []
         return " ".join([*first, self.summary, *because])
@@ -199,14 +202,14 @@ class Verifier:
         *,
         limit: int = 1000,
         seen: t.Callable[[LauncherPod], LauncherPod] | None = None,
-        more: t.Iterable[Finding] = (),
+        conflict: Finding | None = None,
         pause: RunOutcome | None = None,
     ) -> None:
         """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
-        VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``more``: further
-        findings for the report. ``pause``: of a run of these pools that stopped where it was asked to."""
+        VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``conflict``: why
+        the plan is not for the list that was given, but for the one that the cluster has. ``pause``: of a run of these pools that stopped where it was asked to."""
         self._plan = plan
-        self._more = tuple(more)
+        self._conflict = conflict
         self._pause = pause
         self._policy = policy or Policy.from_rollout(plan.launcher_rollout)
         self._seen = seen or (lambda pod: pod)
@@ -271,7 +274,6 @@ class Verifier:
         problems = self._node_problems()
         sets, about_sets = self._daemonsets()
         findings = [
-            *self._more,
             *_about_nodes(problems.values()),
             *about_sets,
             *self._policy.findings(),
@@ -283,7 +285,7 @@ class Verifier:
         ]
         codes = {finding.code for finding in findings} | _REPLACED
         findings += [finding for finding in self._plan.findings if finding.code not in codes]
-        return Report(
+        report = Report(
             pools=tuple(self._pools(examined)),
             verdicts={verdict: self._kept[verdict].count for verdict in VERDICTS},
             unjudged=unjudged,
@@ -294,6 +296,7 @@ class Verifier:
             policy=self._policy,
             findings=in_order(finding for finding in findings if finding.severity != "note"),
         )
+        return report if self._conflict is None else _on_recorded_list(report, self._conflict)
 
     # VMs
 
@@ -406,6 +409,21 @@ class Verifier:
             with contextlib.suppress(InputErrors):
                 pool = daemonsets.pool_of(daemonset)
                 yield from preflight.skew(self._plan.snapshot, [pool])
+
+
+def _on_recorded_list(report: Report, conflict: Finding) -> Report:
+    """The report on a cluster that has another list than the given one. A run of the given one would undo that list, so whatever
+    advises a run says with which list."""
+
+    def told(text: str) -> str:
+        return text.replace("run site", "run site with the list that the cluster has")
+
+    return replace(
+        report,
+        vms=tuple(replace(vm, remedy=told(vm.remedy)) for vm in report.vms),
+        daemonsets=tuple({**each, "problems": [*map(told, each["problems"])]} for each in report.daemonsets),
+        findings=(conflict, *(replace(finding, message=told(finding.message)) for finding in report.findings)),
+    )
 
 
 def _about_nodes(problems: t.Collection[NodeProblem]) -> t.Iterator[Finding]:

@@ -23,7 +23,9 @@ from . import assignment, batching, node_loss, removal, waves
 from .assignment import Assignment
 from .options import Options
 
-NO_POOLS_GIVEN: t.Final = "No pools were given, and the cluster has none: give virtpools_pools."
+NO_POOLS_GIVEN: t.Final = (
+    "No pools were given, and the cluster has none: bring a list with site or rollout first, or give virtpools_pools."
+)
 """The error for a comparison without pools."""
 
 

@@ -235,7 +235,7 @@ class History:
             return going_to
         if self.entries:
             newest = self.entries[-1]
-            if _as_set(recorded) != _as_set(newest.pools) or build != newest.build:
+            if not same_pools(recorded, newest.pools) or build != newest.build:
                 return newest
         if len(self.entries) < 2:
             message = (
@@ -309,7 +309,7 @@ class History:
             for name in (*OPTIONS, _ALERTS, _BUILD)
             if name != "overlap"
         )
-        return same and _as_set(newest.pools) == _as_set(entry.pools)
+        return same and same_pools(newest.pools, entry.pools)
 
     def completed(self, entry: Entry) -> History:
         """The history after a run has completed: its list is the newest, no wave is open, and no move is unfinished."""
@@ -339,7 +339,7 @@ class History:
         if former is None or self.moving or self.going_to:
             return known
         newest = self.entries[-1] if self.entries else Entry(())
-        if newest.build == former.build and _as_set(newest.pools) == _as_set(former.pools):
+        if newest.build == former.build and same_pools(newest.pools, former.pools):
             return known
         return replace(known, entries=(*self.entries, former))
 
@@ -417,6 +417,11 @@ def asks_for_alerts(snapshot: Snapshot) -> bool:
     """Whether the newest list of the history came with alerts."""
     entries = recorded_in(snapshot).entries
     return bool(entries) and _ALERTS in entries[-1].options
+
+
+def same_pools(one: t.Iterable[Pool], other: t.Iterable[Pool]) -> bool:
+    """Whether two lists have the same pools, in any order."""
+    return _as_set(one) == _as_set(other)
 
 
 def entry_of(

@@ -493,10 +493,10 @@ def test_why_a_check_fails_is_said_in_words():
 @pytest.mark.parametrize("raw", ["problems", "any", "none", ["no_handler"]])
 def test_a_missing_approved_list_fails_every_check(raw):
     missing = error("approved_list_missing", "The approved list is missing.")
-    found = verified(more=[missing])
+    found = verified(conflict=missing)
     assert found.failing(read_fail_on(raw)) == {"approved_list_missing": 1}
     assert found.failure(read_fail_on(raw)) == "The approved list is missing. Everything else is in order."
-    found = verified([launcher(pool=None)], more=[missing])
+    found = verified([launcher(pool=None)], conflict=missing)
     assert found.failure().startswith(f"The approved list is missing. {found.summary}")
 
 

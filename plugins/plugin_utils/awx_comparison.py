@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from . import awx_present
-from .awx_objects import with_others, written_names
+from .awx_objects import asked, two_lists, with_others, written_names
 from .awx_present import Present
 
 Data = dict[str, t.Any]
@@ -18,7 +18,8 @@ Data = dict[str, t.Any]
 def compared(found: Data, options: Data, present: Present, surveys: Data, address: str) -> Data:
     """What the role creates, with what others added, and what it refuses or removes."""
     managed = options["awx_organization"] if options["awx_manage_organization"] else None
-    refusals = awx_present.refused(awx_present.strangers(present, written_names(found, options), managed))
+    refusals = two_lists(options)
+    refusals += awx_present.refused(awx_present.strangers(present, written_names(found, options), managed))
     kept = awx_present.strangers(present, found["own_names"], managed)
     workflows = {each["name"]: each["id"] for each in present.content.get("workflow_job_templates", ())}
     credentials, outdated = _credentials(found, options, present)
@@ -40,7 +41,8 @@ def compared(found: Data, options: Data, present: Present, surveys: Data, addres
     for what, kind in (("templates", "job_templates"), ("workflows", "workflow_job_templates")):
         result[what] = []
         for template in found[what]:
-            merged, clashes = awx_present.template_with_others(template, surveys[template["survey"]], kind, present)
+            survey = asked(surveys[template["survey"]], options)
+            merged, clashes = awx_present.template_with_others(template, survey, kind, present)
             refusals += clashes
             if what == "templates":
                 merged["credentials"] = [credentials.get(each, each) for each in merged["credentials"]]

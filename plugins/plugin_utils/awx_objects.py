@@ -22,6 +22,9 @@ from .awx_present import MARK, described
 Access = t.Literal["reader", "writer"]
 Data = dict[str, t.Any]
 
+POOL_LIST = "virtpools_pools"
+LIST_SOURCES = (POOL_LIST, "virtpools_pools_manifest", "virtpools_pools_from_cluster")
+"""The variables that a pool list comes from."""
 BEARER_TYPE = "OpenShift or Kubernetes API Bearer Token"
 """A credential type of AWX itself."""
 
@@ -299,6 +302,29 @@ def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
     return {**found, "steps": _steps(options, found)}
 
 
+def asked(survey: Data, options: t.Mapping[str, t.Any]) -> Data:
+    """The survey for a template. A list in an answer would be a second one beside the project's."""
+    if options["awx_pool_list"] == "survey":
+        return survey
+    return {**survey, "spec": [question for question in survey["spec"] if question["variable"] != POOL_LIST]}
+
+
+def _list_sources(options: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Variables of all templates that hide the project's list where lists come from answers. What reads a cluster then takes the
+    list that the cluster records, and what brings a list needs an answer."""
+    return dict.fromkeys(LIST_SOURCES, "") if options["awx_pool_list"] == "survey" else {}
+
+
+def two_lists(options: t.Mapping[str, t.Any]) -> list[str]:
+    """A sentence about a list for all jobs where lists come from answers."""
+    given = [name for name in LIST_SOURCES if name in options["awx_variables"]]
+    if not given or options["awx_pool_list"] != "survey":
+        return []
+    return [
+        f"virtpools_awx_pool_list is survey, and virtpools_awx_variables has {given[0]}, a list for all jobs: leave out one of them."
+    ]
+
+
 def with_others(
     links: t.Sequence[Data], workflows: t.Mapping[str, int], nodes: t.Sequence[t.Mapping[str, t.Any]]
 ) -> list[Data]:
@@ -428,7 +454,7 @@ def _template(
         "access": template.access,
         "keeps_credentials": credential is None,
         "credentials": [*([credential] if credential else []), *options["awx_extra_credentials"]],
-        "variables": {**options["awx_variables"], **template.variables},
+        "variables": {**options["awx_variables"], **_list_sources(options), **template.variables},
         "labels": [*options["awx_labels"]],
         "instance_groups": [*options["awx_instance_groups"]],
         "notification_templates_error": [*notification_names],

@@ -197,6 +197,20 @@ OPTIONS: tuple[Option, ...] = (
         default={},
     ),
     Option(
+        "awx_pool_list",
+        "str",
+        """
+        Where the pool list of the clusters comes from. With V(project) it is that of the inventory, such as C(pools.yml) of the
+        project, for all jobs, and no survey asks for one.
+
+        With V(survey) the surveys of C(plan), C(site), C(rollout), C(upgrade), C(upgrade_check) and of the workflows ask for
+        the list, and no job reads that of the inventory. C(verify) and C(explain) use the list that the cluster records.
+        """,
+        roles=("awx",),
+        default="project",
+        choices=("project", "survey"),
+    ),
+    Option(
         "awx_variables",
         "dict",
         """

@@ -10,9 +10,10 @@ import copy
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import ROLLOUT_WORKFLOW
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import TEMPLATES, WORKFLOWS
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import WORKFLOWS, Job, Secrets, objects
 from ansible_collections.virtpools.kubevirt.tests.unit.support.awx_rules import run_workflow
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
 from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import TaskFailed
@@ -21,7 +22,16 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.staged_runs impor
 FIRST, SECOND, THIRD = [RT], [GPU, RT], [NEXT_GPU, RT]
 WAVES = [{"nodes": ["n1"]}, {"nodes": ["n2", "n3"]}]
 (WORKFLOW,) = (each for each in WORKFLOWS if each.survey == ROLLOUT_WORKFLOW)
-OF_TEMPLATE = {template.playbook: template.variables for template in TEMPLATES}
+OF_TEMPLATE = {
+    pool_list: {
+        each["playbook"]: each["variables"]
+        for each in objects(
+            option_table.resolve("awx", {"virtpools_awx_pool_list": pool_list}), Secrets({}, {}, {}, {})
+        )["templates"]
+    }
+    for pool_list in ("project", "survey")
+}
+"""The variables of each job template, by where pool lists come from."""
 TO_THE_END = {"plan", "approve", "rollout", "verify"}
 BACK = {"plan_rollback", "approve_rollback", "rollback", "verify_rollback"}
 
@@ -36,6 +46,7 @@ class Workflow:
             self.apply(pools)
         self.before = self.state()
         self.inventory = {"virtpools_waves": WAVES}
+        self.of_template = OF_TEMPLATE["survey"]
         self.published, self.errors = {}, {}
         """The artifacts and the errors of its jobs, by node."""
 
@@ -59,6 +70,8 @@ class Workflow:
         :param meanwhile: what happens before the job of a node, by node.
         """
         jobs = {job.node: job for job in WORKFLOW.jobs}
+        if self.of_template is OF_TEMPLATE["survey"]:
+            variables = {"virtpools_pools": THIRD, "virtpools_prune": True, **variables}
 
         def run(node, given):
             (meanwhile or {}).get(node, lambda: None)()
@@ -66,16 +79,21 @@ class Workflow:
                 return node not in denied, {}
             return self._run(jobs[node], given)
 
-        return run_workflow(WORKFLOW, run, {"virtpools_pools": THIRD, "virtpools_prune": True, **variables})
+        return run_workflow(WORKFLOW, run, variables)
 
     def _run(self, job, given):
-        variables = {**self.inventory, **OF_TEMPLATE[job.playbook], **given}
+        variables = {**self.inventory, **self.of_template[job.playbook], **given}
         try:
             self.published[job.node] = self._stage.job(job.playbook, variables, check=job.check)
         except TaskFailed as error:
             self.published[job.node], self.errors[job.node] = error.artifacts, str(error)
             return False, error.artifacts
         return True, self.published[job.node]
+
+    def scheduled(self, playbook):
+        """Run a job template by its schedule, and return its error."""
+        self._run(Job(playbook, playbook), {})
+        return self.errors.pop(playbook, "")
 
     def break_node(self):
         """From now on, new handlers do not start on a node of the second wave."""
@@ -217,3 +235,39 @@ def test_a_pause_that_was_asked_for_is_no_failure(workflow):
     result = workflow.result("rollout")
     assert (result["nodes"], result["done"], result["later"]) == (2, 1, ["n2"])
     assert result["summary"] == "stopped as asked, with 1 of 2 nodes changed"
+
+
+# Where the list comes from --------------------------------------------------------------------------------------------
+
+
+def test_lists_of_surveys_are_verified_by_the_clusters_record(workflow):
+    """The project's list is still there, and no job reads it."""
+    workflow.inventory.update(virtpools_pools=FIRST, virtpools_prune=True)
+    assert workflow.launch()[0] == "successful"
+    assert workflow.scheduled("verify") == ""
+
+
+def test_without_an_answer_the_projects_list_is_not_brought(workflow):
+    workflow.inventory.update(virtpools_pools=FIRST)
+    assert workflow.launch(virtpools_pools="") == ("failed", {"plan": "failed"})
+    assert "No pool list is given" in workflow.errors["plan"]
+    assert workflow.state() == workflow.before
+
+
+def test_the_projects_list_is_that_of_all_jobs(workflow):
+    workflow.of_template = OF_TEMPLATE["project"]
+    workflow.inventory.update(virtpools_pools=THIRD, virtpools_prune=True)
+    assert workflow.launch()[0] == "successful"
+    assert workflow.scheduled("verify") == ""
+
+
+def test_a_projects_list_that_is_not_rolled_out_is_said(workflow):
+    """As when a list was committed, or a rollback brought an earlier one."""
+    workflow.of_template = OF_TEMPLATE["project"]
+    workflow.inventory.update(virtpools_pools=THIRD, virtpools_prune=True)
+    assert workflow.scheduled("verify").startswith("The given list is not the one that the cluster has")
+
+
+def test_a_cluster_without_pools_says_what_to_do_first(run, monkeypatch):
+    workflow = Workflow(Stage(run, monkeypatch))
+    assert "the cluster has none: bring a list with site or rollout first" in workflow.scheduled("verify")

@@ -79,6 +79,13 @@ def test_variables_of_a_template_override_those_for_all():
     assert found["verify"] == {"virtpools_require_approval": False, "virtpools_prune": True}
 
 
+def test_lists_of_surveys_hide_that_of_the_inventory():
+    hidden = {"virtpools_pools": "", "virtpools_pools_manifest": "", "virtpools_pools_from_cluster": ""}
+    for each in _objects(pool_list="survey")["templates"]:
+        assert hidden.items() <= each["variables"].items()
+    assert not any(hidden.keys() & each["variables"].keys() for each in _objects()["templates"])
+
+
 @pytest.mark.parametrize(
     ("webhook", "secret"), [({"url": "u"}, False), ({"password": "p"}, True), ({"headers": {"a": "b"}}, True)]
 )

@@ -64,6 +64,16 @@ def test_what_the_role_does_not_write_any_more_goes():
     assert [each["variable"] for each in written["survey"]["spec"]] == ["virtpools_drain"]
 
 
+def test_questions_edited_in_awx_leave_the_roles_list_as_it_is():
+    """AWX's web pages post the survey's name and description as they found them, with other questions."""
+    have = _awx()
+    found = have["survey"]
+    have["survey"] = {"name": found["name"], "description": found["description"], "spec": [THEIRS, *found["spec"]]}
+    written, clashes = _written({**TEMPLATE, "labels": []}, {**SURVEY, "spec": []}, have)
+    assert clashes == []
+    assert (written["labels"], written["survey"]["spec"]) == ([], [THEIRS])
+
+
 def test_a_template_without_a_credential_keeps_what_it_has():
     template = {**TEMPLATE, "credentials": [], "keeps_credentials": True}
     assert _written(template, have=_awx())[0]["credentials"] == ["1"]

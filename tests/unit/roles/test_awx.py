@@ -223,6 +223,19 @@ def test_awx_asks_for_the_job_type_of_what_runs_in_check_mode(workflow):
     assert {ACCESS[job.playbook] for job in workflow.jobs if job.check} <= {"writer"}
 
 
+def test_the_picture_shows_the_workflow():
+    """docs/awx.svg, and the sentence for those who do not see it."""
+    (workflow,) = (each for each in WORKFLOWS if each.survey == surveys.ROLLOUT_WORKFLOW)
+    picture = (ROOT / "docs/awx.svg").read_text("utf-8")
+    shown = re.findall(r"<text[^>]*>([^<]+)</text>", picture)
+    nodes = [*(job.node for job in workflow.jobs), *(approval.name for approval in workflow.approvals)]
+    assert {*nodes} <= {*shown}
+    arrows = sum(len(link.success) + len(link.failure) for link in workflow.links)
+    assert picture.count('marker-end="url(#tip)"') == arrows
+    (sentence,) = re.findall(r"!\[(.*)\]\(awx\.svg\)", (ROOT / "docs/awx.md").read_text("utf-8"))
+    assert all(f"the job {job.node} " in sentence.lower() for job in workflow.jobs)
+
+
 def test_an_upgrade_that_fails_leads_nowhere():
     """So the workflow fails, too, and neither a job that was refused nor one that was cancelled undoes anything."""
     (workflow,) = (each for each in WORKFLOWS if each.survey == surveys.UPGRADE_WORKFLOW)

@@ -26,6 +26,39 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, 
 GPU, RT = builders.pool("gpu"), builders.pool("rt")
 WATCHED = Options(alerts=Settings())
 ROOT = Path(__file__).parents[6]
+NO_DRIFT = {
+    "no_handler": "VirtPoolsNoReadyHandler",
+    "handler_lost": "VirtPoolsNodeLostHandler",
+    "two_handlers": "VirtPoolsTwoHandlers",
+    "handler_not_ready": "VirtPoolsHandlerNotReady",
+    "in_transit": "VirtPoolsNodeInTransit",
+    "no_ready_handler": "VirtPoolsNoReadyHandler",
+    "handler_outdated": "VirtPoolsHandlersOutdated",
+    "daemonset_missing": "VirtPoolsDaemonSetMissing",
+    "daemonset_not_ready": "VirtPoolsHandlersMissing",
+    "policy_missing": "VirtPoolsLauncherPolicyAbsent",
+    "launcher_refuses_arguments": "VirtPoolsVMStartsFail",
+    "wrong_image": "VirtPoolsVMsWrong",
+    "wrong_node": "VirtPoolsVMsWrong",
+    "at_risk": "VirtPoolsVMsWrong",
+    "exclusion_edit_impossible": "where the exclusion is lost, exclusion_missing",
+    "guard_refuses": "KubeVirt is Degraded, and has an alert for it",
+    "operator_nodes_wrong": "operator mode writes no alerts",
+    "approved_list_missing": "the workflow fails",
+    "not_schedulable": "the state of a node, which no run repairs",
+    "heartbeat_old": "the state of a node, which no run repairs",
+    "node_not_ready": "the state of a node, which no run repairs",
+    "node_cordoned": "the state of a node, which no run repairs",
+    "pool_without_nodes": "as the list asks for",
+    "pending": "as VM owners or the cluster's capacity ask for",
+    "unknown_image": "may be right",
+    "image_unchecked": "may be right",
+    "outdated": "until the VM's next start",
+    "pull_pods_left": "harmless; the next run deletes them",
+    "canary_vms_left": "harmless; the next run deletes them",
+    "policy_candidate_left": "harmless; the next run deletes it",
+}
+"""The other findings of a verification: their own alert, or why they have none."""
 LINE = f"{kinds.PROMETHEUS_RULE} kubevirt/{names.ALERTS}"
 
 
@@ -118,9 +151,15 @@ class TestObject:
                 assert labels == parts
                 assert each["annotations"].keys() == {"summary", "description", "runbook_url"}
 
-    def test_drift_is_told_by_codes_of_findings(self):
+    def test_findings_of_a_verification_are_drift_or_told_apart(self):
         page = (ROOT / "docs/findings.md").read_text("utf-8")
-        assert [code for code in alert_rules.DRIFT if f"| `{code}` |" not in page] == []
+        sections = [part for part in page.split("\n## ") if part.startswith(("In the state of", "In a verification"))]
+        codes = set(re.findall(r"^\| `(\w+)` \|", "\n".join(sections), re.MULTILINE))
+        assert len(sections) == 2
+        assert {*codes, "owner_unknown"} == {*alert_rules.DRIFT, *NO_DRIFT}
+        named = {reason for reason in NO_DRIFT.values() if reason.startswith("VirtPools")}
+        assert named <= set(alert_rules.ALERTS)
+        assert not set(alert_rules.DRIFT) & set(NO_DRIFT)
 
 
 class TestPlan:

@@ -311,6 +311,20 @@ class TestExplain:
         assert "  KubeVirt recorded none of its own pools in it" in found["text"]
         assert "older than the last change of KubeVirt's pools" in found["pods"][0]["reason"]
 
+    def test_a_vm_of_no_pool_should_have_kubevirts_own_image(self, run, pooled, build):
+        for name, image in (("right", vms.STOCK), ("wrong", LAUNCHER)):
+            running = vms.vmi(name, "n4")
+            pod = vms.launcher(name, "n4", None, image=image, device=False, created=LATER)
+            pod["metadata"]["labels"][names.CREATED_BY_LABEL] = running["metadata"]["uid"]
+            pooled.put(running)
+            pooled.put(pod)
+        judged = {name: run("explanation_info", vmi=f"plain/{name}")["pods"][0] for name in ("right", "wrong")}
+        assert {name: found["verdict"] for name, found in judged.items()} == {
+            "right": "correct",
+            "wrong": "wrong_image",
+        }
+        assert vms.STOCK in judged["wrong"]["reason"]
+
 
 class TestUpgrade:
     def test_tells_what_the_build_loses(self, run, pooled, build):

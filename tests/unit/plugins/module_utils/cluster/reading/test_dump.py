@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -102,6 +103,14 @@ class TestRefused:
     def test_a_file_that_is_no_text(self, tmp_path):
         (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00\xd8")
         assert "bad.yaml cannot be read" in refusal(tmp_path)
+
+    @pytest.mark.parametrize("field", ["labels", "annotations"])
+    @pytest.mark.parametrize("value", [["a", "b"], [["a", "b"]], "text", {"a": 1}, {"a": None}])
+    def test_labels_that_are_no_map_of_texts(self, tmp_path, field, value):
+        node = copy.deepcopy(OBJECTS[2])
+        node["metadata"][field] = value
+        (tmp_path / "node.yaml").write_text(yaml.safe_dump(node))
+        assert f"node.yaml: metadata.{field} of Node n1 is " in refusal(tmp_path)
 
     def test_files_without_nodes(self, tmp_path):
         (tmp_path / "a.yaml").write_text("- just\n- a list\n")

@@ -120,6 +120,13 @@ def test_a_table_too_long_for_an_annotation_is_refused(monkeypatch):
     assert "too many for the annotation" in builders.message(found, "aie_cannot_express")
 
 
+def test_a_table_too_long_for_an_annotation_leaves_none(monkeypatch):
+    monkeypatch.setattr(Table, "to_text", lambda self: "")
+    annotations = derive(Table.for_pools([pool()]), config_map())["metadata"]["annotations"]
+    assert not annotations.get(names.MAPPING_ANNOTATION)
+    assert "" not in annotations.values()
+
+
 def test_the_dialect_reads_the_rules_but_not_foreign_nodes():
     given = [pool("gpu"), pool("rt", selector={"deviceNames": ["vendor.example/rt"]})]
     made = derive(Table.for_pools(given), config_map())

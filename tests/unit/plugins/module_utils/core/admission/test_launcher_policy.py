@@ -67,6 +67,11 @@ class TestDerive:
         assert mapping.restore(annotations[names.MAPPING_ANNOTATION]) == table
         assert annotations[names.POLICY_ANNOTATION] == launcher_policy.digest_of(table, NAMESPACE)
 
+    def test_leaves_out_a_table_that_no_annotation_can_hold(self, monkeypatch):
+        monkeypatch.setattr(Table, "to_text", lambda self: "")
+        (_kind, policy), _binding = launcher_policy.derive(Table.for_pools([pool()]), NAMESPACE, V1)
+        assert policy["metadata"]["annotations"].keys() == {names.POLICY_ANNOTATION}
+
     @pytest.mark.parametrize("kind", kinds.MUTATING_ADMISSION_POLICIES, ids=lambda kind: kind.api_version)
     def test_in_the_version_that_is_served(self, kind):
         found = launcher_policy.derive(Table.for_pools([pool()]), NAMESPACE, kind)

@@ -15,6 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, error
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import VERDICTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier, read_fail_on
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import RunOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page, prometheus, terminal
@@ -67,6 +68,14 @@ def test_a_node_of_the_control_plane_does_not_count():
     assert found.summary == "Everything is in order: 1 VM on 3 nodes with 1 pool."
     assert [(pool["name"], pool["nodes"]) for pool in found.pools] == [("primary", 1), ("gpu", 2)]
     assert [node["name"] for node in found.nodes] == ["gpu-0", "gpu-1", "rest"]
+
+
+def test_a_listed_pool_that_no_run_has_made_has_nothing():
+    new = builders.pool("fpga", selector={"deviceNames": ["vendor.example/fpga"]})
+    found = verified([launcher()], [vmi()], made=plan.make_plan(vms.plan_of().snapshot, [vms.gpu(), new], Options()))
+    rows = {pool["name"]: (pool["nodes"], pool["ready"], pool["daemonset"]) for pool in found.pools}
+    assert rows["fpga"] == (0, 0, "virt-handler-fpga")
+    assert 'virtpools_pool_nodes{pool="fpga"} 0\n' in prometheus.render(found.to_dict(), timestamp=0)
 
 
 def test_a_node_without_a_handler_counts_if_a_pool_wants_it():

@@ -92,6 +92,16 @@ class TestHyperConverged:
         on = fake_operator_mode.kubevirt(gates=["VirtHandlerPools"])
         assert self.operations(WantedParts([ENTRY], gate=True), of=on) == [LIST]
 
+    @pytest.mark.parametrize("operations", [(), (OTHER,)])
+    def test_a_disabled_gate_is_refused(self, operations):
+        rendered = with_spec(configuration={DEVELOPER: {"disabledFeatureGates": ["VirtHandlerPools"]}})
+        with pytest.raises(InputErrors, match="remove it in .*HyperConverged.* first"):
+            self.operations(WantedParts([ENTRY], gate=True), *operations, of=rendered)
+
+    def test_a_gate_that_is_disabled_may_go(self):
+        rendered = with_spec(configuration={DEVELOPER: {"disabledFeatureGates": ["VirtHandlerPools"]}})
+        assert self.operations(WantedParts([], gate=False), APPEND, of=rendered) == []
+
     def test_the_touch(self):
         appended = {**APPEND, "value": TOUCH}
         assert self.operations(WantedParts(touch=True)) == [appended]

@@ -73,7 +73,15 @@ class TestVerdict:
         assert "Nothing to report." in found.text()
         assert "every VM has the image and the nodes that the pools give it" in found.text()
         assert not [attrs for _tag, attrs in found.elements if "bad" in (attrs.get("class") or "").split()]
-        assert "None: every VM" in found.text()
+        assert found.text().count("None") == found.text().count("None: every VM") == 1
+        said = [value for _tag, attrs in found.elements for value in attrs.values()]
+        assert said
+        assert not [value for value in said if value is None or "None" in value]
+
+    def test_of_a_cluster_without_pools_names_no_policy(self):
+        unused = {"backend": "none", "name": None, "state": "unused", "digest": None, "problem": None}
+        found = parsed(reports.report(nodes=[reports.node("n1")], pools=(), policy=unused))
+        assert found.text().count("None") == found.text().count("None: every VM") == 1
 
     def test_an_empty_cluster_has_a_page_too(self):
         empty = reports.report(correct=0, pools=(), daemonsets=[])

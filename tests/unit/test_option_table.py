@@ -409,6 +409,7 @@ def test_empty_variables_of_the_playbooks_were_not_given(tmp_path):
 def test_every_playbook_first_refuses_an_ansible_that_is_too_old():
     """Else it would end in a traceback: AWX's own execution environment has Python 3.9."""
     oldest = yaml.safe_load((ROOT / "meta/runtime.yml").read_text("utf-8"))["requires_ansible"]
+    checking = set()
     for file in (ROOT / "playbooks").glob("*.yml"):
         first = yaml.safe_load(file.read_text("utf-8"))[0]
         if first.get("ansible.builtin.import_playbook") == "find_clusters.yml":
@@ -417,6 +418,8 @@ def test_every_playbook_first_refuses_an_ansible_that_is_too_old():
         assert oldest == ">=2.16.0"
         assert check["when"] == "ansible_version.full is version('2.16', '<')", file
         assert "needs ansible-core 2.16 or later" in check["ansible.builtin.fail"]["msg"]
+        checking.add(file.stem)
+    assert checking == {"find_clusters", "awx"}
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,9 @@ def test_waves_are_refused_with_this_way_instead(scenario: BuildScenario) -> Non
 
 def test_vms_get_the_image_and_the_nodes_of_their_pool(scenario: BuildScenario) -> None:
     scenario.start_vms()
-    for name, pod in scenario.launchers().items():
+    launchers = scenario.launchers()
+    assert launchers.keys() == POOL_OF[scenario.build.name].keys()
+    for name, pod in launchers.items():
         pool = POOL_OF[scenario.build.name][name]
         images = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
         assert images["compute"] == (f"registry.example/virt-launcher:v1.9.0-{pool}" if pool else STOCK), name

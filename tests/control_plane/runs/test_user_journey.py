@@ -136,7 +136,9 @@ class JourneyScenario(Scenario):
 
     def all_belong(self, tag: str = "") -> None:
         """Check node and image of every VM, without anything of the collection."""
-        for name, (node, image) in self.launchers().items():
+        launchers = self.launchers()
+        assert launchers
+        for name, (node, image) in launchers.items():
             group = POOL_OF[name]
             wanted = (
                 f"registry.example/virt-launcher:{self.version}-{group}{tag}"

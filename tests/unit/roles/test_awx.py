@@ -32,6 +32,9 @@ QUESTIONS = {
     for survey, found in SURVEYS.items()
     for question in found["spec"]
 }
+CHOICES = {name: each for name, each in QUESTIONS.items() if "choices" in each[1]}
+TEXTS_OF_USERS = {name: each for name, each in QUESTIONS.items() if each[1]["type"] in ("text", "textarea")}
+NUMBERS = {name: each for name, each in QUESTIONS.items() if each[1]["type"] == "integer"}
 
 
 def _roles(survey):
@@ -92,32 +95,46 @@ def test_choices_are_those_of_the_option(survey, question):
     assert tuple(question.get("choices", ())) == choices
 
 
-@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
-def test_limits_admit_what_may_be_answered(survey, question):
-    if "choices" in question:
-        assert "min" not in question
-        return
+def test_a_question_has_choices_or_is_a_text_or_a_number():
+    """Each kind has questions, and tests of its own below."""
+    kinds = (CHOICES, TEXTS_OF_USERS, NUMBERS)
+    assert all(kinds)
+    assert sorted(name for kind in kinds for name in kind) == sorted(QUESTIONS)
+
+
+@pytest.mark.parametrize(("survey", "question"), TEXTS_OF_USERS.values(), ids=TEXTS_OF_USERS)
+def test_a_text_may_be_empty_where_an_answer_may_be_missing(survey, question):
     assert 0 <= question["min"] < question["max"]
-    if question["type"] != "integer":  # the lengths of a text: empty only where an answer may be missing
-        assert (question["min"] > 0) == question["required"]
+    assert (question["min"] > 0) == question["required"]
 
 
-@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
-def test_a_question_that_is_left_open_sends_nothing(survey, question):
+@pytest.mark.parametrize(("survey", "question"), NUMBERS.values(), ids=NUMBERS)
+def test_limits_of_a_number_are_no_obstacle(survey, question):
+    assert 0 <= question["min"] < question["max"]
+    assert awx_rules.launch_error(question, question["max"]) == ""
+    assert awx_rules.launch_error(question, question["max"] + 1) != ""
+
+
+@pytest.mark.parametrize(("survey", "question"), TEXTS_OF_USERS.values(), ids=TEXTS_OF_USERS)
+def test_a_text_that_is_left_open_sends_nothing(survey, question):
     """AWX sends a default that it would take as an answer, and would hide the inventory's variable with it."""
-    if question["type"] in ("text", "textarea"):
-        assert "default" not in question
-    else:
-        assert question["default"] == ""
-        assert awx_rules.launch_error(question, "") != ""
+    assert "default" not in question
 
 
-@pytest.mark.parametrize(("survey", "question"), QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize(("survey", "question"), {**CHOICES, **NUMBERS}.values(), ids={**CHOICES, **NUMBERS})
+def test_a_default_that_awx_would_refuse_is_not_sent(survey, question):
+    assert question["default"] == ""
+    assert awx_rules.launch_error(question, "") != ""
+
+
+@pytest.mark.parametrize(("survey", "question"), CHOICES.values(), ids=CHOICES)
 def test_every_choice_can_be_given(survey, question):
+    assert "min" not in question
     option = OPTIONS[question["variable"]]
     role = next(role for role in _roles(survey) if role in option.roles)
     needed = {each.variable: "v1.9.1" for each in option_table.of_role(role) if each.required}
-    for choice in question.get("choices", ()):
+    assert len(question["choices"]) > 1
+    for choice in question["choices"]:
         option_table.resolve(role, {**needed, option.variable: choice})
 
 

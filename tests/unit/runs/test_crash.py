@@ -147,6 +147,7 @@ def undisturbed(stage, kind):
     world, disturbance = scenario(stage, kind, cuts=cuts)
     carry_out(stage, kind)
     steps, left = list(zip(disturbance.writes, cuts, strict=True)), outcome(world)
+    assert steps
     cuts.clear()
     world.writes.clear()
     carry_out(stage, kind)

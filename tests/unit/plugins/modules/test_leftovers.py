@@ -77,8 +77,9 @@ class TestWithoutKubeVirt:
         assert found["text"] == [removal.WITHOUT_KUBEVIRT, *EXPECTED]
         kinds_left = {key[1] for key in everything(abandoned)}
         assert kinds_left <= {"pods"}, "only handlers of the primary, whose DaemonSet is gone"
-        for node in abandoned.all(kinds.NODE):
-            assert removal.owner_noted(node) is None
+        noted = [removal.owner_noted(node) for node in abandoned.all(kinds.NODE)]
+        assert noted
+        assert set(noted) == {None}
         abandoned.writes.clear()
         again = run("leftovers")
         assert (again["changed"], again["text"]) == (False, [removal.NOTHING_LEFT])

@@ -124,6 +124,7 @@ def test_every_impersonated_group_is_sent(server):
     )
     transport.send(Request("GET", "/"))
     transport.send(Request("PATCH", "/", body={}))
+    assert [method for method, *_ in server.requests] == ["GET", "PATCH"]
     for _, _, headers, _ in server.requests:
         assert headers.get_all("Impersonate-User") == ["jane"]
         assert sorted(headers.get_all("Impersonate-Group")) == ["a", "b"]

@@ -364,7 +364,9 @@ class TestOutage:
     def test_that_lasts_is_told_with_what_heals_it(self, world):
         cluster = world.client()
         cluster.before_write = self.during(world, 0.1, 1000)
-        for outcome in self.run(world, cluster).values():
+        outcomes = self.run(world, cluster)
+        assert outcomes
+        for outcome in outcomes.values():
             assert (outcome.result, outcome.ends_run, outcome.node_failed) == ("interrupted", True, False)
             assert str(SLOW) in outcome.message
             assert "The node's owner is in_transit now: run site, which finishes it." in outcome.message

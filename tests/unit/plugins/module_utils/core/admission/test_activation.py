@@ -69,7 +69,9 @@ def test_a_new_image_takes_effect_at_once_where_vms_cannot_start():
     batches = [to("gpu", "n1", source="gpu"), to("gpu", "n2", source="gpu")]
     progress = HandoverState({"gpu": {"n1", "n2"}, "rt": {"n3"}}, {"gpu": 2, "rt": 1})
     pools, before = [pool(), pool("rt")], live({"gpu": OLD})
-    for table in activation.stages(pools, [], before, progress, batches, at_once=["gpu", "rt"]):
+    stages = activation.stages(pools, [], before, progress, batches, at_once=["gpu", "rt"])
+    assert len(stages) == 3
+    for table in stages:
         assert (table.images, dict(table.canaries)) == ({"gpu": NEW, "rt": NEW}, {})
 
 
@@ -121,8 +123,8 @@ class TestUpgrade:
     def test_what_is_prepared_stays_for_the_pools_that_stay(self):
         before = live({"gpu": OLD, "rt": OLD}, upcoming=self.UPCOMING)
         progress = HandoverState({"gpu": {"n1"}}, {"gpu": 1})
-        for table in activation.stages([pool()], [pool("rt")], before, progress, [to("gpu", "n1", source="gpu")]):
-            assert table.upcoming == Upcoming("stock:v1", "v2.0.0", {"gpu": "new:v2"})
+        stages = activation.stages([pool()], [pool("rt")], before, progress, [to("gpu", "n1", source="gpu")])
+        assert [table.upcoming for table in stages] == [Upcoming("stock:v1", "v2.0.0", {"gpu": "new:v2"})] * 2
 
     def test_a_pool_that_comes_has_no_part_in_it(self):
         before = live({"gpu": NEW}, upcoming=self.UPCOMING)

@@ -74,7 +74,9 @@ class TestProbes:
             {"name": f"n-{owner}", "labels": {**labels, "kubernetes.io/os": "linux"}, "taints": []}
             for owner, labels in (("gpu", {names.OWNER_LABEL: "gpu", "hw": "gpu"}), ("none", {"hw": "gpu"}))
         ]
-        for probe in probes.probes(table, SITE):
+        found_probes = list(probes.probes(table, SITE))
+        assert found_probes
+        for probe in found_probes:
             expected = copy.deepcopy(probe.expected)
             expected["metadata"]["labels"][names.PROBE_LABEL] = names.POLICY
             if probe.tolerations:
@@ -106,9 +108,9 @@ class TestProbes:
 
     def test_cannot_be_taken_for_another_policys(self):
         stolen = {"vmLabels": {"matchLabels": {names.KUBEVIRT_LABEL: "other", names.PROBE_LABEL: "other"}}}
-        for probe in probes.probes(Table.for_pools([builders.pool("gpu", selector=stolen)]), SITE, "mine"):
-            labels = probe.pod["metadata"]["labels"]
-            assert (labels[names.KUBEVIRT_LABEL], labels[names.PROBE_LABEL]) == (names.LAUNCHER, "mine")
+        found = list(probes.probes(Table.for_pools([builders.pool("gpu", selector=stolen)]), SITE, "mine"))
+        labels = [probe.pod["metadata"]["labels"] for probe in found]
+        assert {(each[names.KUBEVIRT_LABEL], each[names.PROBE_LABEL]) for each in labels} == {(names.LAUNCHER, "mine")}
 
 
 class TestProblem:

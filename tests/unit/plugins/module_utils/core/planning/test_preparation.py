@@ -106,7 +106,7 @@ class TestAfterwards:
         later = Upcoming(vms.STOCK, NEXT, {}).next_stock
         made = self.plan_of(written(prepared()), POOLS, later)
         assert {str(table.images) for table in made.launcher_rollout.stages} == {str({"gpu": NEW_IMAGE})}
-        assert [table.upcoming for table in made.launcher_rollout.stages] == [None] * len(made.launcher_rollout.stages)
+        assert {table.upcoming for table in made.launcher_rollout.stages} == {None}
         assert made.part("launcher_policy").changes(0) == ("MutatingAdmissionPolicy virtpools-launcher: update",)
 
 

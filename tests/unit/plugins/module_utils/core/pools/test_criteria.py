@@ -54,7 +54,9 @@ def test_every_criterion_can_be_told_from_a_launcher_pod(path):
 @EVERY
 def test_every_example_meets_its_criterion_as_predicted(path):
     pool, criterion = only(path)
-    for example in criterion.examples(pool.selection):
+    examples = list(criterion.examples(pool.selection))
+    assert examples
+    for example in examples:
         device = {"hostDevices": [{"name": "d", "deviceName": example.device}]} if example.device else {}
         template = {
             "metadata": {"labels": dict(example.labels)},

@@ -219,6 +219,10 @@ test-crash: $(VENV) ## Runs disturbed in every way at every write, and killed at
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
 	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/disturbances/test_crash.py tests/control_plane/disturbances/test_interruption.py
 
+.PHONY: mutants
+mutants: copy ## Mutants of the core that unit tests must notice: hours. [ROOM=base, or a file in it] [SAMPLE=how many] [SEED=1]
+	python ci/mutants.py $(addprefix --only ,$(ROOM)) $(addprefix --sample ,$(SAMPLE)) $(addprefix --seed ,$(SEED))
+
 
 ##### Gates
 

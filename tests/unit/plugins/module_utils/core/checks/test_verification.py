@@ -303,10 +303,20 @@ def test_a_node_of_a_pool_that_takes_no_vms_is_a_problem():
     assert "not schedulable" in page.render(found.to_dict())
 
 
+def test_a_vm_whose_image_cannot_be_pulled_is_a_problem():
+    waiting = {"name": "compute", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    found = verified([launcher(status={"phase": "Pending", "containerStatuses": [waiting]})], [vmi()])
+    assert (found.healthy, found.problems) == (False, {"pending": 1})
+    assert 'virtpools_vms{pool="gpu",verdict="pending"} 1' in prometheus.render(found.to_dict(), timestamp=0)
+    assert "waits with ImagePullBackOff (not found)" in page.render(found.to_dict())
+
+
 def test_an_active_pool_without_nodes_is_listed():
     found = verified(made=vms.plan_of(of_nodes=[vms.node("rest")]))
     assert (found.healthy, found.listed["pool_without_nodes"]) == (True, 1)
     assert "takes VMs and has no node" in message(found, "pool_without_nodes")
+    metrics = prometheus.render(found.to_dict(), timestamp=0)
+    assert 'virtpools_findings{severity="warning",code="pool_without_nodes"} 1' in metrics
     assert "Pool gpu takes VMs and has no node" in page.render(found.to_dict())
 
 

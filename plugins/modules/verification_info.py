@@ -377,7 +377,7 @@ def _write(
             data, timestamp=now.timestamp(), labels={"cluster": name} if name else None
         ),
         "html": lambda: page.render(
-            data, cluster=" ".join(filter(None, (name, server, uid))), at=f"{now:%Y-%m-%d %H:%M} UTC"
+            data, cluster=" · ".join(filter(None, (name, server, uid and f"UID {uid}"))), at=f"{now:%Y-%m-%d %H:%M} UTC"
         ),
     }
     for form, option, path in files:

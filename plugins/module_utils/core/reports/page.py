@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import html
+import re
 import typing as t
 
 from ..base import names
@@ -34,6 +35,7 @@ _MOST_OPEN = 40
 
 _COLUMNS = tuple(reversed(VERDICTS))
 """The verdict correct first, the worst last."""
+_CODE = re.compile(r"[a-z]+(?:_[a-z]+)+")
 _TONES = {"error": "bad", "warning": "warn", "note": "info"}
 
 
@@ -45,6 +47,7 @@ def render(report: ReportDict, *, cluster: str = "", at: str = "") -> str:
     """
     context = " · ".join(_text(part) for part in (cluster, at) if part)
     tone = "ok" if report["healthy"] else "bad"
+    headline = _headline(report)
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -52,18 +55,18 @@ def render(report: ReportDict, *, cluster: str = "", at: str = "") -> str:
             '<meta name="color-scheme" content="light dark">\n',
             # The browser loads nothing, even if the name of an object could inject HTML.
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-            f"<title>{_text(report['summary'])}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
+            f"<title>{headline}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
             f'<header class="{tone}"><div class="in">',
             f'<p class="eyebrow">KubeVirt launcher images{" · " if context else ""}{context}</p>',
-            f"<h1>{_icon(tone)}<span>{_text(report['summary'])}</span></h1>",
+            f"<h1>{_icon(tone)}<span>{headline}</span></h1>",
             _bar(report["verdicts"]),
             _tiles(report),
             "</div></header>\n<main>\n",
             _section("Findings", _findings(report["findings"])),
+            _section("VMs to look at", _vms(report)),
             _section("VMs by pool and verdict", _pools(report["pools"])),
             _section("Nodes by owner", _nodes(report)),
             _section("Handlers and launcher policy", _machinery(report)),
-            _section("VMs to look at", _vms(report)),
             "</main>\n</body>\n</html>\n",
         ]
     )
@@ -82,6 +85,13 @@ def _count(number: int, noun: str) -> str:
 
 def _words(code: str) -> str:
     return _text(code).replace("_", " ").capitalize()
+
+
+def _headline(report: ReportDict) -> str:
+    """The summary with words in place of codes."""
+    text = _text(report["summary"])
+    codes = {*VERDICTS, *(finding["code"] for finding in report["findings"])}
+    return _CODE.sub(lambda found: found[0].replace("_", " ") if found[0] in codes else found[0], text)
 
 
 def _tone(verdict: str) -> str:
@@ -232,7 +242,11 @@ def _contents(pool: Row) -> str:
 
 
 def _image(image: str | None) -> str:
-    return _code(image) if image else "KubeVirt's own"
+    if not image:
+        return "KubeVirt's own"
+    # On a narrow screen a name breaks between its parts.
+    parts = _text(image).replace("/", "/<wbr>").replace(":", "<wbr>:").replace("@", "<wbr>@")
+    return f"<code>{parts}</code>"
 
 
 # Nodes ---------------------------------------------------------------------------------------------------------------
@@ -395,7 +409,7 @@ def _group(vms: t.Sequence[Row], room: int, is_open: bool) -> tuple[str, int]:
     places: dict[str, list[str]] = {}
     for place, image in first["images"].items():
         places.setdefault(image, []).append(place)
-    facts += [(", ".join(map(_text, with_image)), _code(image)) for image, with_image in places.items()]
+    facts += [(", ".join(map(_text, with_image)), _image(image)) for image, with_image in places.items()]
     columns: list[tuple[str, t.Callable[[Row], str]]] = [("VM", _name), ("Node", _where)]
     for title, value in (("Reason", _reason), ("Remedy", _remedy)):
         if len({value(vm) for vm in vms}) == 1:

@@ -37,8 +37,8 @@ svg path{fill:none;stroke:var(--card);stroke-width:2.4;stroke-linecap:round;stro
 .tiles li{border:1px solid var(--line);border-radius:8px;padding:10px 14px}
 .tiles span,.tiles small{display:block;font-size:13px;color:var(--quiet)}
 .tiles b{font-size:22px;font-weight:650;line-height:1.3}
-.tiles .bad{background:var(--bad-bg);border-color:transparent}
-.tiles .bad b,.tiles .bad small{color:var(--bad)}
+.tiles .bad{border-color:var(--bad)}
+.tiles .bad small{color:var(--bad);font-weight:600}
 section{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:20px 0;padding:18px 22px}
 h2{font-size:17px;font-weight:650;margin-bottom:12px}
 h3{font-size:15px;font-weight:600;margin-bottom:6px}
@@ -105,6 +105,7 @@ h2+.quiet{margin:0}
 section{padding:14px}
 h1{font-size:20px}h1 svg{width:26px;height:26px}
 .tiles{grid-template-columns:1fr 1fr;gap:8px}
+.tiles li:first-child{grid-column:1/-1}
 .findings li{grid-template-columns:1fr;gap:4px}
 dl div{grid-template-columns:1fr;padding:4px 0}
 .stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}

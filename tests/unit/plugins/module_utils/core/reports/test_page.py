@@ -62,10 +62,20 @@ class TestVerdict:
     def test_is_the_title_and_the_heading(self):
         report = reports.report([reports.vm()])
         found = parsed(report, cluster="prod & co", at="2026-11-21")
-        assert found.text("title") == report["summary"]
-        assert report["summary"] in found.text("span")
+        summary = report["summary"].replace("_", " ")
+        assert found.text("title") == summary
+        assert summary in found.text("span")
         assert "prod & co · 2026-11-21" in found.text("p")
         assert found.all("header", **{"class": "bad"})
+
+    def test_has_words_in_place_of_codes(self):
+        found = page.render(reports.report(summary="Problems found: 3 wrong_image, 1 no_ready_handler."))
+        assert "Problems found: 3 wrong image, 1 no ready handler." in found
+
+    def test_an_image_breaks_between_its_parts(self):
+        assert page._image("registry.example/kubevirt/virt-launcher:v1.9.0-gpu") == (
+            "<code>registry.example/<wbr>kubevirt/<wbr>virt-launcher<wbr>:v1.9.0-gpu</code>"
+        )
 
     def test_of_a_healthy_cluster_shows_no_problem_at_all(self):
         found = parsed(reports.report(nodes=[reports.node("n1")]))

@@ -8,7 +8,6 @@ One cluster for each build; the tests run in order, those of A and C in make tes
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -235,9 +234,9 @@ def test_each_wave_is_a_label_and_writes_nothing_to_kubevirt(scenario: BuildScen
         (waits,) = [line for line in plan["text"] if line.startswith("virt-operator has not finished: ")]
         assert waits.endswith("1 node does not have exactly one Ready handler yet: gpu-01. The run waits for it.")
         running = scenario.start_site(scenario.pools())
-        lease = ("get", "lease", "-n", scenario.namespace, "virtpools", "--ignore-not-found", "-o", "name")
-        scenario.cluster.wait(lambda: scenario.cluster.kubectl(*lease), 60, "the run to begin")
-        time.sleep(35)  # it says after 30 s what it waits for
+        scenario.cluster.wait(
+            lambda: running.said("Waiting for virt-operator: "), 120, "the run to say what it waits for"
+        )
         assert watcher.without_ready_handler == ["gpu-01"]
         scenario.knob("gpu-01", None)
         run = running.wait().succeeded()

@@ -207,6 +207,10 @@ class RunningPlaybook:
                     pids.append(int(entry.name))
         return pids
 
+    def said(self, text: str) -> bool:
+        """Say whether the person who watches the run has seen this text so far."""
+        return text in (Path(self._folder.name) / "stderr").read_text("utf-8", "replace")
+
     def orphans(self) -> list[int]:
         """Return the pids of the processes that outlive a killed ansible-playbook."""
         return [pid for pid in self.pids() if pid != self.process.pid]

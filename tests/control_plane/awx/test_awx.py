@@ -387,7 +387,7 @@ def test_everything_is_taken_away_but_what_somebody_else_made(made: tuple[Server
     (stays,) = (
         task for task in run.tasks if task.name.endswith("Report why the organization stays") and task.status == "ok"
     )
-    assert "stays, since it has objects that this role did not create: ops." in stays.result["msg"]
+    assert "stays, since it has objects that this role did not create: ops." in stays.result["lines"][0]
 
 
 def test_an_organization_in_which_nothing_is_left_goes_too(made: tuple[Server, Run]) -> None:

@@ -297,7 +297,7 @@ def test_the_plan_and_check_mode_show_both_parts_of_a_move(scenario: BuildScenar
     text = "\n".join(run.plan["text"])
     assert "Part 1 of 2, the operator pools go:" in text
     assert "Node gpu-00: gpu -> primary" in text
-    assert "Node gpu-00: primary -> gpu" in text
+    assert "primary -> gpu: gpu-00" in text
     assert "2 nodes change their handler, and virt-operator decides when (gpu-00, gpu-01)" in text
     assert "DaemonSet kubevirt/virt-handler-gpu" not in "\n".join(run.changes), "the second part cannot be tried yet"
 

@@ -17,8 +17,8 @@ def finding_lines(findings: t.Iterable[Finding]) -> list[str]:
     return [f"{finding.severity.upper()} {finding.code}: {finding.message}" for finding in findings]
 
 
-_CHANGE = re.compile(r"(?P<object>[A-Z]\w+ \S+): (?P<what>.+)")
-"""A line of ``objects.change_line``, or of an edit of an object that is not ours."""
+_CHANGE = re.compile(r"(?P<object>(?!Node )[A-Z]\w+ \S+): (?P<what>.+)")
+"""A line of ``objects.change_line``, or of an edit of an object that is not ours; but not what happens on a node."""
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 
 

@@ -464,7 +464,9 @@ class TestOnB:
         operator(run, "B", settle_timeout=1800)
         by_minute = [next(requests for at, requests in asked if at >= 60 * minute) for minute in (2, 4, 6, 8)]
         costs = [after - before for before, after in itertools.pairwise(by_minute)]
-        assert max(costs) - min(costs) <= 2, costs  # a look or a renewal of the Lease may fall into the next two minutes
+        assert max(costs) - min(costs) <= 2, (
+            costs
+        )  # a look or a renewal of the Lease may fall into the next two minutes
 
     def test_an_operator_that_does_not_start_is_named(self, run):
         broken = builders.handler_pod("n1", "none", name="virt-operator-1", ready=False)

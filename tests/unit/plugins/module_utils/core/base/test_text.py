@@ -24,6 +24,7 @@ def test_a_finding_is_one_line_with_its_severity_and_code():
         ("MutatingAdmissionPolicy virtpools-launcher: update", "~ MutatingAdmissionPolicy virtpools-launcher"),
         ("Pod kubevirt/pull-1: delete", "- Pod kubevirt/pull-1"),
         ("KubeVirt kubevirt/kubevirt: turn Sidecar on", "~ KubeVirt kubevirt/kubevirt: turn Sidecar on"),
+        ("Node n1: primary -> gpu", "Node n1: primary -> gpu"),
         ("VMs that match no pool start on no node of gpu", "VMs that match no pool start on no node of gpu"),
     ],
 )

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Try mutants of the core: mutmut changes one expression at a time, and unit tests must notice.
 
-It works in .build/mutants, on a copy of the collection, and runs for each mutant the tests that call its function. Some
-mutants are not tried: those of a text with spaces, since a test of every sentence would only repeat it, and those of
-the type in a cast. tests/unit/mutants.yml lists mutants that no test can notice, or need notice, with the reason.
+It works in .build/mutants, on a copy of the collection, and runs for each mutant the tests that call its function. With
+--only, the tests that mirror the room or file come first, and the others judge what survives them. Some mutants are not
+tried: those of a text with spaces, since a test of every sentence would only repeat it, and those of the type in a
+cast. tests/unit/mutants.yml lists mutants that no test can notice, or need notice, with the reason.
 
 Usage: mutants.py [--only ROOM or ROOM/FILE.py] [--sample NUMBER] [--seed NUMBER]
 """
@@ -35,7 +36,8 @@ WORK = ROOT / ".build/mutants"
 LOG = WORK / "mutmut.log"
 COLLECTION = Path("ansible_collections/virtpools/kubevirt")
 CORE = COLLECTION / "plugins/module_utils/core"
-TESTS = ("tests/unit/plugins/module_utils/core", "tests/unit/plugins/modules")
+MIRROR = COLLECTION / "tests/unit/plugins/module_utils/core"
+TESTS = (MIRROR, COLLECTION / "tests/unit/plugins/modules")
 LISTED = ROOT / "tests/unit/mutants.yml"
 GOAL = 95
 """Percent of the mutants tried that tests must notice."""
@@ -101,13 +103,13 @@ def prepare() -> None:
     configure([])
 
 
-def configure(files: t.Iterable[str]) -> None:
-    """Let mutmut change only these files."""
+def configure(files: t.Iterable[str], tests: t.Iterable[Path] = ()) -> None:
+    """Let mutmut change only these files, and run only these tests."""
     settings = {
         "source_paths": [str(COLLECTION)],
         "only_mutate": sorted(str(CORE / file) for file in files),
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist"],
-        "pytest_add_cli_args_test_selection": [str(COLLECTION / tests) for tests in TESTS],
+        "pytest_add_cli_args_test_selection": [str(path) for path in tests],
         "track_dependencies": False,
     }
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
@@ -137,7 +139,13 @@ def mutants(file: Path) -> list[Mutant]:
     return found
 
 
-def run(drawn: t.Sequence[Mutant]) -> list[Mutant]:
+def mirror(target: Path) -> Path:
+    """The tests that mirror a room or a file."""
+    place = MIRROR / target.relative_to(CORE)
+    return place if target.is_dir() else place.with_name(f"test_{place.name}")
+
+
+def run(drawn: t.Sequence[Mutant], tests: t.Iterable[Path]) -> list[Mutant]:
     """The mutants that no test notices.
 
     :raises CalledProcessError: when mutmut could not try them.
@@ -145,7 +153,8 @@ def run(drawn: t.Sequence[Mutant]) -> list[Mutant]:
     from mutmut.stats import status_by_exit_code  # noqa: PLC0415
 
     files = {mutant.file for mutant in drawn}
-    configure(files)
+    configure(files, tests)
+    shutil.rmtree("mutants", ignore_errors=True)
     environment = {**os.environ, "CI": "true"}  # so that Hypothesis repeats the same examples
     with LOG.open("w", encoding="utf-8") as log:
         subprocess.run(
@@ -178,7 +187,11 @@ def main() -> int:
     print(f"{len(found)} mutants, {len(found) - len(drawn)} of them listed", flush=True)
     if options.sample is not None and options.sample < len(drawn):
         drawn = random.Random(options.seed).sample(drawn, options.sample)  # noqa: S311 -- nothing secret
-    survivors = run(drawn)
+    survivors = drawn
+    if options.only and mirror(target).exists():
+        survivors = run(survivors, [mirror(target)])
+        print(f"{len(survivors)} of {len(drawn)} survive the tests in {mirror(target).relative_to(MIRROR)}", flush=True)
+    survivors = run(survivors, TESTS) if survivors else []
     for mutant in survivors:
         print(f"\n{mutant.file}: {mutant.function}\n{mutant.change}")
 

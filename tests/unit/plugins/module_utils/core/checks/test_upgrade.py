@@ -8,13 +8,14 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import outdated_policy
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy, outdated_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.frozen import FrozenMap
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import terminal
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 TARGET = "v1.9.1"
@@ -75,7 +76,9 @@ class TestVersion:
 
     @pytest.mark.parametrize("target", ["v1.8.2", "v1.9.0-rc.1"])
     def test_of_a_downgrade(self, target):
-        assert "upgrade_backwards" in codes(check(target=target), "error")
+        found = check(target=target)
+        assert "upgrade_backwards" in codes(found, "error")
+        assert f"KubeVirt v1.9.0 is newer than {target}" in builders.message(found.findings, "upgrade_backwards")
 
     def test_that_is_deployed_already(self):
         found = check(target="1.9.0", pools=None)
@@ -198,13 +201,25 @@ class TestCluster:
         )
         assert codes(check(bare, pools=None), "error") == ["kubevirt_degraded"]
 
-    def test_the_outdated_policy_will_be_stale(self):
+    def with_outdated_policy(self, table):
+        """A cluster whose launcher policy has this table, and where KubeVirt updates outdated VMs."""
         updating = builders.excluding_kubevirt()
         updating["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
         kind = vms.admission().policy_kind
-        live = outdated_policy.derive(Table.for_pools([vms.gpu()]), vms.STOCK, builders.NAMESPACE, kind)
-        found = check(cluster(of_kubevirt=updating, policies=[obj for _kind, obj in live]))
+        derived = launcher_policy.derive(table, builders.NAMESPACE, kind)
+        corrected = outdated_policy.derive(table, vms.STOCK, builders.NAMESPACE, kind)
+        return cluster(of_kubevirt=updating, policies=[obj for _kind, obj in (*derived, *corrected)])
+
+    def test_the_outdated_policy_will_be_stale(self):
+        found = check(self.with_outdated_policy(Table.for_pools([vms.gpu()])))
         assert codes(found) == ["upgrade_outdated_policy_stale"]
+        assert "prepare the upgrade with the playbook upgrade" in builders.message(found.findings, codes(found)[0])
+
+    @pytest.mark.parametrize(("version", "expected"), [(TARGET, []), ("v1.9.2", ["upgrade_outdated_policy_stale"])])
+    def test_what_is_prepared_for_this_version_keeps_it_right(self, version, expected):
+        upcoming = Upcoming(vms.STOCK, version, FrozenMap({"gpu": NEXT.virt_launcher_image}))
+        found = check(self.with_outdated_policy(Table.for_pools([vms.gpu()]).prepared(upcoming)))
+        assert [code for code in codes(found) if "outdated_policy" in code] == expected
 
 
 def test_as_text():

@@ -41,6 +41,12 @@ class TestMigrations:
         (found,) = migrations.active_migrations([MIGRATION], [vmi])
         assert found.nodes == frozenset()
 
+    def test_come_in_the_order_of_their_names(self):
+        places = [("b", "m"), ("a", "z"), ("a", "m")]
+        several = [{**MIGRATION, "metadata": {"namespace": namespace, "name": name}} for namespace, name in places]
+        found = migrations.active_migrations(several, [])
+        assert [(each.namespace, each.name) for each in found] == sorted(places)
+
     def test_are_described_with_their_vm(self):
         (found,) = migrations.active_migrations([MIGRATION], [VMI])
         assert str(found) == "VM vms/vm (migration m, Pending)"

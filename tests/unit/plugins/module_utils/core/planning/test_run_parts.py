@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, run_parts
@@ -37,6 +38,13 @@ class TestRemoval:
     def test_of_nothing_has_nothing_to_do(self, name):
         part = run_parts.removal_of(name, builders.snapshot_of([], [], admission=vms.admission()))
         assert (part.name, part.steps, part.changes(0)) == (name, (), ())
+
+    def test_of_the_guard_deletes_its_objects(self):
+        objects = [obj for _kind, obj in guard.derive(builders.NAMESPACE, ())]
+        found = builders.snapshot_of([], [vms.gpu()], admission=vms.admission(*objects, validating=True))
+        lines = run_parts.removal_of("guard", found).changes(0)
+        assert len(lines) == len(objects)
+        assert all(line.endswith(": delete") for line in lines)
 
     def test_of_the_launcher_policy_deletes_its_objects(self):
         found = builders.snapshot_of([], [], admission=vms.admission(*vms.policy(vms.gpu())))

@@ -97,9 +97,13 @@ class TestNodeSelector:
             "model": "Haswell",
             "dedicatedCpuPlacement": True,
             "realtime": {},
-            "features": [{"name": "aes"}, {"name": "vmx", "policy": "optional"}, {"name": "sse", "policy": "forbid"}],
+            "features": [
+                *({"name": "aes"}, {"name": "avx", "policy": ""}, {"name": "fma", "policy": "require"}),
+                *({"name": "vmx", "policy": "optional"}, {"name": "sse", "policy": "forbid"}),
+            ],
         }
-        expected = {"cpu-model.node.kubevirt.io/Haswell", "cpu-feature.node.kubevirt.io/aes", "kubevirt.io/realtime"}
+        features = {f"cpu-feature.node.kubevirt.io/{name}" for name in ("aes", "avx", "fma")}
+        expected = {"cpu-model.node.kubevirt.io/Haswell", *features, "kubevirt.io/realtime"}
         assert labels({"cpu": cpu}, defaults) == {*expected, label}
 
     def test_has_the_machine_type(self):
@@ -133,6 +137,14 @@ class TestNodeSelector:
             "cpu-vendor.node.kubevirt.io/Intel",
             *(f"hyperv.node.kubevirt.io/{name}" for name in ("synictimer", "synic", "vpindex")),
         }
+
+    @pytest.mark.parametrize(
+        ("hyperv", "expected"),
+        [({}, set()), ({"vapic": {}}, set()), ({"runtime": {}}, {"runtime"}), ({"ipi": {}}, {"ipi", "vpindex"})],
+    )
+    def test_has_no_hyperv_features_that_none_needs(self, hyperv, expected):
+        found = labels({"features": {"hyperv": hyperv}}, Defaults(gates=frozenset({"HypervStrictCheck"})))
+        assert found == {f"hyperv.node.kubevirt.io/{name}" for name in expected}
 
     def test_has_no_architecture_where_others_are_emulated(self):
         emulating = Defaults(gates=frozenset({"CrossArchitectureVirtualization"}))

@@ -229,7 +229,8 @@ def _not_now(pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
         if example_labels(one.nodes, other.nodes) is not None
     ]
     if overlapping:
-        more = f" and {len(overlapping) - _MOST_OVERLAPS} more pairs" if len(overlapping) > _MOST_OVERLAPS else ""
+        left = len(overlapping) - _MOST_OVERLAPS
+        more = f" and {counted(left, 'more pair')}" if left > 0 else ""
         yield warning(
             "operator_overlap_possible",
             f"A node with the labels of two pools gets two handlers, and nothing keeps such a node from joining: "

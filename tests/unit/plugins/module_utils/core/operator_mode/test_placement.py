@@ -69,6 +69,18 @@ class TestFindings:
         assert builders.codes(findings, "warning") == ["operator_overlap_possible"]
         assert placed.crowded == ("n1",)
 
+    def test_nodes_that_were_tainted_while_their_handler_ran(self, build):
+        labels, pools = [{"hw": "gpu"}, {}, {}], [{"hw": "gpu"}]
+        handlers = [builders.handler_pod("n2")]
+        assert found(labels, taints=[TAINT], pools=pools, build=build)[1].bare == ()
+        assert found(labels, taints=[TAINT], pools=pools, build=build, handlers=handlers)[1].bare == ("n2",)
+
+    def test_a_few_of_many_possible_overlaps_are_named(self):
+        pools = [{key: "yes"} for key in "abcd"]
+        text = builders.message(found([{}], pools=pools)[0], "operator_overlap_possible")
+        assert "p1 and p2, p1 and p3, p1 and p4, p2 and p3, p2 and p4 and 1 more pair. Let" in text
+        assert "more" not in builders.message(found([{}], pools=pools[:3])[0], "operator_overlap_possible")
+
     @pytest.mark.parametrize(("labels", "owner"), [([{}], "Pool p1"), ([{"hw": "gpu"}], "The primary virt-handler")])
     def test_an_owner_without_a_node(self, build, labels, owner):
         findings, _placed = found(labels, pools=[{"hw": "gpu"}], build=build)

@@ -20,11 +20,14 @@ import yaml
 
 import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_present import MARK
 from awx_server import BEARER_TYPE, Awx, serving
 from playbooks import Run
 
 ROOT = Path(__file__).parents[3]
 SURVEYS = yaml.safe_load((ROOT / "roles/awx/vars/main/surveys.yml").read_text("utf-8"))["__awx_surveys"]
+POOLS = "virtpools_pools"
+LIST_BRINGERS = ("plan", "site", "rollout", "upgrade", "upgrade_check")
 TEMPLATES = sorted(f"virtpools {playbook}" for playbook in PLAYBOOKS)
 ROLLOUT, UPGRADE = WORKFLOWS = ("virtpools rollout with approval", "virtpools upgrade with approval")
 NODES = {
@@ -53,6 +56,8 @@ TEAMS = {
     "virtpools operators": ("execute", "read"),
     "virtpools approvers": ("approval", "read"),
 }
+TICKET = {"variable": "ticket", "question_name": "Ticket", "type": "text", "required": False, "default": ""}
+"""A question that an administrator adds."""
 NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
 SECRETS = (
     "the-token-of-awx",
@@ -141,6 +146,11 @@ def _items(run: Run, name: str) -> list[str]:
     return [result["item"] for result in task.result["results"] if result["changed"]]
 
 
+def _questions(survey: str) -> list[dict[str, Any]]:
+    """The questions of a survey where the pool list is the project's."""
+    return [question for question in SURVEYS[survey]["spec"] if question["variable"] != POOLS]
+
+
 def _listed(run: Run) -> set[str]:
     """What check mode lists instead of comparing it."""
     listed = [task for task in run.tasks if "List what would be created" in task.name]
@@ -215,6 +225,85 @@ def test_without_awx_awx_one_sentence_says_what_to_install(
     assert "couldn't resolve module" not in run.stdout + run.stderr
 
 
+# Accounts, clusters and a project that change ------------------------------------------------------------------------
+
+BEARERS = {
+    f"virtpools_awx_{access}": {"host": "https://east.example:6443", "bearer_token": SECRETS[1], "verify_ssl": True}
+    for access in ("reader", "writer")
+}
+KUBECONFIGS = {f"virtpools_awx_{access}": {"kubeconfig": SECRETS[2]} for access in ("reader", "writer")}
+
+
+def test_an_administrator_of_an_organization_needs_no_other(server: Server) -> None:
+    """Also where AWX could not read the project at first."""
+    awx = server.awx
+    awx.add("organizations", name="ops", description="Operations")
+    ours = {
+        "virtpools_awx_token": awx.organization_token,
+        "virtpools_awx_manage_organization": False,
+        "virtpools_awx_organization": "ops",
+    }
+    awx.project_error = "Failed to download the collection virtpools.kubevirt"
+    for number in (1, 2):
+        refused = server.run(**ours, **BEARERS).refused()
+        assert f"AWX could not update the project: {awx.project_error}." in refused
+        assert f"Read {server.url}/#/jobs/project/{awx.updates[-1]['id']}" in refused
+        assert "the Galaxy credential of the organization" in refused
+        assert len(awx.updates) == number  # each run tries again
+    awx.project_error = ""
+    server.run(**ours, **BEARERS).succeeded()
+    assert len(awx.updates) == 3
+    assert awx.names("job_templates") == TEMPLATES
+    assert {write.status for write in awx.writes} <= {200, 201, 202, 204}
+    refused = server.run(**ours, **KUBECONFIGS).refused()
+    assert "The credential type virtpools kubeconfig cannot be written" in refused
+    assert "let one of them run this playbook once, or give virtpools_awx_reader and virtpools_awx_writer" in refused
+
+
+def test_one_cluster_becomes_several_and_one_again(server: Server) -> None:
+    """Credentials keep their names and change their type, and a cluster that is no longer listed leaves the inventory."""
+    awx = server.awx
+    server.run(**BEARERS).succeeded()
+    inventory = awx.one("inventories", "virtpools clusters")["id"]
+    for name in ("east", "north"):
+        host = awx.add("hosts", name=name, inventory=inventory, description="imported")
+        awx.relate("inventory_sources", "virtpools", "hosts", host["id"])
+    lab = awx.add("hosts", name="lab", inventory=inventory)
+    contexts = {name: {"virtpools_context": name} for name in ("east", "west")}
+    several, one = {**KUBECONFIGS, "virtpools_awx_hosts": contexts}, {**BEARERS, "virtpools_awx_hosts": {"east": {}}}
+    for variables, kind, hosts in (
+        (several, "virtpools kubeconfig", ["east", "lab", "west"]),
+        (one, BEARER_TYPE, ["east", "lab"]),
+    ):
+        server.run(**variables).succeeded()
+        assert awx.names("credentials") == ["Ansible Galaxy", "virtpools reader", "virtpools writer"]
+        for access, playbook in (("reader", "verify"), ("writer", "site")):
+            credential = awx.one("credentials", f"virtpools {access}")
+            assert credential["credential_type"] == awx.one("credential_types", kind)["id"]
+            assert credential["inputs"] == variables[f"virtpools_awx_{access}"]
+            assert awx.related("job_templates", f"virtpools {playbook}", "credentials") == [f"virtpools {access}"]
+        assert awx.names("hosts") == hosts
+    assert awx.one("hosts", "lab") == lab
+
+
+def test_only_what_is_marked_is_taken_away(server: Server) -> None:
+    awx = server.awx
+    organization = awx.add("organizations", name="virtpools", description=MARK)["id"]
+    awx.add("projects", name="virtpools", organization=organization, description=MARK)
+    awx.add("execution_environments", name="virtpools", image="registry.example/theirs")
+    awx.add("credential_types", name="virtpools kubeconfig", kind="cloud")
+    assert "AWX has the execution environment virtpools, which this role did not create" in server.run().refused()
+    run = server.run(virtpools_awx_state="absent").succeeded()
+    assert "virtpools" in awx.names("execution_environments")
+    assert "virtpools kubeconfig" in awx.names("credential_types")
+    assert (awx.names("projects"), awx.names("organizations")) == ([], ["Default"])
+    (stays,) = (task for task in run.tasks if task.name.endswith("Report what stays") and task.status == "ok")
+    assert [line for result in stays.result["results"] for line in result["lines"]] == [
+        f"The {what} stays, since this role did not create it."
+        for what in ("execution environment virtpools", "credential type virtpools kubeconfig")
+    ]
+
+
 # An AWX in which everything is made -----------------------------------------------------------------------------------
 
 
@@ -275,7 +364,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
     told = NOTIFICATIONS if playbook in ("plan", "rollout", "rollback", "upgrade") else []
     assert sorted(awx.related("job_templates", name, "notification_templates_success")) == told
     assert template["survey_enabled"]
-    assert awx.survey("job_templates", name)["spec"] == SURVEYS[playbook]["spec"]
+    assert awx.survey("job_templates", name)["spec"] == _questions(playbook)
     assert template["ask_limit_on_launch"]
     assert template["ask_job_type_on_launch"] == writes
     approval = {"virtpools_require_approval": True} if playbook in ("rollout", "upgrade") else {}
@@ -285,7 +374,7 @@ def test_job_template(made: tuple[Server, Run], playbook: str) -> None:
 @pytest.mark.parametrize(("workflow", "survey"), [(ROLLOUT, "rollout_workflow"), (UPGRADE, "upgrade_workflow")])
 def test_a_workflow(made: tuple[Server, Run], workflow: str, survey: str) -> None:
     awx, kind = made[0].awx, "workflow_job_templates"
-    assert awx.survey(kind, workflow)["spec"] == SURVEYS[survey]["spec"]
+    assert awx.survey(kind, workflow)["spec"] == _questions(survey)
     assert awx.one(kind, workflow)["ask_limit_on_launch"]
     for when in ("success", "error", "approvals"):
         assert sorted(awx.related(kind, workflow, f"notification_templates_{when}")) == NOTIFICATIONS
@@ -301,6 +390,32 @@ def test_the_schedule(made: tuple[Server, Run]) -> None:
     schedule = awx.one("schedules", "virtpools verify")
     assert schedule["unified_job_template"] == awx.one("job_templates", "virtpools verify")["id"]
     assert schedule["rrule"] == "DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1"
+
+
+def test_who_may_do_and_see_what(made: tuple[Server, Run]) -> None:
+    """As the table in docs/awx.md has it. The jobs of a workflow show their output to who may read their templates."""
+    awx = made[0].awx
+    reading = {"plan", "verify", "explain", "upgrade_check"}
+    for team, started, workflows in (
+        ("readers", set(), {"read"}),
+        ("operators", reading, {"read", "execute"}),
+        ("approvers", set(), {"read", "approval"}),
+    ):
+        name = f"virtpools {team}"
+        assert all(awx.may(name, "read", "job_templates", template) for template in TEMPLATES)
+        may = {each for each in PLAYBOOKS if awx.may(name, "execute", "job_templates", f"virtpools {each}")}
+        assert may == started
+        for workflow in WORKFLOWS:
+            rights = ("read", "execute", "approval")
+            assert {each for each in rights if awx.may(name, each, "workflow_job_templates", workflow)} == workflows
+
+
+def test_an_approver_may_read_what_is_to_be_approved(made: tuple[Server, Run]) -> None:
+    awx = made[0].awx
+    for workflow, nodes in NODES.items():
+        for node, (_runs, success, failure) in nodes.items():
+            if any(nodes[each][0] not in TEMPLATES for each in (*success, *failure)):
+                assert awx.may("virtpools approvers", "read", "job_templates", awx.nodes(workflow)[node]["runs"])
 
 
 def test_notifications(made: tuple[Server, Run]) -> None:
@@ -324,10 +439,17 @@ def test_a_second_run_changes_nothing(made: tuple[Server, Run], monkeypatch: pyt
     assert server.awx.snapshot() == before
 
 
-def test_what_an_administrator_added_to_a_workflow_stays(made: tuple[Server, Run]) -> None:
+def test_what_an_administrator_added_stays(made: tuple[Server, Run]) -> None:
     """Without its link, a node would run at every launch, before any approval."""
     server = made[0]
     awx, kind = server.awx, "workflow_job_template_nodes"
+    organization = awx.one("organizations", "virtpools")["id"]
+    vault = awx.add("credential_types", name="Vault", kind="vault")["id"]
+    secrets = awx.add("credentials", name="secrets", organization=organization, credential_type=vault)
+    night = awx.add("labels", name="night", organization=organization)
+    for what, added in (("credentials", secrets), ("labels", night)):
+        awx.relate("job_templates", "virtpools verify", what, added["id"])
+    awx.ask("job_templates", "virtpools verify", TICKET)
     template = awx.one("job_templates", "virtpools verify")["id"]
     workflow = awx.one("workflow_job_templates", ROLLOUT)["id"]
     for name in ("ticket", "page"):
@@ -347,6 +469,14 @@ def test_what_an_administrator_added_to_a_workflow_stays(made: tuple[Server, Run
     assert awx.nodes(ROLLOUT)["verify"]["success_nodes"] == ["ticket"]
 
 
+def test_a_launch_that_answers_nothing_sends_no_answer(made: tuple[Server, Run]) -> None:
+    """A default would hide the inventory's variable, also in schedules and workflows that never show the survey."""
+    awx = made[0].awx
+    for playbook in PLAYBOOKS:
+        name = f"virtpools {playbook}"
+        assert awx.launched("job_templates", name) == json.loads(awx.one("job_templates", name)["extra_vars"])
+
+
 def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) -> None:
     """With a user name and a password this time."""
     awx = made[0].awx
@@ -359,6 +489,7 @@ def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) ->
             virtpools_awx_password=awx.token,
             virtpools_awx_hosts={"east": {"virtpools_context": "east"}, "west": {}},
             virtpools_awx_verify_schedule="none",
+            virtpools_awx_labels=["pools"],
             virtpools_awx_writer={"kubeconfig": SECRETS[4]},
             virtpools_awx_update_secrets=True,
         )
@@ -371,6 +502,31 @@ def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) ->
     assert awx.one("credentials", "virtpools writer")["inputs"] == {"kubeconfig": SECRETS[4]}
     assert json.dumps(list(awx.objects["job_templates"].values())) == templates
     assert all(secret not in run.stdout for secret in SECRETS)
+    # What an administrator added stays beside what is new.
+    verify = "virtpools verify"
+    assert awx.related("job_templates", verify, "labels") == ["pools", "night"]
+    assert awx.related("job_templates", verify, "credentials") == ["virtpools reader", "secrets"]
+    assert awx.survey("job_templates", verify)["spec"] == [*_questions("verify"), TICKET]
+
+
+def test_lists_of_answers_hide_that_of_the_inventory(made: tuple[Server, Run]) -> None:
+    """So there is one list, whatever the project has."""
+    server = made[0]
+    awx = server.awx
+    server.run(virtpools_awx_pool_list="survey").succeeded()
+    asking = {
+        name
+        for kind, names in (("job_templates", TEMPLATES), ("workflow_job_templates", WORKFLOWS))
+        for name in names
+        if POOLS in [question["variable"] for question in awx.survey(kind, name)["spec"]]
+    }
+    assert asking == {*(f"virtpools {playbook}" for playbook in LIST_BRINGERS), *WORKFLOWS}
+    hidden = {POOLS: "", "virtpools_pools_manifest": "", "virtpools_pools_from_cluster": ""}
+    for name in TEMPLATES:
+        assert hidden.items() <= awx.launched("job_templates", name).items()
+    assert awx.launched("job_templates", "virtpools rollout", virtpools_pools="[]")[POOLS] == "[]"
+    refused = server.run(virtpools_awx_pool_list="survey", virtpools_awx_variables={POOLS: []}).refused()
+    assert "virtpools_awx_pool_list is survey, and virtpools_awx_variables has virtpools_pools" in refused
 
 
 def test_everything_is_taken_away_but_what_somebody_else_made(made: tuple[Server, Run]) -> None:
@@ -383,16 +539,21 @@ def test_everything_is_taken_away_but_what_somebody_else_made(made: tuple[Server
         **_untouched(),
         "organizations": ["Default", "virtpools"],
         "teams": ["ops"],
+        "labels": ["night"],
+        "credentials": ["Ansible Galaxy", "secrets"],
+        "credential_types": sorted([*_untouched()["credential_types"], "Vault"]),
     }
     (stays,) = (
         task for task in run.tasks if task.name.endswith("Report why the organization stays") and task.status == "ok"
     )
-    assert "stays, since it has objects that this role did not create: ops." in stays.result["lines"][0]
+    assert "stays, since it has objects that this role did not create: secrets, ops." in stays.result["lines"][0]
 
 
 def test_an_organization_in_which_nothing_is_left_goes_too(made: tuple[Server, Run]) -> None:
     awx = made[0].awx
     awx.objects["teams"].clear()
+    for kind, name in (("credentials", "secrets"), ("credential_types", "Vault")):
+        del awx.objects[kind][awx.one(kind, name)["id"]]
     written = len(awx.writes)
     made[0].run(virtpools_awx_state="absent").succeeded()
     assert [write.method for write in awx.writes[written:]] == ["DELETE"]

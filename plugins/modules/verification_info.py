@@ -16,7 +16,8 @@ description:
     with a reason, and says whether a restart or a migration would help.
   - Looks at nodes, handlers, DaemonSets and the launcher policy as well.
   - Reads VMs page by page, keeps the counts, and of single VMs only those that have something to tell.
-  - Without a pool list, the pools count that the cluster itself records.
+  - Without a pool list, compares with the pools that the cluster itself records. So it does with a list that is not the one that a run applied last,
+    and reports that as V(list_not_applied).
   - Needs only the rights of the ClusterRole C(virtpools-reader), with O(probe) those of C(virtpools-writer).
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import LIST_SOURCES
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import ANSIBLE_PLAYBOOK, Account
 
@@ -211,6 +212,20 @@ def test_pools_lists_and_switches_come_from_a_survey(awx: Awx) -> None:
     error = awx.run("remove", check=True, **answered("remove", virtpools_remove="fgpa\nalso-misspelt")).failed()
     assert "fgpa" in error
     assert "gpu" in error.partition("fgpa")[2]
+
+
+def test_verify_knows_whose_list_the_cluster_has(awx: Awx) -> None:
+    """The project's list is not the one that was applied, as after an answer of somebody, or after a commit."""
+    in_project = yaml.safe_dump([{**POOLS[0], "virtHandlerImage": "registry.example/virt-handler:v1.9.0-next"}])
+    error = awx.run("verify", virtpools_pools=in_project).failed()
+    assert "The given list is not the one that the cluster has, which AWX job" in error
+    assert "of template pools rollout, started by alice applied on" in error
+    assert "pool gpu has another virtHandlerImage." in error
+    assert "daemonset_drift" not in error
+    # Where lists come from answers, the templates hide the project's.
+    hidden = dict.fromkeys(LIST_SOURCES, "")
+    assert "Everything is in order" in awx.run("verify", **hidden).succeeded().text
+    assert "No pool list is given" in awx.run("plan", **hidden).failed()
 
 
 def test_a_rollback_and_a_removal_have_plans_of_their_own(awx: Awx, east: LocalCluster) -> None:

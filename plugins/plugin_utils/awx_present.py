@@ -6,7 +6,7 @@
 
 An object is the role's if it has one of its names and the mark in its description. What the role wrote into a template (its
 variables, questions, labels and so on) is listed at the end of the description of the template's survey. AWX shows that text
-nowhere, and gives it to no job. AWX's web pages write it back when somebody edits questions (updateSurveySpec in TemplateSurvey.js
+nowhere, and gives it to no job. AWX's web pages write it back when questions are edited (updateSurveySpec in TemplateSurvey.js
 of ansible/awx, onSubmit in TemplateSurveyForm.tsx of ansible/ansible-ui). It goes only together with the last question.
 """
 

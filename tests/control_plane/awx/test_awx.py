@@ -291,7 +291,7 @@ def test_only_what_is_marked_is_taken_away(server: Server) -> None:
     organization = awx.add("organizations", name="virtpools", description=MARK)["id"]
     awx.add("projects", name="virtpools", organization=organization, description=MARK)
     awx.add("execution_environments", name="virtpools", image="registry.example/theirs")
-    awx.add("credential_types", name="virtpools kubeconfig", kind="cloud")
+    awx.add("credential_types", name="virtpools kubeconfig")
     assert "AWX has the execution environment virtpools, which this role did not create" in server.run().refused()
     run = server.run(virtpools_awx_state="absent").succeeded()
     assert "virtpools" in awx.names("execution_environments")
@@ -444,7 +444,7 @@ def test_what_an_administrator_added_stays(made: tuple[Server, Run]) -> None:
     server = made[0]
     awx, kind = server.awx, "workflow_job_template_nodes"
     organization = awx.one("organizations", "virtpools")["id"]
-    vault = awx.add("credential_types", name="Vault", kind="vault")["id"]
+    vault = awx.add("credential_types", name="Vault")["id"]
     secrets = awx.add("credentials", name="secrets", organization=organization, credential_type=vault)
     night = awx.add("labels", name="night", organization=organization)
     for what, added in (("credentials", secrets), ("labels", night)):

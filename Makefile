@@ -173,6 +173,13 @@ test-kind: $(VENV) ## Tests with real kubelets and virt-handlers: the molecule s
 	@mkdir -p .build
 	$(ON_KIND) molecule test --scenario-name kind
 
+.PHONY: test-image
+test-image: $(VENV) ## Build the execution environment's image, and run the example project in it: needs docker. [BASE_IMAGE=...]
+	@# Without BASE_IMAGE also root and mmdebstrap. ansible-navigator gets a venv of its own: it needs much, and no other test needs it.
+	$(PYTHON) -m venv .build/navigator
+	.build/navigator/bin/python -m pip install --quiet -r requirements/navigator.txt
+	VIRTPOOLS_TEST_BASE_IMAGE=$(BASE_IMAGE) $(CONTROL_PLANE) pytest -v tests/control_plane/awx/test_image.py
+
 .PHONY: test
 # Unit tests run once, with units, the stricter way.
 test: programs test-agent beside-begin test-control-plane beside-end ## Unit and control-plane tests, molecule and all gates, from a clean checkout, as in CI

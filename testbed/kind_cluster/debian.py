@@ -140,6 +140,8 @@ LAUNCHER = Debian("launcher", "trixie", _LIBVIRT, (RELATIVE_RUN, QEMU))
 NEWER_LAUNCHER = Debian("newer-launcher", "trixie", _LIBVIRT, (RELATIVE_RUN, QEMU), backports=True)
 # virt-handler runs nft for masquerade, and findmnt for hotplug.
 HANDLER = Debian("handler", "trixie", ("nftables", "iproute2", "procps", "util-linux"), (RELATIVE_RUN, QEMU))
+# What an execution environment is built on.
+PYTHON = Debian("python", "bookworm", ("python3", "python3-pip", "python3-venv", "ca-certificates"))
 # Its kernel's modules are files that busybox can load.
 GUEST = Debian("guest", "bookworm", ("linux-image-cloud-amd64", "busybox-static"), installed=False)
 

@@ -184,6 +184,12 @@ def _base(system: Debian, log: Log) -> str:
     return name
 
 
+def make_python(log: Log = print) -> str:
+    """Make an image with Python, on which an execution environment can be built, and return its name."""
+    engine.require()
+    return _base(debian.PYTHON, log)
+
+
 def make_guest(log: Log = print) -> str:
     """Make the image with the guest's kernel, from which KubeVirt boots, and return its name."""
     kernel, initrd = guest.kernel_and_initrd(debian.GUEST.make(log))

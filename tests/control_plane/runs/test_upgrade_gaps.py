@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""How long nodes have no Ready handler in an upgrade of KubeVirt, with pools and without. The table is in benchmarks/test-runs.md."""
+"""How long nodes have no Ready handler in an upgrade of KubeVirt, with pools and without, as figures that the test prints."""
 
 from __future__ import annotations
 

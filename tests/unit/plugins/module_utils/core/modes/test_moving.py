@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_m
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import dialects
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 TO = OperatorMode(BUILDS["virtHandlerPools"])
@@ -36,6 +39,20 @@ def find(snapshot, *pools, prune=False):
 
 def test_a_run_that_stays_in_its_mode_is_no_move():
     assert moving.find_move(CollectionMode(), None, cluster(), PlanRequest(pools=(builders.pool(),))) is None
+
+
+def test_the_pools_of_a_move_are_in_our_own_form():
+    """Those of the cluster always are, and the others have been read by now."""
+    departure = CollectionMode().takedown(cluster(), PlanRequest())
+    found = moving.find_move(TO, departure, cluster(), PlanRequest((builders.pool(),), dialect="virtHandlerPools"))
+    assert (found.request.dialect, found.begun) == (dialects.OWN, "")
+
+
+@pytest.mark.parametrize("build", ["", "virtHandlerPools"])
+def test_what_is_left_is_recorded_with_its_build(build):
+    departure = replace(CollectionMode().takedown(cluster(), PlanRequest()), proposal=SimpleNamespace(build=build))
+    found = moving.find_move(TO, departure, cluster(), PlanRequest(pools=(builders.pool(),)))
+    assert found.former.build == (build or None)
 
 
 def test_pools_that_are_not_listed_come_after_those_that_are():

@@ -72,6 +72,7 @@ class TestResults:
         assert results["nodes", "bare"] == "failed"
         assert results["nodes", "late"] == "skipped"
         assert results["nodes", "fine"] == "passed"
+        assert root.find("./testsuite[@name='nodes']//system-out") is None, "of a node there is nothing more to say"
         assert "warning node_held_back: One waits." in "".join(root.itertext())
 
     def test_the_policy_and_daemonsets_fail_with_their_problems(self):

@@ -98,7 +98,7 @@ def test_without_an_inventory_the_environments_cluster_is_used(east: LocalCluste
     kubeconfig = str(_reader(east).kubeconfig)
     ended = user.play("virtpools.kubevirt.plan", "-e", "@pools.json", KUBECONFIG=kubeconfig)
     assert ended.rc == 0, ended.output
-    assert "Node a100-node: primary -> gpu" in ended.output
+    assert "primary -> gpu: a100-node" in ended.output
     assert "localhost                  : ok=" in ended.output
 
 
@@ -132,7 +132,7 @@ def test_every_host_of_an_inventory_is_a_cluster(east: LocalCluster, west: Local
 
     only = user.play(*arguments, "--limit", "localhost,west", "--check")
     assert only.rc == 0, only.output
-    assert "Node l40s-node: primary -> l40s" in only.output
+    assert "primary -> l40s: l40s-node" in only.output
     assert "a100-node" not in only.output
 
     ended = user.play(*arguments)

@@ -45,6 +45,7 @@ NO_DRIFT = {
     "guard_refuses": "KubeVirt is Degraded, and has an alert for it",
     "operator_nodes_wrong": "operator mode writes no alerts",
     "approved_list_missing": "the workflow fails",
+    "list_not_applied": "about the list that was given, not about the cluster",
     "not_schedulable": "the state of a node, which no run repairs",
     "heartbeat_old": "the state of a node, which no run repairs",
     "node_not_ready": "the state of a node, which no run repairs",

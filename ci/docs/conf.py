@@ -37,7 +37,8 @@ CONTENTS = {
     "Design": [
         "docs/design/constant-exclusion", "docs/design/pool-daemonsets", "docs/design/handover", "docs/design/epochs", "docs/design/launcher-policy",
         "docs/design/aie-config-map", "docs/design/guard", "docs/design/stateless-planning", "docs/design/lease",
-        "docs/design/http-client", "docs/design/modules-in-worker", "docs/design/output",
+        "docs/design/http-client", "docs/design/modules-in-worker", "docs/design/output", "docs/design/operator-wait",
+        "docs/design/upgrades",
     ],
 }  # fmt: skip
 

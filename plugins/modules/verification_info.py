@@ -306,12 +306,11 @@ def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Re
         raise InputErrors([mode.cannot_probe])
     host, known = task.params["cluster_name"] or "localhost", history.recorded_in(found)
     pause, published = outcome.read_pause(task.params["run_result"], host), task.params["published_plan"]
-    view, conflict = task.view(mode, found), None
-    if not pause:
-        conflict = approval.missing_list(published, host, cluster, known) or _other_list(task, mode, view, found)
+    conflict = None if pause else approval.missing_list(published, host, cluster, known)
     if conflict is not None:
-        # Compared with a list that the cluster does not have, everything would be wrong.
         view = task.view(mode, found, recorded=True)
+    else:
+        view, conflict = _compared(task, mode, found, known, paused=pause is not None)
     verifier = verification.Verifier(
         view.plan,
         _probed(task, view.plan) if task.params["probe"] else view.policy,
@@ -326,14 +325,20 @@ def _verify(task: module_base.Task, cluster: ClusterId) -> tuple[verification.Re
         return vm_verification.verify_cluster(task.cluster, verifier), mode
 
 
-def _other_list(task: module_base.Task, mode: Mode, view: ClusterView, found: Snapshot) -> Finding | None:
-    """An error when the cluster has another list than the given one, and no run is about to bring that."""
-    given, has = view.plan.launcher_pools, mode.recorded(found)
-    known = history.recorded_in(found)
-    conflict = list_conflicts.not_applied(known, given, has, mode.build_name or None)
-    if conflict is None or list_conflicts.is_under_way(given, task.view(mode, found, recorded=True).plan.moves):
-        return None
-    return conflict
+def _compared(
+    task: module_base.Task, mode: Mode, found: Snapshot, known: history.History, *, paused: bool
+) -> tuple[ClusterView, Finding | None]:
+    """The cluster compared with the given list or, with an error, with the one that it has: when that is another list, and no run
+    is about to bring the given one. Compared with a list that the cluster does not have, everything would be wrong."""
+    view = task.view(mode, found)
+    if paused:
+        return view, None
+    given = view.plan.launcher_pools
+    conflict = list_conflicts.not_applied(known, given, mode.recorded(found), mode.build_name or None)
+    if conflict is None:
+        return view, None
+    recorded = task.view(mode, found, recorded=True)
+    return (view, None) if list_conflicts.is_under_way(given, recorded.plan.moves) else (recorded, conflict)
 
 
 def _probed(task: module_base.Task, plan: Plan) -> Policy:

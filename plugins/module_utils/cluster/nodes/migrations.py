@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted, listed, printable
+from ...core.base.findings import counted, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active, waits_for_other_half
 from ...core.observed.nodes import Node
@@ -33,6 +33,8 @@ _NAME_PREFIX = "virtpools-update-"
 _LONGEST_PAUSE_SECONDS = 1.0
 _PROOF_SECONDS = 30.0
 """A VMI names the new node of its guest only some moments after the migration has ended."""
+_MOST_TOLD = 5
+"""VMs of which a person is told what they wait for: each costs requests, and a drain of many nodes migrates hundreds at once."""
 _MOST_SINGLE_READS = 40
 """VMIs read individually, up to this number; for more, a list of all VMIs is cheaper."""
 
@@ -189,13 +191,15 @@ class _Migrations(t.Generic[AnyRelocation]):
 
     def status(self, running: t.Iterable[AnyRelocation], waiting: int) -> str:
         """What is going on, for a person who watches."""
-        now = self.clock.now()
-        each = (
-            f"{vm.namespace}/{vm.vmi} ({now - self.begun[vm][0]:.0f} s of at most {self.timeout:.0f} s): {self._waits_for(vm, self.begun[vm][1])}"
-            for vm in running
-            if vm in self.begun
-        )
-        return f"Waiting for migrations: {listed(each)}; {counted(waiting, 'VM')} to come."
+        begun = sorted((vm for vm in running if vm in self.begun), key=lambda vm: (vm.namespace, vm.vmi))
+        told = ", ".join(map(self._status_of, begun[:_MOST_TOLD]))
+        more = f" and {len(begun) - _MOST_TOLD} more" if len(begun) > _MOST_TOLD else ""
+        return f"Waiting for migrations: {told}{more}; {counted(waiting, 'VM')} to come."
+
+    def _status_of(self, vm: Relocation) -> str:
+        began, migration = self.begun[vm]
+        waited = self.clock.now() - began
+        return f"{vm.namespace}/{vm.vmi} ({waited:.0f} s of at most {self.timeout:.0f} s): {self._waits_for(vm, migration)}"
 
     def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         began = self.clock.now()

@@ -337,20 +337,22 @@ def _has_image(container: Object) -> bool:
     return (state.get("waiting") or {}).get("reason") in _AFTER_THE_PULL
 
 
+def _not_pulled(pod: Object | None) -> t.Iterator[tuple[str, Object]]:
+    """The images that a pod has not got, each with what the kubelet says of it."""
+    for container in ((pod or {}).get("status") or {}).get("containerStatuses") or []:
+        if not _has_image(container):
+            yield container["image"], (container.get("state") or {}).get("waiting") or {}
+
+
 def _doing(pod: Object | None) -> str:
     """What a pod does that has not got all its images."""
-    reasons = (
-        (each["image"], ((each.get("state") or {}).get("waiting") or {}).get("reason"))
-        for each in ((pod or {}).get("status") or {}).get("containerStatuses") or []
-        if not _has_image(each)
-    )
-    return ", ".join(f"{image} ({reason or 'waiting'})" for image, reason in reasons) or "its pod has not started"
+    pulls = (f"{image} ({waiting.get('reason') or 'waiting'})" for image, waiting in _not_pulled(pod))
+    return ", ".join(pulls) or "its pod has not started"
 
 
 def _held_up(pod: Object | None) -> str:
     """What the kubelet says of the first image that a pod has not got, as the end of a sentence."""
-    for container in ((pod or {}).get("status") or {}).get("containerStatuses") or []:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if not _has_image(container) and waiting.get("message"):
-            return f"; the kubelet says of image {container['image']}: {waiting.get('reason')} ({waiting['message']})"
+    for image, waiting in _not_pulled(pod):
+        if waiting.get("message"):
+            return f"; the kubelet says of image {image}: {waiting.get('reason')} ({waiting['message']})"
     return ""

@@ -65,21 +65,16 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
             self._loader.set_basedir(folder)
 
     def _run_module(self, tmp: None, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        screen = Screen(self._display, variables)
-
-        def show(*lines: str) -> None:
-            if not self._task.no_log:
-                screen.show(lines)
-
+        screen = Screen(self._display, variables, hidden=self._task.no_log)
         if not self._is_at_home(variables):
             late = t.cast("dict[str, t.Any]", super().run(tmp, variables))
-            show(*late.get("events") or ())
+            screen.show(late.get("events") or ())
             return late
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
         arguments = dict(self._task.args)
         self._update_module_args(self._task.action, arguments, variables)
         with _in_folder(self._loader.get_basedir()):
-            output = _run(self._module, arguments, show)
+            output = _run(self._module, arguments, lambda line: screen.show([line]))
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
         return {**result, **_cleaned(outcome)}
 

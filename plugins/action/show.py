@@ -24,6 +24,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
         _validated, arguments = self.validate_argument_spec({"lines": {"type": "raw", "required": True}})
         given = arguments["lines"]
         lines = [str(line) for line in given] if isinstance(given, list) else str(given).splitlines()
-        if not self._task.no_log:
-            Screen(self._display, task_vars or {}).show(lines)
+        Screen(self._display, task_vars or {}, hidden=self._task.no_log).show(lines)
         return {**result, "changed": False, "lines": lines}

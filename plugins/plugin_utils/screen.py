@@ -32,10 +32,12 @@ class Display(t.Protocol):
 class Screen:
     """Where lines of one cluster are shown. With several clusters in a play, each line begins with the cluster's name."""
 
-    def __init__(self, display: Display, variables: t.Mapping[str, t.Any]) -> None:
+    def __init__(self, display: Display, variables: t.Mapping[str, t.Any], *, hidden: bool = False) -> None:
         """
         :param variables: those of the task.
+        :param hidden: show nothing, as the keyword no_log asks for.
         """
+        self._hidden = hidden
         several = len(variables.get("ansible_play_hosts_all") or ()) > 1
         self._display = display
         self._prefix = f"[{variables.get('inventory_hostname')}] " if several else ""
@@ -43,6 +45,8 @@ class Screen:
 
     def show(self, lines: t.Iterable[str]) -> None:
         """Show lines, those of one color at once: lines of other clusters may come in between."""
+        if self._hidden:
+            return
         for color, group in itertools.groupby(lines, color_of):
             self._display.display("\n".join(f"{self._prefix}{line}" for line in group), color, stderr=self._stderr)
 

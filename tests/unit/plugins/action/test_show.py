@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,17 +39,15 @@ def play(lines=LINES, hosts="localhost"):
 
 
 def environment(**settings):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    kept |= {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "NO_COLOR": ""}
-    kept["PATH"] = f"{BIN}{os.pathsep}{kept['PATH']}"
-    del kept["NO_COLOR"]
-    return kept | settings
+    ours = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false"}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_") and key != "NO_COLOR"}
+    return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **ours, **settings}
 
 
 def run(tmp_path, *arguments, plays=None, **settings):
     """Run a playbook without a terminal; return its standard output and its standard error."""
     (tmp_path / "play.yml").write_text(yaml.safe_dump(plays or play()))
-    command = [shutil.which("ansible-playbook", path=BIN), "play.yml", *arguments]
+    command = [str(BIN / "ansible-playbook"), "play.yml", *arguments]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment(**settings), capture_output=True, text=True, check=True
     )
@@ -60,7 +57,7 @@ def run(tmp_path, *arguments, plays=None, **settings):
 def on_a_terminal(tmp_path, columns, **settings):
     """Run a playbook on a pseudo-terminal of this width; return what it prints there."""
     (tmp_path / "play.yml").write_text(yaml.safe_dump(play([*LINES, LONG])))
-    command = [shutil.which("ansible-playbook", path=BIN), "play.yml"]
+    command = [str(BIN / "ansible-playbook"), "play.yml"]
     ours, theirs = pty.openpty()
     env = environment(COLUMNS=str(columns), TERM="xterm", **settings)
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:

@@ -89,13 +89,12 @@ class Clock:
             self.remind(give_up, timeout, problem)
         raise AssertionError("pauses never end")
 
-    def remind(self, give_up: float, timeout: float, problem: str | t.Callable[[], str]) -> None:
+    def remind(self, give_up: float, timeout: float, problem: str) -> None:
         """Say, where nothing else was said for a while, what a wait that ends at ``give_up`` waits for."""
 
         def sentence() -> str:
             waited = self.now() - give_up + timeout
-            what = problem if isinstance(problem, str) else problem()
-            return f"Waiting, {waited:.0f} s of at most {timeout:.0f} s: {what}"
+            return f"Waiting, {waited:.0f} s of at most {timeout:.0f} s: {problem}"
 
         self.status.remind(sentence)
 

@@ -410,7 +410,7 @@ def _under(path: str, key: str) -> str:
 
 
 def _short(value: t.Any, most: int = 120) -> str:
-    text = repr(value) if value is ABSENT else canonical_json(value)
+    text = canonical_json(value)
     return text if len(text) <= most else f"{text[:most]}…"
 
 

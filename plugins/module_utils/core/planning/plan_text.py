@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import typing as t
-from collections import Counter
 
 from ..base import names
 from ..base.findings import counted, listed
@@ -119,7 +118,7 @@ def _batch_lines(plan: Plan, wave: Wave, before: int) -> t.Iterator[str]:
         moves = [move for _number, moves in alike for move in moves]
         which = f"Batch {first}" if first == last else f"Batches {first} to {last}"
         yield f"{which} of {len(plan.batches)}: {counted(len(moves), 'node')}"
-        for what in Counter(move.what for move in moves):
+        for what in dict.fromkeys(move.what for move in moves):
             yield f"  {what}: {listed(move.node for move in moves if move.what == what)}"
         yield from (f"  {signed(line)}" for line in plan.part_changes(last))
 

@@ -80,11 +80,11 @@ class TestWait:
         time, asked = Time(), []
         clock = time.clock()
         for _second in range(29):
-            clock.remind(time.now + 100, 100, lambda: asked.append(time.now) or "x")
+            clock.status.remind(lambda: asked.append(time.now) or "x")
             time.sleep(1)
         assert asked == []
         time.sleep(1)
-        clock.remind(time.now + 70, 100, lambda: asked.append(time.now) or "x")
+        clock.status.remind(lambda: asked.append(time.now) or "x")
         assert asked == [130.0]
 
     def test_ends_when_the_lease_is_lost(self):

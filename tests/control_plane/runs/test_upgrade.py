@@ -20,7 +20,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt i
 from local_cluster import ClusterError, Fleet, Nodes, kubevirt, launchers, programs
 from passed_arguments import Passed, compute
 from playbooks import Account
-from scenario import NAMESPACE, Object, Scenario, pool
+from scenario import NAMESPACE, Object, Scenario, gpu_pool
 from watcher import Watcher
 
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ GPU_NODE, PLAIN_NODE = "a100-00", "node-00"
 
 def gpu(version: str) -> Object:
     """Return the pool with images of this version."""
-    return pool(
-        "gpu",
-        "a100",
-        virtHandlerImage=f"registry.example/virt-handler:{version}-gpu",
-        virtLauncherImage=f"registry.example/virt-launcher:{version}-gpu",
-        selector={"deviceNames": [DEVICE]},
-    )
+    return gpu_pool(version, deviceNames=[DEVICE])
 
 
 def vm(name: str, **devices: Any) -> Object:

@@ -14,7 +14,7 @@ import pytest
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes, kubevirt, programs
-from scenario import NAMESPACE, Object, Scenario, pool
+from scenario import NAMESPACE, Object, Scenario, gpu_pool
 from watcher import Watcher
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(3600)]
 
 def gpu(version: str) -> Object:
     """Return the pool with images of this version."""
-    return pool(
-        "gpu",
-        "a100",
-        virtHandlerImage=f"registry.example/virt-handler:{version}-gpu",
-        virtLauncherImage=f"registry.example/virt-launcher:{version}-gpu",
-        selector={"vmLabels": {"matchLabels": {"class": "gpu"}}},
-    )
+    return gpu_pool(version, vmLabels={"matchLabels": {"class": "gpu"}})
 
 
 class GapsScenario(Scenario):

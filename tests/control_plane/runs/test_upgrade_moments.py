@@ -18,7 +18,7 @@ import pytest
 import playbooks
 from local_cluster import ClusterError, Fleet, Nodes, kubevirt, programs
 from passed_arguments import Passed
-from scenario import NAMESPACE, Object, Scenario, pool
+from scenario import NAMESPACE, Object, Scenario, gpu_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,13 +40,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(3600)]
 
 def gpu(version: str) -> Object:
     """Return the pool with images of this version."""
-    return pool(
-        "gpu",
-        "a100",
-        virtHandlerImage=f"registry.example/virt-handler:{version}-gpu",
-        virtLauncherImage=f"registry.example/virt-launcher:{version}-gpu",
-        selector={"vmLabels": {"matchLabels": {"class": "gpu"}}},
-    )
+    return gpu_pool(version, vmLabels={"matchLabels": {"class": "gpu"}})
 
 
 def vm(name: str) -> Object:

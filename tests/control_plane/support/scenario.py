@@ -48,6 +48,17 @@ def pool(name: str, accelerator: str, **fields: Any) -> Object:
     }
 
 
+def gpu_pool(version: str, **selector: Any) -> Object:
+    """Return the pool gpu with images of this version, for VMs that this selects."""
+    return pool(
+        "gpu",
+        "a100",
+        virtHandlerImage=f"registry.example/virt-handler:{version}-gpu",
+        virtLauncherImage=f"registry.example/virt-launcher:{version}-gpu",
+        selector=selector,
+    )
+
+
 class Scenario:
     """A cluster, the user who runs playbooks on it, and shortcuts to read and disturb it."""
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""The guard, which a run writes unless it is switched off: kubelets and people cannot change owners, KubeVirt cannot drop the exclusion, and runs work as before.
+"""The guard, which a run writes unless it is switched off: kubelets and people cannot change owners, KubeVirt cannot drop
+the exclusion, and runs work as before.
 
 One cluster; the tests run in order.
 """

@@ -66,7 +66,11 @@ def node(cluster):
     """A node of the test's own."""
     name = f"node-{time.monotonic_ns()}"
     obj = NODE.object(name)
-    obj["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+    # Every real node has annotations. Kubernetes' TTL controller would write its first one at some moment of the test.
+    obj["metadata"] |= {
+        "labels": {"kubernetes.io/hostname": name},
+        "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+    }
     yield cluster.create(NODE, obj, dry_run=False)
     cluster.delete(NODE, name, dry_run=False)
 

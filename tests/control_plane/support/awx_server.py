@@ -11,9 +11,9 @@ their place (a credential's with its type), references must exist, surveys and r
 deleted when it is taken off the last object that has it, but not together with that object
 (awx/main/models/label.py, awx/api/templates/api/job_template_label_list.md). Two users have tokens: one of the system, and
 an administrator of organizations, who may not write credential types or organizations (awx/main/access.py). Teams have roles
-(awx/main/models/workflow.py and jobs.py say which role contains which). It is stricter in two points. AWX ignores a field that it does not know, this server refuses it. AWX empties or
-deletes what refers to a deleted object; this server refuses to delete an object that is still needed, so that the order
-matters.
+(awx/main/models/workflow.py and jobs.py say which role contains which). It is stricter in two points. AWX ignores a field
+that it does not know, this server refuses it. AWX empties or deletes what refers to a deleted object; this server refuses
+to delete an object that is still needed, so that the order matters.
 """
 
 from __future__ import annotations

@@ -205,9 +205,13 @@ class Verifier:
         conflict: Finding | None = None,
         pause: RunOutcome | None = None,
     ) -> None:
-        """``policy``: the live launcher policy, when the caller knows more about it than the plan shows. ``limit``: how many
-        VMs that are not correct are kept. ``seen``: how a launcher pod is to be seen, where KubeVirt itself makes the pools. ``conflict``: why
-        the plan is not for the list that was given, but for the one that the cluster has. ``pause``: of a run of these pools that stopped where it was asked to."""
+        """
+        :param policy: the live launcher policy, when the caller knows more about it than the plan shows.
+        :param limit: how many VMs that are not correct are kept.
+        :param seen: how a launcher pod is to be seen, where KubeVirt itself makes the pools.
+        :param conflict: why the plan is not for the list that was given, but for the one that the cluster has.
+        :param pause: of a run of these pools that stopped where it was asked to.
+        """
         self._plan = plan
         self._conflict = conflict
         self._pause = pause

@@ -114,7 +114,7 @@ def _batch_lines(plan: Plan, wave: Wave, before: int) -> t.Iterator[str]:
 
     for _kind, group in itertools.groupby(enumerate(wave.batches, before + 1), kind):
         alike = list(group)
-        (first, _moves), (last, _) = alike[0], alike[-1]
+        first, last = alike[0][0], alike[-1][0]
         moves = [move for _number, moves in alike for move in moves]
         which = f"Batch {first}" if first == last else f"Batches {first} to {last}"
         yield f"{which} of {len(plan.batches)}: {counted(len(moves), 'node')}"

@@ -59,8 +59,8 @@ class TestApproval:
         digest = run("plan_info", pools=[RAW])["digest"]
         text = run.failure("plan_info", pools=[RAW], expected_plan=digest, max_unavailable=2)
         assert text.startswith(
-            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, alerts, waves, remove_pools, drain, on_non_migratable, remove_vms, "
-            "feature_gates_present, feature_gates_absent)"
+            "The plan is not the approved one: the options (overlap, prune, max_unavailable, prepull, assign_new_nodes, guard, "
+            "alerts, waves, remove_pools, drain, on_non_migratable, remove_vms, feature_gates_present, feature_gates_absent)"
         )
 
     def test_of_a_plan_that_an_earlier_job_published(self, run, world):

@@ -210,6 +210,13 @@ def controller(*arguments, command=(names.CONTROLLER,), version=VERSION):
 
 
 def _handler_container():
+    health = {
+        "httpGet": {"path": "/healthz", "port": 8443, "scheme": "HTTPS"},
+        "initialDelaySeconds": 15,
+        "failureThreshold": 3,
+        "successThreshold": 1,
+        "timeoutSeconds": 10,
+    }
     return {
         "name": "virt-handler",
         "image": HANDLER_IMAGE,
@@ -218,6 +225,8 @@ def _handler_container():
         "args": ["--port", "8443", "--hostname-override", "$(NODE_NAME)", "-v", "2"],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}],
         "ports": [{"containerPort": 8443, "name": "metrics", "protocol": "TCP"}],
+        "livenessProbe": {**health, "periodSeconds": 45},
+        "readinessProbe": {**health, "periodSeconds": 20},
         "resources": {"requests": {"cpu": "10m", "memory": "325Mi"}},
         "securityContext": {"privileged": True, "seLinuxOptions": {"level": "s0"}},
         "volumeMounts": [{"mountPath": "/var/run/kubevirt", "name": "virt-share-dir"}],

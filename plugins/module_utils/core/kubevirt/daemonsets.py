@@ -208,7 +208,26 @@ def _container(container: dict[str, t.Any], pool: Pool) -> dict[str, t.Any]:
             changed["image"] = pool.virt_handler_image
         if pool.resources:
             changed["resources"] = _without_nulls(pool.resources)
+        changed.update(_probes(container))
     return changed
+
+
+def _probes(container: KubeObject) -> dict[str, t.Any]:
+    """Probes that find the handler Ready within a second or two of being so.
+
+    KubeVirt asks first after 15 s, and after a failure every 20 s. A startup probe asks every second, and once it succeeds the
+    kubelet asks the readiness probe at once (Kubernetes 1.23 and later), unless an initial delay forbids it. A handler that
+    never answers is restarted when KubeVirt's liveness probe would have restarted it. From then on both probes are KubeVirt's.
+    """
+    readiness, liveness = container.get("readinessProbe"), container.get("livenessProbe")
+    if not readiness or not liveness or container.get("startupProbe"):
+        return {}
+    patience = liveness.get("initialDelaySeconds", 0) + liveness["failureThreshold"] * liveness["periodSeconds"]
+    readiness = {key: value for key, value in readiness.items() if key != "initialDelaySeconds"}
+    return {
+        "startupProbe": {**readiness, "periodSeconds": 1, "failureThreshold": patience, "successThreshold": 1},
+        "readinessProbe": readiness,
+    }
 
 
 def _labels(labels: t.Mapping[str, str], pool: Pool) -> dict[str, str]:

@@ -151,8 +151,10 @@ class TestTemplate:
         assert pod_spec(derived())["nodeSelector"] == {"kubernetes.io/os": "linux", "virtpools.io/pool": "gpu"}
 
     def test_has_the_handler_image_and_else_the_primarys_container(self):
-        before = container(builders.primary())
-        assert container(derived(virtHandlerImage=builders.GPU_IMAGE)) == {**before, "image": builders.GPU_IMAGE}
+        before, found = container(builders.primary()), container(derived(virtHandlerImage=builders.GPU_IMAGE))
+        assert {key for key in before if found[key] != before[key]} == {"image", "readinessProbe"}
+        assert found["image"] == builders.GPU_IMAGE
+        assert found.keys() - before.keys() == {"startupProbe"}
 
     def test_has_the_stock_images_where_the_pool_names_none(self):
         assert container(derived(), "virt-launcher")["image"] == builders.LAUNCHER_IMAGE
@@ -204,6 +206,36 @@ class TestTemplate:
         found = derived(resources={"requests": {"cpu": "1"}})
         assert container(found)["resources"] == {"requests": {"cpu": "1"}}
         assert container(found, "virt-launcher")["resources"] == {}
+
+
+class TestProbes:
+    def test_find_the_handler_ready_as_soon_as_it_is(self):
+        of_primary = container(builders.primary())
+        handler = container(derived())
+        probe = handler["startupProbe"]
+        assert (probe["periodSeconds"], probe["httpGet"]) == (1, of_primary["readinessProbe"]["httpGet"])
+        assert "initialDelaySeconds" not in probe
+        assert of_primary["readinessProbe"] == {**handler["readinessProbe"], "initialDelaySeconds": 15}
+
+    def test_restart_a_handler_that_never_answers_when_kubevirt_does(self):
+        handler = container(derived())
+        of_primary = container(builders.primary())["livenessProbe"]
+        assert handler["livenessProbe"] == of_primary
+        seconds = of_primary["initialDelaySeconds"] + of_primary["failureThreshold"] * of_primary["periodSeconds"]
+        assert handler["startupProbe"]["failureThreshold"] == seconds == 150
+
+    @pytest.mark.parametrize("missing", ["livenessProbe", "readinessProbe"])
+    def test_are_kubevirts_where_it_has_others(self, missing):
+        primary = builders.primary()
+        of_primary = container(primary)
+        del of_primary[missing]
+        assert container(derived(primary, virtHandlerImage=of_primary["image"])) == of_primary
+
+    def test_are_kubevirts_where_it_has_a_startup_probe(self):
+        primary = builders.primary()
+        of_primary = container(primary)
+        of_primary["startupProbe"] = {**of_primary["readinessProbe"], "periodSeconds": 3}
+        assert container(derived(primary, virtHandlerImage=of_primary["image"])) == of_primary
 
 
 class TestExclusion:

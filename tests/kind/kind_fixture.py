@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import playbooks
@@ -56,6 +57,10 @@ class Marks:
     """What virt-handler and the kubelet wrote on a node, each time that it changed, with the seconds since the beginning."""
 
     seen: list[tuple[float, dict[str, str]]] = field(default_factory=list)
+
+    def seconds(self, of: Callable[[dict[str, str]], bool]) -> float:
+        """Return for how long the marks were such as this function says, until they changed for the last time."""
+        return sum(later - at for (at, state), (later, _) in pairwise(self.seen) if of(state))
 
 
 class KindScenario(Scenario):

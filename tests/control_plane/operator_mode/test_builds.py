@@ -17,6 +17,7 @@ from full_dump import differences, ours
 from local_cluster import Fleet, Nodes
 from local_cluster.kubevirt import works
 from operator_mode_scenario import DEVICE, A, B, C, OperatorModeScenario, only_on
+from playbooks import Run
 from scenario import Object
 from watcher import Watcher
 
@@ -99,12 +100,15 @@ class BuildScenario(OperatorModeScenario):
         self.cluster.wait(lambda: not self.kubevirt()["spec"].get(ONE.name), 120, "the list to be taken away")
         running.kill_all()
 
-    def moved(self, *, killed_first: bool = False, **variables: Any) -> Watcher:
-        """Move the pools to another mode by a run of site, maybe after one that was killed; return the witness of it all."""
+    def moved(self, *, killed_first: bool = False, **variables: Any) -> tuple[Run, Watcher]:
+        """Move the pools to another mode by a run of site, maybe after one that was killed.
+
+        Return that run, and the witness of it all.
+        """
         with Watcher(self.cluster) as watcher:
             if killed_first:
                 self._start_and_kill(**variables)
-            self.play("site", self.pools(), **variables).succeeded()
+            run = self.play("site", self.pools(), **variables).succeeded()
             watcher.stop()
         assert watcher.without_ready_handler == []
         assert watcher.handlers == {
@@ -113,7 +117,7 @@ class BuildScenario(OperatorModeScenario):
             "edge-00": ["virt-handler-edge"],
             "plain-00": ["virt-handler"],
         }
-        return watcher
+        return run, watcher
 
     def refusing(self, said: str | None) -> None:
         """Let the build's webhook refuse every change of pools with this message; None: no more."""
@@ -319,8 +323,10 @@ def test_one_run_moves_to_collection_pools_from_the_other_builds(scenario: Build
 
 def _moves_to_collection_pools(scenario: BuildScenario, **variables: Any) -> None:
     vms = machines(scenario)
-    watcher = scenario.moved(**variables)
+    run, watcher = scenario.moved(**variables)
     assert machines(scenario) == vms
+    # additionalVirtHandlers keeps an install strategy for each list.
+    assert ("kubectl delete configmap -n kubevirt kubevirt-install-strategy-" in run.stdout) == (scenario.build is A)
     print(f"{scenario.build.name}: to collection pools, seconds without a Ready handler by node: {watcher.gaps()}")
     # Once all nodes are the primary's, each is handed over.
     handed_over = {node: seen.owners for node, seen in watcher.nodes.items() if len(seen.owners) > 1}
@@ -335,7 +341,7 @@ def _moves_to_collection_pools(scenario: BuildScenario, **variables: Any) -> Non
 def test_one_run_moves_back(scenario: BuildScenario) -> None:
     only_on(scenario, ONE)
     vms = machines(scenario)
-    watcher = scenario.moved(virtpools_mode="operator", virtpools_remove_vms="leave")
+    _run, watcher = scenario.moved(virtpools_mode="operator", virtpools_remove_vms="leave")
     assert machines(scenario) == vms
     print(f"{scenario.build.name}: to operator pools, seconds without a Ready handler by node: {watcher.gaps()}")
     assert watcher.nodes["gpu-00"].owners == ["gpu", "in_transit", "primary"]
@@ -345,11 +351,9 @@ def test_one_run_moves_back(scenario: BuildScenario) -> None:
 
 def test_after_remove_the_cluster_is_as_it_was(scenario: BuildScenario, before: dict[str, Object]) -> None:
     scenario.cluster.kubectl("delete", "namespace", VMS, "--wait=true", "--timeout=300s")
-    run = scenario.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
+    scenario.play("remove", virtpools_remove="all", virtpools_mode="auto").succeeded()
     scenario.wait_until_settled()
     assert scenario.names() == ["virt-handler"]
-    assert ("kubectl delete configmap -n kubevirt kubevirt-install-strategy-" in run.stdout) == (scenario.build is A)
-    # additionalVirtHandlers keeps an install strategy for each list.
     kept = {key for key in differences(before, scenario.state()) if "kubevirt-install-strategy-" in key}
     assert differences(before, scenario.state()).keys() == kept
     assert bool(kept) == (scenario.build is A)

@@ -148,7 +148,7 @@ def test_verify_and_plan_name_the_nodes(scenario: UpgradeScenario) -> None:
         run = scenario.play("plan", scenario.pools()).succeeded()
     text = "\n".join(run.plan["text"])
     assert "Node gpu-00: gpu and primary -> gpu" in text
-    assert "VirtpoolsTouch, which means nothing, on and off again" in text
+    assert "VirtpoolsTouch, which has no effect, on and off again" in text
     assert "operator_window" not in [each["code"] for each in run.plan["findings"]]
     assert scenario.findings().keys() >= {"operator_nodes_wrong", "two_handlers"}
 

@@ -72,10 +72,11 @@ class WindowsScenario(OperatorModeScenario):
         return run
 
     def turn_gate_off(self) -> None:
-        """As a user does who does not know what it is for, and wait until each node has a handler of the primary."""
+        """As a user does who does not know what it is for, and wait until virt-operator has done all that it does then."""
         self.patch("kubevirt/kubevirt", merge={"spec": {"configuration": {"developerConfiguration": None}}})
         stock = f"{kubevirt.IMAGES}/virt-handler:{FROM}"
         self.cluster.wait(lambda: all(stock in images for images in self.handlers().values()), 120, "the primary")
+        self.wait_until_settled()
 
     def upgrade(self) -> None:
         manifest = programs.manifest(self.cluster.add_kubevirt(TO), NAMESPACE, kubevirt.IMAGES)

@@ -244,12 +244,12 @@ text:
 import datetime
 import json
 import os
-import tempfile
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import vm_verification
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies, report_files
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.report_files import ReportFile
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import Finding, InputErrors
@@ -347,30 +347,24 @@ def _probed(task: module_base.Task, plan: Plan) -> Policy:
     return policies.probed_policy(task.cluster, plan, task.clock)
 
 
-def _files(asked: t.Mapping[str, str | None]) -> list[tuple[str, str, str]]:
-    """The files that are asked for: form, option, and path.
+def _files(asked: t.Mapping[str, str | None]) -> list[ReportFile]:
+    """The files that are asked for.
 
     :raises InputErrors: when one cannot be written. A verification may take minutes, so this comes before it.
     """
     folder = asked.get("folder")
-    files = [(form, f"virtpools_report_{form}", path) for form, path in asked.items() if path and form != "folder"]
-    files += [(form, "reports.folder", os.path.join(folder, file)) for form, file in _IN_FOLDER.items() if folder]
-    problems = []
-    for _form, option, path in files:
-        parent = os.path.dirname(path) or "."
-        if not os.path.isdir(parent):
-            problems.append(f"{option} is {path}, but there is no folder {parent}; create it, or name another file.")
-        elif not os.access(parent, os.W_OK):
-            problems.append(f"{option} is {path}, but you may not write to the folder {parent}; name another file.")
-    if problems:
-        raise InputErrors(problems)
+    wanted = ((form, path) for form, path in asked.items() if path and form != "folder")
+    files = [ReportFile(form, f"virtpools_report_{form}", path) for form, path in wanted]
+    in_folder = _IN_FOLDER.items() if folder else ()
+    files += [ReportFile(form, "reports.folder", os.path.join(folder or "", file)) for form, file in in_folder]
+    report_files.require_writable(files)
     return files
 
 
 def _write(
-    task: module_base.Task, files: list[tuple[str, str, str]], data: dict, lines: list[str], server: str, uid: str
+    task: module_base.Task, files: list[ReportFile], data: dict, lines: list[str], server: str, uid: str
 ) -> None:
-    """Write the files that are asked for. Each is there as a whole or not at all."""
+    """Write the files that are asked for."""
     if not files:
         return
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -386,15 +380,8 @@ def _write(
             data, cluster=" · ".join(filter(None, (name, server, uid and f"UID {uid}"))), at=f"{now:%Y-%m-%d %H:%M} UTC"
         ),
     }
-    for form, option, path in files:
-        try:
-            # Beside the file, so that moving it there is one step: collectors read it at any time.
-            handle, written = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=f".{os.path.basename(path)}-")
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(texts[form]())
-        except OSError as error:
-            raise InputErrors([f"{option} cannot be written to {path}: {error.strerror}."]) from error
-        task.module.atomic_move(written, path)
+    for file in files:
+        report_files.write(file, texts[file.form](), task.module.atomic_move)
 
 
 def main() -> None:

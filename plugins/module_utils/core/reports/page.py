@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 import typing as t
 
 from ..base import names
-from ..base.findings import printable
 from ..checks.verdicts import FAILING, VERDICTS
 from ..checks.verification import ReportDict
-from .page_style import STYLE
+from . import page_pieces as pieces
 
 Row = t.Mapping[str, t.Any]
 
@@ -27,7 +25,6 @@ _MOST_LARGE = 600
 _MAP_ROOM = 240_000
 _NODES_ROOM = 60_000
 _VMS_ROOM = 440_000
-_FINDINGS_ROOM = 80_000
 _TABLES_ROOM = 60_000
 
 _MOST_OPEN = 40
@@ -36,7 +33,6 @@ _MOST_OPEN = 40
 _COLUMNS = tuple(reversed(VERDICTS))
 """The verdict correct first, the worst last."""
 _CODE = re.compile(r"[a-z]+(?:_[a-z]+)+")
-_TONES = {"error": "bad", "warning": "warn", "note": "info"}
 
 
 def render(report: ReportDict, *, cluster: str = "", at: str = "") -> str:
@@ -45,51 +41,28 @@ def render(report: ReportDict, *, cluster: str = "", at: str = "") -> str:
     :param cluster: what names the cluster.
     :param at: when the verification took place, as the user wrote it.
     """
-    context = " · ".join(_text(part) for part in (cluster, at) if part)
     tone = "ok" if report["healthy"] else "bad"
-    headline = _headline(report)
-    return "".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            # The browser loads nothing, even if the name of an object could inject HTML.
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-            f"<title>{headline}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
-            f'<header class="{tone}"><div class="in">',
-            f'<p class="eyebrow">KubeVirt launcher images{" · " if context else ""}{context}</p>',
-            f"<h1>{_icon(tone)}<span>{headline}</span></h1>",
-            _bar(report["verdicts"]),
-            _tiles(report),
-            "</div></header>\n<main>\n",
-            _section("Findings", _findings(report["findings"])),
-            _section("VMs to look at", _vms(report)),
-            _section("VMs by pool and verdict", _pools(report["pools"])),
-            _section("Nodes by owner", _nodes(report)),
-            _section("Handlers and launcher policy", _machinery(report)),
-            "</main>\n</body>\n</html>\n",
-        ]
+    return pieces.document(
+        tone,
+        _headline(report),
+        eyebrow=("KubeVirt launcher images", cluster, at),
+        top=_bar(report["verdicts"]) + _tiles(report),
+        sections=(
+            ("Findings", pieces.findings(report["findings"])),
+            ("VMs to look at", _vms(report)),
+            ("VMs by pool and verdict", _pools(report["pools"])),
+            ("Nodes by owner", _nodes(report)),
+            ("Handlers and launcher policy", _machinery(report)),
+        ),
     )
 
 
-# Words and small parts ----------------------------------------------------------------------------------------------
-
-
-def _text(value: object) -> str:
-    return html.escape(printable(value))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _words(code: str) -> str:
-    return _text(code).replace("_", " ").capitalize()
+# Words --------------------------------------------------------------------------------------------------------------
 
 
 def _headline(report: ReportDict) -> str:
     """The summary with words in place of codes."""
-    text = _text(report["summary"])
+    text = pieces.text(report["summary"])
     codes = {*VERDICTS, *(finding["code"] for finding in report["findings"])}
     return _CODE.sub(lambda found: found[0].replace("_", " ") if found[0] in codes else found[0], text)
 
@@ -105,66 +78,13 @@ def _errors(report: ReportDict) -> set[str]:
     return {finding["code"] for finding in report["findings"] if finding["severity"] == "error"}
 
 
-def _icon(tone: str) -> str:
-    stroke = "M6 12.5l4 4 8-9" if tone == "ok" else "M12 6v8M12 17.6v.4"
-    return f'<svg viewBox="0 0 24 24" aria-hidden="true"><circle cx="12" cy="12" r="11"/><path d="{stroke}"/></svg>'
-
-
-def _badge(tone: str, words: str) -> str:
-    return f'<span class="badge {tone}">{words}</span>'
-
-
-def _code(value: object) -> str:
-    return f"<code>{_text(value)}</code>"
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section>\n<h2>{title}</h2>\n{body}\n</section>\n"
-
-
-def _quiet(words: str) -> str:
-    return f'<p class="quiet">{words}</p>'
-
-
-def _table(name: str, head: t.Sequence[str], rows: t.Iterable[str]) -> str:
-    cells = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    return f'<table class="{name}"><thead><tr>{cells}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-
-
-def _row(head: t.Sequence[str], cells: t.Sequence[str], tones: t.Sequence[str] = ()) -> str:
-    """A row whose first cell is its name. On a narrow screen each other cell follows the title of its column."""
-    tones = tones or [""] * len(cells)
-    rest = "".join(
-        f'<td{f" class={tone}" if tone else ""} data-l="{title}">{cell}</td>'
-        for title, cell, tone in zip(head[1:], cells[1:], tones[1:], strict=True)
-    )
-    return f'<tr><th scope="row">{cells[0]}</th>{rest}</tr>'
-
-
-def _within(room: int, parts: t.Iterable[str]) -> tuple[list[str], int]:
-    """The first parts that fit into ``room`` bytes, and how many did not."""
-    kept: list[str] = []
-    left_out = 0
-    for part in parts:
-        room -= len(part.encode())
-        if room < 0:
-            left_out += 1
-        else:
-            kept.append(part)
-    return kept, left_out
-
-
-def _left_out(number: int, noun: str) -> str:
-    return _quiet(f"{_count(number, noun)} more than this page has room for.") if number else ""
-
-
 # The top ------------------------------------------------------------------------------------------------------------
 
 
 def _bar(verdicts: t.Mapping[str, int]) -> str:
     """The share of each verdict. It is hidden from screen readers, since a table has the numbers."""
     parts = "".join(
-        f'<i class="{_tone(verdict)}" style="flex-grow:{number}" title="{_words(verdict)}: {number:,}"></i>'
+        f'<i class="{_tone(verdict)}" style="flex-grow:{number}" title="{pieces.words(verdict)}: {number:,}"></i>'
         for verdict in _COLUMNS
         if (number := verdicts.get(verdict, 0))
     )
@@ -186,50 +106,32 @@ def _tiles(report: ReportDict) -> str:
         ("", f"{counts['pools']:,}", "Pools", f"{active:,} active"),
         (
             "bad" if policy["problem"] else "",
-            _words(policy["state"]),
+            pieces.words(policy["state"]),
             "Policy",
-            _text(policy["backend"]).replace("_", " "),
+            pieces.text(policy["backend"]).replace("_", " "),
         ),
     ]
-    items = "".join(
-        f'<li class="{tone}"><span>{title}</span><b>{value}</b><small>{note}</small></li>'
-        for tone, value, title, note in tiles
-    )
-    return f'<ul class="tiles">{items}</ul>'
-
-
-def _findings(findings: t.Sequence[Row]) -> str:
-    if not findings:
-        return _quiet("Nothing to report.")
-    rows, left_out = _within(
-        _FINDINGS_ROOM,
-        (
-            f"<li>{_badge(_TONES.get(finding['severity'], 'bad'), _text(finding['severity']))}"
-            f"<p>{_text(finding['message'])} {_code(finding['code'])}</p></li>"
-            for finding in findings
-        ),
-    )
-    return f'<ul class="findings">{"".join(rows)}</ul>{_left_out(left_out, "finding")}'
+    return pieces.tiles(tiles)
 
 
 # Pools ---------------------------------------------------------------------------------------------------------------
 
 
 def _pools(pools: t.Sequence[Row]) -> str:
-    head = ["Pool", *(_words(verdict) for verdict in _COLUMNS), "Launcher image"]
-    rows, left_out = _within(_TABLES_ROOM, (_pool(head, pool) for pool in pools))
-    return _table("stack pools", head, rows) + _left_out(left_out, "pool")
+    head = ["Pool", *(pieces.words(verdict) for verdict in _COLUMNS), "Launcher image"]
+    rows, left_out = pieces.within(_TABLES_ROOM, (_pool(head, pool) for pool in pools))
+    return pieces.table("stack pools", head, rows) + pieces.left_out(left_out, "pool")
 
 
 def _pool(head: t.Sequence[str], pool: Row) -> str:
-    name = _text(pool["name"])
+    name = pieces.text(pool["name"])
     if not pool["active"] and pool["name"] != names.PRIMARY:
-        name += f" {_badge('info', 'maps no VMs')}"
+        name += f" {pieces.badge('info', 'maps no VMs')}"
     numbers = {verdict: pool["vms"].get(verdict, 0) for verdict in _COLUMNS}
-    return _row(
+    return pieces.row(
         head,
         [
-            f"{name}<small>{_count(pool['nodes'], 'node')}</small>",
+            f"{name}<small>{pieces.count(pool['nodes'], 'node')}</small>",
             *(f"{number:,}" for number in numbers.values()),
             _image(pool["launcher_image"]) + _contents(pool),
         ],
@@ -238,14 +140,14 @@ def _pool(head: t.Sequence[str], pool: Row) -> str:
 
 
 def _contents(pool: Row) -> str:
-    return f"<small>{_text(pool['launcher_contents'])}</small>" if pool["launcher_contents"] else ""
+    return f"<small>{pieces.text(pool['launcher_contents'])}</small>" if pool["launcher_contents"] else ""
 
 
 def _image(image: str | None) -> str:
     if not image:
         return "KubeVirt's own"
     # On a narrow screen a name breaks between its parts.
-    parts = _text(image).replace("/", "/<wbr>").replace(":", "<wbr>:").replace("@", "<wbr>@")
+    parts = pieces.text(image).replace("/", "/<wbr>").replace(":", "<wbr>:").replace("@", "<wbr>@")
     return f"<code>{parts}</code>"
 
 
@@ -259,7 +161,7 @@ def _nodes(report: ReportDict) -> str:
     for node in nodes:
         groups.setdefault(node["owner"], []).append(node)
     if not nodes:
-        return _quiet("No nodes.")
+        return pieces.quiet("No nodes.")
     size = "chips" if len(nodes) <= _MOST_NAMED else "squares" if len(nodes) <= _MOST_LARGE else "squares many"
     room = _MAP_ROOM
     parts = []
@@ -267,8 +169,8 @@ def _nodes(report: ReportDict) -> str:
         part = _owner(owner, members, size, room)
         room -= len(part.encode())
         parts.append(part)
-    shown, left_out = _within(_MAP_ROOM, parts)
-    return f'{_legend(nodes)}<div class="map">{"".join(shown)}</div>{_left_out(left_out, "owner")}{_bad_nodes(nodes)}'
+    shown, left_out = pieces.within(_MAP_ROOM, parts)
+    return f'{_legend(nodes)}<div class="map">{"".join(shown)}</div>{pieces.left_out(left_out, "owner")}{_bad_nodes(nodes)}'
 
 
 def _kind(node: Row, errors: t.Collection[str]) -> str:
@@ -298,22 +200,22 @@ def _legend(nodes: t.Sequence[Row]) -> str:
 def _owner(owner: str, nodes: t.Sequence[Row], size: str, room: int) -> str:
     """The nodes of one owner, those with a problem first."""
     bad = sum(1 for node in nodes if node["problem"])
-    label = f"{_text(owner)}: {_count(len(nodes), 'node')}, {bad:,} with a problem"
+    label = f"{pieces.text(owner)}: {pieces.count(len(nodes), 'node')}, {bad:,} with a problem"
     ordered = sorted(nodes, key=lambda node: (not node["problem"], node["ready"], node["name"]))
     # This leaves some room for the owners that follow.
-    squares, left_out = _within(room - 2_000, (_square(node, size == "chips") for node in ordered))
+    squares, left_out = pieces.within(room - 2_000, (_square(node, size == "chips") for node in ordered))
     return (
-        f'<div class="owner"><h3>{_text(owner)} <small>{_count(len(nodes), "node")}'
+        f'<div class="owner"><h3>{pieces.text(owner)} <small>{pieces.count(len(nodes), "node")}'
         f"{f', <em>{bad:,} with a problem</em>' if bad else ''}</small></h3>"
         f'<div class="{size}" role="img" aria-label="{label}">{"".join(squares)}</div>'
-        f"{_left_out(left_out, 'node')}</div>"
+        f"{pieces.left_out(left_out, 'node')}</div>"
     )
 
 
 def _square(node: Row, named: bool) -> str:
-    name = about = _text(node["name"])
+    name = about = pieces.text(node["name"])
     if node["problem"]:
-        about += f": {_words(node['problem']).lower()}"
+        about += f": {pieces.words(node['problem']).lower()}"
     elif not node["ready"]:
         about += ": not Ready"
     mark = _mark(node) if node["problem"] else ""
@@ -327,23 +229,23 @@ def _bad_nodes(nodes: t.Sequence[Row]) -> str:
     if not bad:
         return ""
     head = ["Node", "Problem", "Owner", "Should belong to", "Handlers"]
-    rows, left_out = _within(
+    rows, left_out = pieces.within(
         _NODES_ROOM,
         (
-            _row(
+            pieces.row(
                 head,
                 [
-                    _code(node["name"]),
-                    _words(node["problem"]),
-                    _text(node["owner"]),
-                    _text(node["wanted"]),
+                    pieces.code(node["name"]),
+                    pieces.words(node["problem"]),
+                    pieces.text(node["owner"]),
+                    pieces.text(node["wanted"]),
                     str(node["handlers"]),
                 ],
             )
             for node in bad
         ),
     )
-    return _table("stack", head, rows) + _left_out(left_out, "node")
+    return pieces.table("stack", head, rows) + pieces.left_out(left_out, "node")
 
 
 # DaemonSets and policy ---------------------------------------------------------------------------------------------------
@@ -351,31 +253,31 @@ def _bad_nodes(nodes: t.Sequence[Row]) -> str:
 
 def _machinery(report: ReportDict) -> str:
     head = ["DaemonSet", "Pool", "Ready", "State"]
-    rows, left_out = _within(_TABLES_ROOM, (_daemonset(head, daemonset) for daemonset in report["daemonsets"]))
-    return _policy(report["policy"]) + _table("stack", head, rows) + _left_out(left_out, "DaemonSet")
+    rows, left_out = pieces.within(_TABLES_ROOM, (_daemonset(head, daemonset) for daemonset in report["daemonsets"]))
+    return _policy(report["policy"]) + pieces.table("stack", head, rows) + pieces.left_out(left_out, "DaemonSet")
 
 
 def _daemonset(head: t.Sequence[str], daemonset: Row) -> str:
-    problems = "".join(f"<p>{_text(problem)}</p>" for problem in daemonset["problems"])
+    problems = "".join(f"<p>{pieces.text(problem)}</p>" for problem in daemonset["problems"])
     short = daemonset["ready"] < daemonset["desired"]
-    return _row(
+    return pieces.row(
         head,
         [
-            _code(daemonset["name"]),
-            _text(daemonset["pool"]),
+            pieces.code(daemonset["name"]),
+            pieces.text(daemonset["pool"]),
             f"{daemonset['ready']:,} of {daemonset['desired']:,}",
-            problems or _badge("ok", "in order"),
+            problems or pieces.badge("ok", "in order"),
         ],
         ["", "", "bad" if short else "", "bad" if problems else ""],
     )
 
 
 def _policy(policy: Row) -> str:
-    name = f" {_code(policy['name'])}" if policy["name"] else ""
-    digest = f" <small>digest {_code(policy['digest'])}</small>" if policy["digest"] else ""
-    problem = f"<p>{_text(policy['problem'])}</p>" if policy["problem"] else ""
-    badge = _badge("bad" if problem else "ok", _words(policy["state"]).lower())
-    backend = _text(policy["backend"]).replace("_", " ")
+    name = f" {pieces.code(policy['name'])}" if policy["name"] else ""
+    digest = f" <small>digest {pieces.code(policy['digest'])}</small>" if policy["digest"] else ""
+    problem = f"<p>{pieces.text(policy['problem'])}</p>" if policy["problem"] else ""
+    badge = pieces.badge("bad" if problem else "ok", pieces.words(policy["state"]).lower())
+    backend = pieces.text(policy["backend"]).replace("_", " ")
     return f'<div class="policy"><p>{badge} {backend}{name}{digest}</p>{problem}</div>'
 
 
@@ -398,8 +300,8 @@ def _vms(report: ReportDict) -> str:
         left_out += missing
         parts.append(part)
     if not parts and not left_out:
-        return _quiet("None: every VM has the image and the nodes that the pools give it.")
-    return "".join(parts) + _left_out(left_out, "VM")
+        return pieces.quiet("None: every VM has the image and the nodes that the pools give it.")
+    return "".join(parts) + pieces.left_out(left_out, "VM")
 
 
 def _group(vms: t.Sequence[Row], room: int, is_open: bool) -> tuple[str, int]:
@@ -409,7 +311,7 @@ def _group(vms: t.Sequence[Row], room: int, is_open: bool) -> tuple[str, int]:
     places: dict[str, list[str]] = {}
     for place, image in first["images"].items():
         places.setdefault(image, []).append(place)
-    facts += [(", ".join(map(_text, with_image)), _image(image)) for image, with_image in places.items()]
+    facts += [(", ".join(map(pieces.text, with_image)), _image(image)) for image, with_image in places.items()]
     columns: list[tuple[str, t.Callable[[Row], str]]] = [("VM", _name), ("Node", _where)]
     for title, value in (("Reason", _reason), ("Remedy", _remedy)):
         if len({value(vm) for vm in vms}) == 1:
@@ -418,33 +320,33 @@ def _group(vms: t.Sequence[Row], room: int, is_open: bool) -> tuple[str, int]:
             columns.append((title, value))
     head = [title for title, _value in columns]
     top = (
-        f"<details{' open' if is_open else ''}><summary>{_badge(_tone(first['verdict']), _words(first['verdict']))}"
-        f" <b>{_text(first['pool'] or names.PRIMARY)}</b> <small>{_count(len(vms), 'VM')}</small></summary>"
+        f"<details{' open' if is_open else ''}><summary>{pieces.badge(_tone(first['verdict']), pieces.words(first['verdict']))}"
+        f" <b>{pieces.text(first['pool'] or names.PRIMARY)}</b> <small>{pieces.count(len(vms), 'VM')}</small></summary>"
         f"<dl>{''.join(f'<div><dt>{title}</dt><dd>{value}</dd></div>' for title, value in facts)}</dl>"
     )
-    rows, left_out = _within(
-        room - len(top.encode()), (_row(head, [value(vm) for _title, value in columns]) for vm in vms)
+    rows, left_out = pieces.within(
+        room - len(top.encode()), (pieces.row(head, [value(vm) for _title, value in columns]) for vm in vms)
     )
     if not rows:
         return "", len(vms)
-    return f"{top}{_table('stack', head, rows)}</details>", left_out
+    return f"{top}{pieces.table('stack', head, rows)}</details>", left_out
 
 
 def _name(vm: Row) -> str:
-    return f"{_text(vm['namespace'])}/<wbr>{_text(vm['name'])}"
+    return f"{pieces.text(vm['namespace'])}/<wbr>{pieces.text(vm['name'])}"
 
 
 def _where(vm: Row) -> str:
     if not vm["node"]:
         return "none"
     elsewhere = vm["owner"] and vm["owner"] != (vm["pool"] or names.PRIMARY)
-    owner = f" <small>of {_text(vm['owner'])}</small>" if elsewhere else ""
-    return f"{_text(vm['node'])}{owner}"
+    owner = f" <small>of {pieces.text(vm['owner'])}</small>" if elsewhere else ""
+    return f"{pieces.text(vm['node'])}{owner}"
 
 
 def _reason(vm: Row) -> str:
-    return _text(vm["reason"][:1].upper() + vm["reason"][1:])
+    return pieces.text(vm["reason"][:1].upper() + vm["reason"][1:])
 
 
 def _remedy(vm: Row) -> str:
-    return "neither restart nor migration" if vm["remedy"] == "none" else _text(vm["remedy"])
+    return "neither restart nor migration" if vm["remedy"] == "none" else pieces.text(vm["remedy"])

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import re
 
 import pytest
@@ -14,40 +13,7 @@ from hypothesis import strategies as st
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import printable
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.reports import page
 from ansible_collections.virtpools.kubevirt.tests.unit.support import reports
-
-VOID = {"meta", "wbr"}
-HOSTILE = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>&amp;\u202e\x00"
-
-
-class Parsed(html.parser.HTMLParser):
-    """A page's elements as (tag, attributes), its text, and the text in every kind of element. Asserts balanced tags."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.texts, self._open = [], [], []
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append((self._open[-1] if self._open else "", data))
-
-    def all(self, tag, **attributes):
-        return [found for name, found in self.elements if name == tag and attributes.items() <= found.items()]
-
-    def text(self, *tags):
-        return "".join(data for tag, data in self.texts if tag != "style" and (not tags or tag in tags))
+from ansible_collections.virtpools.kubevirt.tests.unit.support.pages import HOSTILE, Parsed
 
 
 def parsed(report, **about):

@@ -106,6 +106,9 @@ nodes:
     seconds_without_handler:
       description: Seconds from the deletion of the old handler until the new one was Ready.
       type: float
+    began:
+      description: When the old handler was told to end, in seconds since 1970. Null when none was.
+      type: float
 wave_failed:
   description:
     - Whether a node failed, so that a run with C(virtpools_on_failure) goes back. A lost Lease, an API server that cannot be reached, or a change by
@@ -152,6 +155,7 @@ ARGUMENTS = {
 
 def body(task: module_base.Task) -> dict:
     began = time.time()
+    clock_began = began - task.clock.now()
     nodes = task.params["nodes"]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
@@ -190,7 +194,7 @@ def body(task: module_base.Task) -> dict:
                 # Nodes of earlier batches are still reported.
                 failed = isinstance(error, images.ImagesMissing)
                 raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
-            result["nodes"] = [outcome.to_dict() for outcome in outcomes]
+            result["nodes"] = [outcome.to_dict(clock_began) for outcome in outcomes]
             result["text"] = _progress(task, stands, plan, outcomes, began)
             _refuse_to_go_on(outcomes, result)
     return result

@@ -47,6 +47,8 @@ class HandoverOutcome:
     gap: float | None = None
     """Seconds from the moment when the old handler was told to end until the next one was Ready; None when no
     handler was told to end."""
+    began: float | None = None
+    """That moment, on the clock of the batch."""
 
     def __str__(self) -> str:
         without = "" if self.gap is None else f", {self.gap:.1f} s without a handler"
@@ -78,12 +80,14 @@ class HandoverOutcome:
             return cls.of_deleted(move)
         return cls(move, "interrupted", str(error))
 
-    def to_dict(self) -> dict[str, t.Any]:
+    def to_dict(self, clock_began: float = 0.0) -> dict[str, t.Any]:
+        """:param clock_began: when the clock of the batch showed 0, in seconds since 1970."""
         return {
             **self.move.to_dict(),
             "result": self.result,
             "message": self.message,
             "seconds_without_handler": None if self.gap is None else round(self.gap, 1),
+            "began": None if self.began is None else round(clock_began + self.began, 1),
         }
 
 
@@ -450,7 +454,7 @@ class NodeHandover:
         gap = None
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at
-        return HandoverOutcome(self._move, result, message, gap)
+        return HandoverOutcome(self._move, result, message, gap, self._ended_at)
 
 
 def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -19,11 +21,14 @@ def owner_writes(world):
 
 
 def test_hands_nodes_over(run, world):
+    before, began = world.now, time.time()
     found = run("pool_nodes", pools=[RAW])
     assert (found["changed"], found["changes"]) == (True, ["Node n1: primary -> gpu"])
     (node,) = found["nodes"]
     assert (node["node"], node["result"]) == ("n1", "done")
     assert node["seconds_without_handler"] > 0
+    # The cluster in memory has a clock of its own, on which all waits take place.
+    assert -1 < node["began"] - began < world.now - before - node["seconds_without_handler"] + 1
     assert found["events"][0].startswith("Node n1: primary -> gpu, ")
     assert found["text"] == ["1 of 1 node done."]
     assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})

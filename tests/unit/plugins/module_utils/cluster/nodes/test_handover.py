@@ -680,7 +680,7 @@ class TestOutcome:
         assert str(HandoverOutcome(self.MOVE, "stuck", "no kubelet")) == "Node n1: primary -> gpu: stuck: no kubelet"
 
     def test_for_programs(self):
-        assert HandoverOutcome(self.MOVE, "returned", "late", 3.14159).to_dict() == {
+        assert HandoverOutcome(self.MOVE, "returned", "late", 3.14159, began=7.0).to_dict(clock_began=1000.04) == {
             "node": "n1",
             "from": "primary",
             "to": "gpu",
@@ -688,7 +688,10 @@ class TestOutcome:
             "result": "returned",
             "message": "late",
             "seconds_without_handler": 3.1,
+            "began": 1007.0,
         }
+        nothing_ended = HandoverOutcome(self.MOVE, "untouched").to_dict(1000)
+        assert (nothing_ended["seconds_without_handler"], nothing_ended["began"]) == (None, None)
 
 
 SECONDS = st.one_of(st.floats(0, 25), st.just(NEVER))

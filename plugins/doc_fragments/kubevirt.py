@@ -22,6 +22,10 @@ options:
       - Who runs this, for people who read the Lease, the history, or the API server's audit log. There it is a part of the user agent.
       - By default the job, the template and the user of AWX, or else the user and the machine.
     type: str
+  run_record:
+    description: The record of a run, a file that M(virtpools.kubevirt.run_report) began. The module appends what it did, and how it
+      ended. A record that does not exist (any more) is ignored.
+    type: path
 requirements:
   - python >= 3.10
   - kubernetes >= 24.2.0 (the Python package)

@@ -11,9 +11,11 @@ import functools
 import gc
 import getpass
 import socket
+import time
 import traceback
 import typing as t
 import uuid
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -23,7 +25,7 @@ from .cluster.api.lease import RunLease
 from .cluster.api.waiting import Clock, StatusLines
 from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
-from .cluster.writing import history, settle
+from .cluster.writing import history, record_file, settle
 from .core.base import objects, permissions
 from .core.base.findings import InputErrors, counted
 from .core.base.permissions import Permission
@@ -36,6 +38,7 @@ from .core.planning.approval import ClusterId
 from .core.planning.history import History
 from .core.planning.plan import Plan
 from .core.pools import dialects
+from .core.reports import run_record
 from .option_table import Arguments
 
 show: t.Callable[[str], None] | None = None
@@ -259,20 +262,30 @@ def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_
 
     :param of_kubevirt: whether the module has the options that name a KubeVirt object.
     """
-    task = Task(arguments, of_kubevirt=of_kubevirt)
+    task, began = Task(arguments, of_kubevirt=of_kubevirt), time.time()
+    result = {**_result(body, task), **_events(task)}
+    if task.params.get("run_record"):
+        module = Path(body.__code__.co_filename).stem
+        step = run_record.step_of(module, task.params, result, began, time.time())
+        record_file.append(task.params["run_record"], step.to_line())
+    if result.get("failed"):
+        task.module.fail_json(**result)
+    task.module.exit_json(**result)
+
+
+def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str, t.Any]:
+    """The result of a module, also of one that fails."""
     try:
         with _fewer_collections():
-            result = body(task)
+            return body(task)
     except InputErrors as error:
-        task.module.fail_json(msg="\n".join(error.messages))
+        return {"failed": True, "msg": "\n".join(error.messages)}
     except TaskFailed as error:
-        task.module.fail_json(msg=str(error), **error.result, **_events(task))
+        return {"failed": True, "msg": str(error), **error.result}
     except ClusterError as error:
-        task.module.fail_json(msg=str(error))
+        return {"failed": True, "msg": str(error)}
     except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
-        task.module.fail_json(msg=_unexpected(task, error), exception=traceback.format_exc())
-    else:
-        task.module.exit_json(**result, **_events(task))
+        return {"failed": True, "msg": _unexpected(task, error), "exception": traceback.format_exc()}
 
 
 def _events(task: Task) -> dict[str, t.Any]:

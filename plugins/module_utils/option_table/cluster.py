@@ -51,6 +51,15 @@ OPTIONS: tuple[Option, ...] = (
         modules=("kubevirt",),
     ),
     Option(
+        "run_record",
+        "path",
+        """
+        The record of a run, a file that M(virtpools.kubevirt.run_report) began. The module appends what it did, and how
+        it ended. A record that does not exist (any more) is ignored.
+        """,
+        modules=("kubevirt",),
+    ),
+    Option(
         "pools",
         "raw",
         f"""

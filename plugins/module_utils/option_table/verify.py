@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""What verify and explain look at, and the reports that they write."""
+"""What verify and explain look at, and the reports that they and runs write."""
 
 from __future__ import annotations
 
@@ -85,8 +85,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "report_html",
         "path",
-        "A file to write the report to as one HTML page that needs no network.",
-        roles=("verify",),
+        """
+        A file to write one HTML page to that needs no network. Of a verification it is the report. Of a run it tells what
+        the run was to change, when each node was handed over, and how the run ended.
+
+        It is written in check mode, too. With several clusters, put C({{ inventory_hostname }}) into its name.
+        """,
+        roles=("verify", "pools", "remove"),
     ),
     Option(
         "report_configmap",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,44 +80,58 @@ def followed(scenario: Scenario, since: int) -> Counter[int]:
     return Counter(each["responseStatus"]["code"] for each in asked if each["verb"] == "watch")
 
 
+def headline(page: Path) -> str:
+    """Return how a run ended, as its page tells."""
+    return page.read_text("utf-8").partition("<title>")[2].partition("</title>")[0]
+
+
+def told(page: Path) -> list[str]:
+    """Return the nodes that the page of a run tells of, in order."""
+    return re.findall(r"</time><span>(\w+)</span>", page.read_text("utf-8"))
+
+
 def test_without_waves_nothing_is_done(scenario: Scenario) -> None:
     """The playbook rollout says what it needs."""
     with scenario.no_writes():
         assert "virtpools_waves is missing" in rollout(scenario, virtpools_waves=[]).refused()
 
 
-def test_a_broken_canary_stops_the_rollout_in_its_first_wave(scenario: Scenario) -> None:
+def test_a_broken_canary_stops_the_rollout_in_its_first_wave(scenario: Scenario, tmp_path: Path) -> None:
     """Its handler never gets Ready: the canary returns to its former owner, and all other nodes stay as they were."""
     scenario.knob(ORDER[0], "never-ready/virt-handler-gpu")
     with Watcher(scenario.cluster) as watcher:
-        run = rollout(scenario)
+        run = rollout(scenario, virtpools_report_html=str(tmp_path / "run.html"))
         watcher.stop()
     scenario.knob(ORDER[0], None)
+    assert headline(tmp_path / "run.html") == f"Failed at batch 1 of wave 1 of 4 ({NAMES[0]}): 0 of 6 nodes changed"
+    assert told(tmp_path / "run.html") == ORDER[:1]
     assert f"Node {ORDER[0]}: primary -> gpu: returned" in run.refused()
     assert set(started(watcher)) == {ORDER[0]}
     assert scenario.owners() == {}
     assert watcher.crowded == []
 
 
-def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario) -> None:
+def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario, tmp_path: Path) -> None:
     """The approved plan shows the waves; after a stop, a run with the same approval goes on."""
     plan = rollout(scenario, "plan").succeeded().plan
     assert [wave["name"] for wave in plan["waves"]] == NAMES
     assert [move["node"] for batch in plan["batches"] for move in batch] == ORDER
     marker = scenario.cluster.audit_marker()
+    page = tmp_path / "run.html"
+    given = {"virtpools_expected_plan": plan["digest"], "virtpools_report_html": str(page)}
     with Watcher(scenario.cluster) as watcher:
-        first = rollout(
-            scenario, virtpools_stop_after_wave=NAMES[0], virtpools_expected_plan=plan["digest"]
-        ).succeeded()
+        first = rollout(scenario, virtpools_stop_after_wave=NAMES[0], **given).succeeded()
+        assert (headline(page), told(page)) == ("Paused as asked: 1 of 6 nodes changed", ORDER[:1])
         assert scenario.owners() == {ORDER[0]: "gpu"}
         assert "stops after wave 1 of 4" in first.stdout
         assert followed(scenario, marker) == {200: 1}, "once in each batch"
-        whole = rollout(scenario, virtpools_expected_plan=plan["digest"]).succeeded()
+        whole = rollout(scenario, **given).succeeded()
         watcher.stop()
     assert [wave["name"] for wave in whole.plan["waves"]] == NAMES
     assert started(watcher) == ORDER
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
     assert scenario.owners() == dict.fromkeys(ORDER, "gpu")
+    assert (headline(page), told(page)) == ("Finished: 5 nodes changed", ORDER[1:])
     progress = [line for task in whole.results_of("virtpools.kubevirt.pool_nodes") for line in task.result["text"][-1:]]
     assert [line.split(",")[0] for line in progress] == [f"Progress: {done} of 5 nodes done" for done in range(1, 6)]
     scenario.settled([POOL], virtpools_waves=WAVES)
@@ -129,8 +144,11 @@ def test_a_gate_stops_a_new_image_and_later_waves_keep_the_old(scenario: Scenari
     newer = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newer"}
     scenario.site([POOL]).succeeded()
     with Watcher(scenario.cluster) as watcher:
-        run = rollout(scenario, of=newer, virtpools_gates=[str(gate)], virtpools_soak_seconds=1)
+        page = {"virtpools_report_html": str(tmp_path / "run.html")}
+        run = rollout(scenario, of=newer, virtpools_gates=[str(gate)], virtpools_soak_seconds=1, **page)
         watcher.stop()
+    closed = f"Failed at your own gates after wave 2 of 4 ({NAMES[1]}): 2 of 6 nodes changed"
+    assert headline(tmp_path / "run.html") == closed
     assert f"Error rate too high in wave {NAMES[1]}." in run.refused()
     assert started(watcher) == ORDER[:2]
     assert seen.read_text("utf-8").splitlines() == [f"1 {NAMES[0]}: a2", f"2 {NAMES[1]}: b2"]

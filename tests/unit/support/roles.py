@@ -42,10 +42,11 @@ _GROUPS = _read(ROOT / "meta/runtime.yml")["action_groups"]
 _ENVIRONMENT = nativetypes.NativeEnvironment(undefined=jinja2.StrictUndefined)
 _ENVIRONMENT.filters["bool"] = bool
 _ENVIRONMENT.filters["combine"] = lambda *mappings: {key: value for each in mappings for key, value in each.items()}
+_ENVIRONMENT.tests["failed"] = lambda result: bool(result.get("failed"))
 _ENVIRONMENT.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
-    *("rescue", "always", "tags", "check_mode", "failed_when"),
+    *("rescue", "always", "tags", "check_mode", "failed_when", "ignore_errors"),
 )
 
 
@@ -164,7 +165,7 @@ class Play:
         except TaskFailed as error:
             never = task.get("failed_when") is False
             self._register(task, {**error.result, "failed": not never})
-            if not never:
+            if not (never or task.get("ignore_errors")):
                 raise
 
     def _block(self, task, scope, defaults):

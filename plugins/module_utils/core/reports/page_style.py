@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""The style sheet of the HTML report: for light and dark screens, for narrow ones, and for paper."""
+"""The style sheets of the HTML pages: for light and dark screens, for narrow ones, and for paper."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ overflow-wrap:anywhere}
 .in,main{max-width:1240px;margin:0 auto;padding:0 24px}
 header{background:var(--card);border-bottom:1px solid var(--line);border-top:5px solid var(--ok)}
 header.bad{border-top-color:var(--bad)}
+header.warn{border-top-color:var(--part)}
+header.info{border-top-color:var(--info)}
 .in{padding-top:26px;padding-bottom:26px}
 h1,h2,h3,p,ul,dl,dd{margin:0;padding:0}
 ul{list-style:none}
@@ -28,7 +30,9 @@ small{font-size:13px;font-weight:400}
 h1{display:flex;gap:12px;align-items:flex-start;font-size:25px;line-height:1.3;font-weight:650;margin:8px 0 20px}
 h1 svg{flex:none;width:30px;height:30px;margin-top:1px}
 svg circle{fill:var(--ok)}
-.bad svg circle{fill:var(--bad)}
+header.bad svg circle{fill:var(--bad)}
+header.warn svg circle{fill:var(--part)}
+header.info svg circle{fill:var(--info)}
 svg path{fill:none;stroke:var(--card);stroke-width:2.4;stroke-linecap:round;stroke-linejoin:round}
 .bar{display:flex;gap:2px;height:8px;margin-bottom:20px;border-radius:4px;overflow:hidden}
 .bar i{min-width:5px}
@@ -122,3 +126,60 @@ dl div{grid-template-columns:1fr;padding:4px 0}
 }
 @media print{body{background:none}section{break-inside:avoid-page}}
 """
+
+RUN_STYLE = """
+.why{background:var(--bad-bg);border-radius:8px;padding:12px 16px;color:var(--bad);white-space:pre-wrap}
+.why+ul{margin-top:12px}
+.plan{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;margin:0}
+.total{font-weight:600;margin-bottom:12px}
+.chart{display:grid;grid-template-columns:52px 1fr;margin-bottom:14px}
+.names{grid-column:2;position:relative;height:22px;font-size:13px;color:var(--quiet)}
+.names span{position:absolute;overflow:hidden;white-space:nowrap;text-overflow:ellipsis;padding-left:4px;
+border-left:1px solid var(--line)}
+.plot{grid-column:2;position:relative;height:230px;border-bottom:1px solid var(--quiet)}
+.plot svg{display:block;width:100%;height:100%;overflow:visible}
+.plot .b{fill:var(--soft)}.plot .s{fill:var(--info-bg)}.plot .g{fill:var(--info);opacity:.35}.plot rect.bad{fill:var(--bad-bg);opacity:1}
+.plot path{stroke-linecap:round;vector-effect:non-scaling-stroke}
+.plot .grid{stroke:var(--line);stroke-width:1}
+.plot .stem{stroke:var(--mark);stroke-width:1.5;opacity:.5}.plot .stem.warn{stroke:var(--part)}.plot .stem.bad{stroke:var(--bad)}
+.plot .p{stroke-width:9}.plot .small{stroke-width:6}.plot .tiny{stroke-width:4}
+.plot .p.ok{stroke:var(--mark)}.plot .p.warn{stroke:var(--part)}.plot .p.bad{stroke:var(--bad)}
+.y{position:absolute;right:100%;margin-right:8px;transform:translateY(-50%);font-size:13px;color:var(--quiet);white-space:nowrap}
+.tag{position:absolute;transform:translateY(-50%);margin:0 9px;font-size:13px;font-weight:600;background:var(--card);
+padding:0 6px;border-radius:4px;max-width:60%}
+.tag.warn{color:var(--warn)}.tag.bad{color:var(--bad)}
+.times{grid-column:2;display:flex;justify-content:space-between;font-size:13px;color:var(--quiet);padding-top:5px}
+.legend .p{border-radius:50%;width:10px;height:10px;background:var(--mark)}
+.legend .p.warn{background:var(--part)}.legend .p.bad{background:var(--bad)}
+.legend .b{background:var(--soft);border:1px solid var(--line)}
+.legend .s{background:var(--info-bg);border:1px solid var(--line)}
+.legend .g{background:var(--info);opacity:.45}
+ol{list-style:none;margin:0 0 16px;padding:0}
+.gaps{columns:2;column-gap:36px}
+.gaps li{display:grid;grid-template-columns:34px 70px minmax(80px,1.2fr) 1fr 64px;gap:0 10px;align-items:center;padding:2px 0;
+break-inside:avoid;font-variant-numeric:tabular-nums}
+.gaps .first{box-shadow:inset 0 1px var(--line)}
+.gaps em,.gaps time,.all time{color:var(--quiet);font-style:normal;font-size:13px}
+.gaps em{text-align:right}
+.gaps i{display:block;height:9px;border-radius:3px;background:var(--soft)}
+.gaps i i{background:var(--mark)}
+.gaps .warn i i{background:var(--part)}.gaps .bad i i{background:var(--bad)}
+.gaps b{font-weight:400;text-align:right}
+.gaps .warn b{color:var(--warn);font-weight:650}.gaps .bad b,.gaps .bad p{color:var(--bad);font-weight:650}
+.gaps p{grid-column:3/-1;font-size:13px;font-weight:400}
+.all{font-size:13px;padding-top:8px}
+.all b{display:inline-block;min-width:34px;font-weight:400;color:var(--quiet)}
+td ul{max-width:760px}
+section>:last-child{margin-bottom:0}
+@media(max-width:720px){
+.chart{grid-template-columns:44px 1fr}
+.plot{height:190px}
+.roomy{display:none}
+.times span:nth-child(even){display:none}
+.gaps{columns:1}
+.gaps li{grid-template-columns:26px 62px 1fr 64px;padding:4px 0}
+.gaps li>i{grid-column:3/-1;grid-row:2}
+}
+@media print{.plot,.gaps i,.legend i{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+"""
+"""What only the page of a run needs."""

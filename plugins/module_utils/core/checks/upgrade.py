@@ -42,9 +42,22 @@ class Image:
     skew: health.Skew
     needed: str | None
     """The image for the new version; None where the tag does not show it."""
+    accepted: bool = False
+    """Whether it may be of another version, by allowSkew of its pool."""
+    release: str | None = None
+    """The release that it shares with the new version, so that it may stay; None for one of another release."""
+    finding: Finding | None = None
+    """What is to be done about it."""
+
+    @property
+    def afterwards(self) -> str:
+        """What becomes of it, for a table."""
+        if self.skew == "same":
+            return "as it is"
+        return "accepted by allowSkew" if self.accepted else self.needed or "unknown"
 
     def to_dict(self) -> dict[str, t.Any]:
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in ("pool", "field", "image", "skew", "needed")}
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,42 @@ class Upgrade:
     images: tuple[Image, ...]
     """Those of the pools, with those they need after the upgrade."""
     findings: tuple[Finding, ...]
+
+    @property
+    def other_findings(self) -> tuple[Finding, ...]:
+        """The findings that are not about an image."""
+        about_images = {image.finding for image in self.images}
+        return tuple(finding for finding in self.findings if finding not in about_images)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about the images with findings, once for all that are alike."""
+        differing = [
+            image
+            for image in self.images
+            if image.finding is not None and image.skew == "different" and not image.accepted
+        ]
+        refused = any(image.finding and image.finding.severity == "error" for image in differing)
+        stays = {image.release for image in differing if image.release}
+        lines = []
+        if refused:
+            lines.append(
+                "site would refuse images of another version after the upgrade: build those of the last column and put them into the list, "
+                "or set allowSkew: true in their pools."
+            )
+        elif differing:
+            lines.append(
+                "Build the images of the last column before the upgrade, and put them into the list for the run of site after it."
+            )
+        lines += [
+            f"Images of release {release} may stay, with allowSkew: true in their pools." for release in sorted(stays)
+        ]
+        if any(image.finding is not None and image.skew == "unknown" for image in self.images):
+            lines.append(
+                f"Where the tag does not show the version, make sure that a build for KubeVirt {self.target} exists and that the list for the "
+                "next run of site names it."
+            )
+        return tuple(lines)
 
     @property
     def done(self) -> bool:
@@ -122,6 +171,7 @@ def check(
         launchers = {pool: image for pool, image in in_effect.images.items() if image} if in_effect is not None else {}
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
+    images = tuple(_judged(images, current, target, pools))
     # Once it has begun, what is prepared still helps, and the cluster is in motion.
     begun = prepares and health.is_upgrading_to(snapshot.kubevirt, target)
     table = _table_for(snapshot, target, pools if prepares else None)
@@ -129,7 +179,7 @@ def check(
         *_direction(current, target),
         *(() if begun else (*_now(snapshot, options, present), *_rollout(snapshot))),
         *outdated_policy.after_upgrade(snapshot, table),
-        *_image_findings(images, current, target, pools),
+        *(image.finding for image in images if image.finding is not None),
         *launcher_arguments.before_upgrade(launchers, target, snapshot.kubevirt, one_image=one_image),
         *(() if snapshot.by_operator else _afterwards(snapshot, current)),
     ]
@@ -221,47 +271,56 @@ def _images(pools: t.Iterable[Pool], target: str, snapshot: Snapshot) -> t.Itera
                 )
 
 
-def _image_findings(
+def _judged(
     images: t.Iterable[Image], current: str | None, target: str, pools: t.Sequence[Pool] | None
-) -> t.Iterator[Finding]:
-    """Findings on images that are of another version than ``target``.
+) -> t.Iterator[Image]:
+    """The images, with findings on those that are of another version than ``target``, or may be.
 
     :param pools: the list for the run after the upgrade, None where it was not given.
     """
     accepting = {pool.name for pool in pools or () if pool.allow_skew}
     release = health.release_of(target)
     for image in images:
-        what = f"Pool {image.pool}: {image.field} {image.image}"
-        if image.skew == "unknown":
-            yield warning(
-                "upgrade_image_unknown",
-                f"{what}: the tag does not show its version; make sure that a build for KubeVirt {target} exists and "
-                f"that the list for the next run of site names it.",
-            )
-        if image.skew != "different":
-            continue
         stays = release is not None and release == health.release_of(current) == health.release_of_image(image.image)
-        same = f"both are of release {health.dotted(release)}, so it may stay" if stays and release is not None else ""
-        if image.pool in accepting:
-            more = f"; {same}" if same else ""
-            yield warning(
-                "upgrade_image_skew",
-                f"{what} is of another version than {target}, accepted by allowSkew of the pool{more}.",
-            )
-        elif pools is None:
-            keep = f" Or keep it: {same} with allowSkew: true in the pool." if same else ""
-            yield warning(
-                "upgrade_image_skew",
-                f"{what} is of another version than {target}; build {image.needed} before the upgrade, and put it into the "
-                f"list for the run of site after it.{keep}",
-            )
-        else:
-            keep = same or "if you know that the two work together"
-            yield error(
-                "upgrade_image_skew",
-                f"{what} is of another version than {target}: site would refuse it after the upgrade; build "
-                f"{image.needed} and put it into the list, or set allowSkew: true in the pool ({keep}).",
-            )
+        judged = replace(
+            image,
+            accepted=image.skew == "different" and image.pool in accepting,
+            release=health.dotted(release) if stays and release is not None else None,
+        )
+        yield replace(judged, finding=_image_finding(judged, target, in_list=pools is not None))
+
+
+def _image_finding(image: Image, target: str, *, in_list: bool) -> Finding | None:
+    """:param in_list: whether the image is of the list for the run after the upgrade."""
+    what = f"Pool {image.pool}: {image.field} {image.image}"
+    if image.skew == "unknown":
+        return warning(
+            "upgrade_image_unknown",
+            f"{what}: the tag does not show its version; make sure that a build for KubeVirt {target} exists and "
+            f"that the list for the next run of site names it.",
+        )
+    if image.skew == "same":
+        return None
+    same = f"both are of release {image.release}, so it may stay" if image.release else ""
+    if image.accepted:
+        more = f"; {same}" if same else ""
+        return warning(
+            "upgrade_image_skew",
+            f"{what} is of another version than {target}, accepted by allowSkew of the pool{more}.",
+        )
+    if not in_list:
+        keep = f" Or keep it: {same} with allowSkew: true in the pool." if same else ""
+        return warning(
+            "upgrade_image_skew",
+            f"{what} is of another version than {target}; build {image.needed} before the upgrade, and put it into the "
+            f"list for the run of site after it.{keep}",
+        )
+    keep = same or "if you know that the two work together"
+    return error(
+        "upgrade_image_skew",
+        f"{what} is of another version than {target}: site would refuse it after the upgrade; build "
+        f"{image.needed} and put it into the list, or set allowSkew: true in the pool ({keep}).",
+    )
 
 
 def _afterwards(snapshot: Snapshot, current: str | None) -> t.Iterator[Finding]:

@@ -37,17 +37,24 @@ def state_lines(state: State) -> list[str]:
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[str]:
-    """Whether an upgrade can go ahead, what forbids it, and the images that the pools need for it."""
-    lines = [upgrade.summary, *finding_lines(upgrade.findings)]
+    """Whether an upgrade can go ahead, what forbids it, and the images that the pools need for it: each has one row, with its finding,
+    and what to do about those that are alike comes once."""
+    lines = [upgrade.summary, *finding_lines(upgrade.other_findings)]
     if upgrade.images:
         lines += table(
-            ["POOL", "FIELD", "IMAGE", f"FOR {upgrade.target}"],
+            ["FINDING", "POOL", "FIELD", "IMAGE", f"FOR {upgrade.target}"],
             [
-                [i.pool, i.field, i.image, "as it is" if i.skew == "same" else i.needed or "unknown"]
+                [
+                    f"{i.finding.severity.upper()} {i.finding.code}" if i.finding else "-",
+                    i.pool,
+                    i.field,
+                    i.image,
+                    i.afterwards,
+                ]
                 for i in upgrade.images
             ],
         )
-    return lines
+    return [*lines, *upgrade.advice]
 
 
 def preparation_lines(upgrade: Upgrade, prepared: Preparation, *, upgraded: bool, waited: int | None) -> list[str]:

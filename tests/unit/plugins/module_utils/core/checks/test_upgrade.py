@@ -222,16 +222,49 @@ class TestCluster:
         assert [code for code in codes(found) if "outdated_policy" in code] == expected
 
 
-def test_as_text():
-    lines = terminal.upgrade_lines(check(pools=[NEXT, vms.gpu("other", virtHandlerImage="r/h:latest", allowSkew=True)]))
-    assert lines[0].startswith(
-        "The upgrade of KubeVirt from v1.9.0 to v1.9.1 can go ahead once you have dealt with 2 warnings"
-    )
-    assert any(
-        line.startswith("WARNING upgrade_image_unknown: Pool other: virtHandlerImage r/h:latest") for line in lines
-    )
-    table = [line.split() for line in lines[-5:]]
-    assert table[0] == ["POOL", "FIELD", "IMAGE", "FOR", TARGET]
-    assert table[1] == ["gpu", "virtHandlerImage", NEXT.virt_handler_image, "as", "it", "is"]
-    assert table[3] == ["other", "virtHandlerImage", "r/h:latest", "unknown"]
-    assert table[4][-1] == NEXT.virt_launcher_image
+def shown(pools, **of_cluster):
+    """What people see of the check, with single spaces."""
+    return [" ".join(line.split()) for line in terminal.upgrade_lines(check(cluster(**of_cluster), pools=pools))]
+
+
+def test_in_text_each_image_is_one_row():
+    """An image with a finding has it in its row, and what to do comes once."""
+    other = vms.gpu("other", virtHandlerImage="r/h:latest", virtLauncherImage=None)
+    assert shown([NEXT, vms.gpu("old"), other, vms.gpu("kept", virtLauncherImage=None, allowSkew=True)]) == [
+        "The upgrade of KubeVirt from v1.9.0 to v1.9.1 must wait until 2 errors are fixed.",
+        (
+            "NOTE upgrade_site_after: virt-handler stays at v1.9.0 and keeps working on 2 nodes of 1 pool, until you run site after the "
+            "upgrade; site replaces it node by node."
+        ),
+        f"FINDING POOL FIELD IMAGE FOR {TARGET}",
+        f"- gpu virtHandlerImage {NEXT.virt_handler_image} as it is",
+        f"- gpu virtLauncherImage {NEXT.virt_launcher_image} as it is",
+        f"ERROR upgrade_image_skew old virtHandlerImage {vms.gpu().virt_handler_image} {NEXT.virt_handler_image}",
+        f"ERROR upgrade_image_skew old virtLauncherImage {vms.gpu().virt_launcher_image} {NEXT.virt_launcher_image}",
+        "WARNING upgrade_image_unknown other virtHandlerImage r/h:latest unknown",
+        f"WARNING upgrade_image_skew kept virtHandlerImage {vms.gpu().virt_handler_image} accepted by allowSkew",
+        (
+            "site would refuse images of another version after the upgrade: build those of the last column and put them into the list, "
+            "or set allowSkew: true in their pools."
+        ),
+        "Images of release 1.9 may stay, with allowSkew: true in their pools.",
+        (
+            "Where the tag does not show the version, make sure that a build for KubeVirt v1.9.1 exists and that the list for the next run "
+            "of site names it."
+        ),
+    ]
+
+
+def test_in_text_other_findings_stay_lines():
+    dead = [*vms.nodes(), vms.node("dead", "gpu", ready=False)]
+    lines = shown(None, nodes=dead)
+    assert sum(line.startswith("WARNING upgrade_pool_nodes_not_ready: ") for line in lines) == 1
+    assert sum(line.startswith("WARNING upgrade_image_skew gpu ") for line in lines) == 2
+    assert lines[-2:] == [
+        "Build the images of the last column before the upgrade, and put them into the list for the run of site after it.",
+        "Images of release 1.9 may stay, with allowSkew: true in their pools.",
+    ]
+
+
+def test_in_text_images_that_fit_need_no_advice():
+    assert shown([NEXT])[-1] == f"- gpu virtLauncherImage {NEXT.virt_launcher_image} as it is"

@@ -246,15 +246,31 @@ def _user_and_host() -> str:
     return f"{user} on {socket.gethostname()}"
 
 
-def object_diff(before: t.Mapping[str, t.Any] | None, after: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
-    """One entry of an Ansible diff: the fields that differ between two objects, under the object's name."""
-    present = after or before or {}
-    metadata = present.get("metadata") or {}
-    title = "/".join(
-        str(part) for part in (present.get("kind"), metadata.get("namespace"), metadata.get("name")) if part
-    )
+def object_diff(
+    before: t.Mapping[str, t.Any] | None,
+    after: t.Mapping[str, t.Any] | None,
+    origin: t.Mapping[str, t.Any] | None = None,
+) -> dict[str, t.Any]:
+    """One entry of an Ansible diff: the fields that differ between two objects, under the object's name.
+
+    Of an object of ours that is deleted, the spec is left out: it is long, and follows from the pool list.
+
+    :param origin: the object from which a new one is derived. The entry then shows how the new one differs from it.
+    """
+    title = _title(after or before or {})
+    titles = {"before_header": title, "after_header": title}
+    if before is None and origin is not None:
+        before = origin
+        titles = {"before_header": f"{_title(origin)}, which stays", "after_header": f"{title}, which is new"}
+    elif after is None and before is not None and objects.is_managed(before):
+        before = {name: value for name, value in before.items() if name != "spec"}
     shown = objects.diff(t.cast("dict[str, t.Any] | None", before), t.cast("dict[str, t.Any] | None", after))
-    return {"before_header": title, "after_header": title, **shown}
+    return {**titles, **shown}
+
+
+def _title(obj: t.Mapping[str, t.Any]) -> str:
+    metadata = obj.get("metadata") or {}
+    return "/".join(str(part) for part in (obj.get("kind"), metadata.get("namespace"), metadata.get("name")) if part)
 
 
 def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_kubevirt: bool = True) -> None:

@@ -69,7 +69,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange, Plan
 
 ARGUMENTS = {
     **option_table.arguments("pools", "run"),
@@ -89,13 +90,13 @@ def body(task: module_base.Task) -> dict:
         if plan.still_owning and not task.check_mode:
             raise ClusterError(" ".join(_held(pool, nodes) for pool, nodes in plan.still_owning.items()))
     if task.check_mode:
-        diffs = [_carry_out(task, change, dry_run=True) for change in changes]
+        diffs = [_carry_out(task, plan, change, dry_run=True) for change in changes]
     elif changes:
         options = batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull)
         with task.writing(plan.snapshot.namespace):
             for change in changes:
                 batch_run.pull_before_change(task.cluster, plan, change, options, task.clock)
-            diffs = [_carry_out(task, change, dry_run=False) for change in changes]
+            diffs = [_carry_out(task, plan, change, dry_run=False) for change in changes]
             # They disappear side by side.
             for change in (change for change in changes if change.action == "delete"):
                 settle.await_daemonset_gone(
@@ -113,11 +114,13 @@ def _held(pool: str, nodes: t.Sequence[str]) -> str:
     )
 
 
-def _carry_out(task: module_base.Task, change: DaemonSetChange, *, dry_run: bool) -> dict:
+def _carry_out(task: module_base.Task, plan: Plan, change: DaemonSetChange, *, dry_run: bool) -> dict:
     if change.action == "delete":
         writes.delete_daemonset(task.cluster, change, dry_run=dry_run)
         return module_base.object_diff(change.live, None)
-    return module_base.object_diff(change.live, writes.apply_daemonset(task.cluster, change, dry_run=dry_run))
+    written = writes.apply_daemonset(task.cluster, change, dry_run=dry_run)
+    primary = plan.snapshot.primary
+    return module_base.object_diff(change.live, written, None if primary is None else daemonsets.origin(primary))
 
 
 def main() -> None:

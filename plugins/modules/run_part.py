@@ -180,18 +180,29 @@ def _due(task: module_base.Task, step: str, batches: int) -> Step:
 
 
 def _diff(change: Change) -> dict:
-    return module_base.object_diff(_readable(change.before), _readable(change.after))
+    # Line by line, a changed expression shows what differs; a new one is only longer.
+    compared = change.before is not None and change.after is not None
+    before, after = (_readable(side, line_by_line=compared) for side in (change.before, change.after))
+    return module_base.object_diff(before, after)
 
 
-def _readable(value: t.Any) -> t.Any:
-    """For people: expressions line by line, and not the mapping a second time."""
+def _readable(value: t.Any, *, line_by_line: bool) -> t.Any:
+    """For people: expressions by their names, and not the mapping a second time."""
     if isinstance(value, dict):
         return {
-            key: item.replace(", ", ",\n").split("\n") if key == "expression" else _readable(item)
+            key: _expression(item, line_by_line) if key == "expression" else _readable(item, line_by_line=line_by_line)
             for key, item in value.items()
             if key != names.MAPPING_ANNOTATION
         }
-    return [_readable(item) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    if value and all(isinstance(item, dict) and item.keys() == {"name", "expression"} for item in value):
+        return {item["name"]: _expression(item["expression"], line_by_line) for item in value}
+    return [_readable(item, line_by_line=line_by_line) for item in value]
+
+
+def _expression(text: str, line_by_line: bool) -> str | list[str]:
+    return text.replace(", ", ",\n").split("\n") if line_by_line else text
 
 
 def main() -> None:

@@ -106,12 +106,26 @@ class TestPresent:
         changed = {**RAW, "selector": {"deviceNames": ["vendor.example/a", "vendor.example/b"]}}
         diffs = run("run_part", part="launcher_policy", pools=[changed])["diff"]
         (diff,) = (each for each in diffs if each["after_header"] == "MutatingAdmissionPolicy/virtpools-launcher")
-        (hit,) = (each for each in diff["after"]["spec"]["variables"] if each["name"] == "hit0")
         assert (
-            hit["expression"][0]
+            diff["after"]["spec"]["variables"]["hit0"][0]
             == '[("vendor.example/a" in variables.asked || "vendor.example/b" in variables.asked)].indexOf(true)'
         )
         assert names.MAPPING_ANNOTATION not in json.dumps(diffs)
+
+    @pytest.mark.usefixtures("owned")
+    def test_the_diff_of_a_new_policy_has_a_line_for_each_expression(self, run):
+        diffs = run("run_part", part="launcher_policy", pools=[RAW])["diff"]
+        (diff,) = (each for each in diffs if each["after_header"] == "MutatingAdmissionPolicy/virtpools-launcher")
+        assert diff["before"] == {}
+        assert all(isinstance(expression, str) for expression in diff["after"]["spec"]["variables"].values())
+        assert len(json.dumps(diff["after"], indent=4).splitlines()) < 100
+
+    @pytest.mark.usefixtures("owned")
+    def test_the_diff_of_a_deleted_policy_is_short(self, run):
+        run("run_part", part="launcher_policy", pools=[RAW])
+        for diff in run("run_part", part="launcher_policy", state="absent")["diff"]:
+            assert diff["before"].keys() == {"apiVersion", "kind", "metadata"}
+            assert diff["after"] == {}
 
     @pytest.mark.usefixtures("owned")
     def test_a_policy_that_fails_is_not_put_live(self, run, world, admission):

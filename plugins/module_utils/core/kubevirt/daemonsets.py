@@ -62,6 +62,22 @@ def derive(primary: KubeObject, pool: Pool) -> dict[str, t.Any]:
     }
 
 
+def origin(primary: KubeObject) -> dict[str, t.Any]:
+    """The primary as pools begin with it, to show how a pool's DaemonSet differs. It lacks what changes between a plan and the
+    creation of DaemonSets: our exclusion, virt-operator's notes, and the pace of its rollouts."""
+    template = primary["spec"]["template"]
+    metadata = {**(template.get("metadata") or {}), "annotations": _lasting_annotations(template)}
+    spec = {
+        **primary["spec"],
+        "updateStrategy": {"type": objects.field(primary, "spec", "updateStrategy", "type")},
+        "template": {"metadata": metadata, "spec": without_exclusion_terms(dict(template["spec"]))},
+    }
+    return {
+        **t.cast("dict[str, t.Any]", _without_nulls({**primary, "spec": spec})),
+        "metadata": {key: value for key, value in primary["metadata"].items() if key != "annotations"},
+    }
+
+
 def pool_of(daemonset: KubeObject) -> Pool:
     """The pool of a DaemonSet of ours.
 
@@ -155,18 +171,19 @@ def handler_image(daemonset: KubeObject) -> str:
 
 def _template(template: KubeObject, pool: Pool) -> dict[str, t.Any]:
     metadata = template.get("metadata") or {}
-    annotations = {
-        key: value
-        for key, value in (metadata.get("annotations") or {}).items()
-        if not key.startswith(_VOLATILE_ANNOTATIONS)
-    }
+    labels = _labels(metadata.get("labels") or {}, pool)
     derived: dict[str, t.Any] = {
-        "metadata": {"labels": _labels(metadata.get("labels") or {}, pool), "annotations": annotations},
+        "metadata": {"labels": labels, "annotations": _lasting_annotations(template)},
         "spec": _pod_spec(template["spec"], pool),
     }
     if metadata.get("name"):
         derived["metadata"]["name"] = metadata["name"]
     return derived
+
+
+def _lasting_annotations(template: KubeObject) -> dict[str, str]:
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    return {key: value for key, value in annotations.items() if not key.startswith(_VOLATILE_ANNOTATIONS)}
 
 
 def _pod_spec(spec: KubeObject, pool: Pool) -> dict[str, t.Any]:

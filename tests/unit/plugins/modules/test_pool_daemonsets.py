@@ -68,9 +68,34 @@ class TestPresent:
         found = run("pool_daemonsets", pools=[RAW])
         assert (found["changed"], found["changes"]) == (True, ["DaemonSet kubevirt/virt-handler-gpu: create"])
         assert daemonsets.drift(daemonsets.derive(builders.primary(), builders.pool("gpu")), live(world)) == ()
-        (diff,) = found["diff"]
-        assert diff["before"] == {}
-        assert diff["after"]["metadata"]["name"] == "virt-handler-gpu"
+
+    def test_diff_of_a_new_one_is_from_the_primary(self, run, world):
+        """The headers name both, and it is the same in check mode, where the primary has no exclusion yet."""
+        (predicted,) = run("pool_daemonsets", pools=[RAW], check=True)["diff"]
+        primary = builders.primary(desired=2)
+        primary["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = "10%"
+        world.put(primary)
+        (diff,) = run("pool_daemonsets", pools=[RAW])["diff"]
+        assert diff == predicted
+        assert (diff["before_header"], diff["after_header"]) == (
+            "DaemonSet/kubevirt/virt-handler, which stays",
+            "DaemonSet/kubevirt/virt-handler-gpu, which is new",
+        )
+        sides = (diff["before"], diff["after"])
+        assert [side["metadata"]["name"] for side in sides] == ["virt-handler", "virt-handler-gpu"]
+        pods = [side["spec"]["template"]["spec"] for side in sides]
+        assert [[each["image"] for each in pod["containers"]] for pod in pods] == [
+            [builders.HANDLER_IMAGE],
+            [builders.GPU_IMAGE],
+        ]
+        assert [pod.get("nodeSelector") for pod in pods] == [{}, {names.OWNER_LABEL: "gpu"}]
+        assert pods[1].keys() == {"containers", "nodeSelector"}, "the rest is as in the primary"
+
+    def test_diff_of_an_updated_one_is_from_itself(self, run, world, excluded):
+        (diff,) = run("pool_daemonsets", pools=[{**RAW, "virtHandlerImage": f"{builders.GPU_IMAGE}2"}])["diff"]
+        assert diff["before_header"] == diff["after_header"] == "DaemonSet/kubevirt/virt-handler-gpu"
+        images = [side["spec"]["template"]["spec"]["containers"] for side in (diff["before"], diff["after"])]
+        assert [each["image"] for (each,) in images] == [builders.GPU_IMAGE, f"{builders.GPU_IMAGE}2"]
 
     def test_repairs_what_was_edited(self, run, world, excluded):
         live(world)["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
@@ -129,6 +154,12 @@ class TestAbsent:
         assert self.absent(run)["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: delete"]
         assert live(world) is None
         assert live(world, "other") is not None
+
+    def test_diff_says_which_pool_goes_without_its_long_spec(self, run):
+        (diff,) = self.absent(run)["diff"]
+        assert diff["before"].keys() == {"apiVersion", "kind", "metadata"}
+        assert '"name":"gpu"' in diff["before"]["metadata"]["annotations"][names.POOL_ANNOTATION]
+        assert diff["after"] == {}
 
     def test_check_mode_writes_nothing(self, run, world):
         assert self.absent(run, check=True)["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: delete"]

@@ -126,6 +126,11 @@ restarts:
   returned: always
   type: list
   elements: dict
+remaining:
+  description: For people, how many VMs had which outdated launcher image before any migration, and how to move them.
+  returned: success
+  type: list
+  elements: str
 events:
   description: What happened, for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
   returned: when a VM was migrated
@@ -149,7 +154,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import removal
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import ImageDrift, Update
 
 ARGUMENTS = {
@@ -229,6 +234,7 @@ def _result(outdated: list[Update], outcomes: list[MigrationOutcome], limit: int
         "counts": counts,
         "vms": [outcome.to_dict() for outcome in outcomes[:limit]],
         "restarts": [update.to_dict() for update in restart[:limit]],
+        "remaining": relocation.remaining_lines(outdated),
         "text": [
             _summary(outdated, outcomes, counts),
             *[str(update) for update in ([] if outcomes else migrate)[:limit]],

@@ -74,6 +74,12 @@ def scenario(start_cluster: Any) -> RemovalScenario:
     return scenario
 
 
+def remaining(run: Run) -> list[str]:
+    """Return what a removal ends with."""
+    (vms,) = run.results_of("virtpools.kubevirt.workload_update")
+    return list(vms.result["remaining"])
+
+
 def test_a_removal_is_refused_while_vms_of_the_pool_run(scenario: RemovalScenario) -> None:
     pod = scenario.start_vm("guest")
     assert pod["spec"]["nodeName"].startswith("gpu-")
@@ -89,6 +95,7 @@ def test_one_of_two_pools_is_removed_as_planned(scenario: RemovalScenario) -> No
     run = scenario.remove("rt", virtpools_expected_plan=foretold.plan["digest"]).succeeded()
     assert run.changes == foretold.changes == foretold.plan["changes"]
     assert run.changes == ["Node rt: rt -> primary", UPDATED, "DaemonSet kubevirt/virt-handler-rt: delete"]
+    assert remaining(run) == ["Every VM has the launcher image that it would get now."]
     changed = differences(before, dump(scenario.cluster))
     policy = "mutatingadmissionpolicies.admissionregistration.k8s.io /virtpools-launcher"
     assert set(changed) == {"nodes /rt", "daemonsets.apps kubevirt/virt-handler-rt", policy}
@@ -112,6 +119,7 @@ def test_everything_is_removed_despite_a_kill_and_running_vms(scenario: RemovalS
         assert scenario.owners()
         rest = scenario.remove(**approved).succeeded()
     assert scenario.ending_vms() == {}
+    assert remaining(rest)[1] == f"  {GPU['virtLauncherImage']}: 1 VM ({VMS}/guest)"
     last = foretold.changes.index(EXCLUSION)
     assert rest.changes[-len(foretold.changes[last:]) :] == foretold.changes[last:]
     assert watcher.crowded == []

@@ -55,7 +55,7 @@ class Scenario:
             self.world.put(obj)
 
     def run(self, role, **variables):
-        self._stage.run(role, variables)
+        self.shown = self._stage.run(role, variables)
 
     def owners(self):
         return {name: self.world.handlers(name) for name in ("n1", "n2")}
@@ -123,3 +123,24 @@ def test_the_way_back_leaves_vms_that_started_meanwhile(scenario, on_failure):
         scenario.run("pools", virtpools_pools=[GPU, RT], virtpools_waves=waves, virtpools_on_failure=on_failure)
     canary = "virt-handler" if on_failure == "rollback_all" else "virt-handler-gpu"
     assert scenario.owners() == {"n1": [canary], "n2": ["virt-handler"]}
+
+
+def test_a_removal_ends_with_the_vms_that_keep_a_pools_image(scenario):
+    scenario.start_vmi("n1", builders.GPU_LAUNCHER_IMAGE)
+    scenario.run("remove", virtpools_remove="gpu", virtpools_remove_vms="leave")
+    assert scenario.shown[-3:] == [
+        "1 VM still runs with an image or on a node that it would not get now:",
+        f"  {builders.GPU_LAUNCHER_IMAGE}: 1 VM (plain/vm)",
+        "To change that: ansible-playbook virtpools.kubevirt.workload_update live-migrates 1.",
+    ]
+
+
+def test_a_removal_that_leaves_no_vm_behind_says_so(scenario):
+    scenario.run("remove", virtpools_remove="all")
+    assert scenario.shown[-1] == "Every VM has the launcher image that it would get now."
+
+
+def test_a_removal_does_not_fail_where_it_cannot_tell_of_vms(scenario):
+    scenario.world.put(builders.excluding_kubevirt(conditions={"Degraded": "True"}))
+    scenario.run("remove", virtpools_remove="gpu")
+    assert scenario.shown[-1].startswith("Which VMs still have images of these pools is unknown: KubeVirt")

@@ -119,7 +119,10 @@ class Stage:
         return world, disturbance
 
     def run(self, role, variables):
-        Play(self._runner).role(role, **{**variables, "virtpools_max_unavailable": 2})
+        """Run a role, and return the lines that people see."""
+        play = Play(self._runner)
+        play.role(role, **{**variables, "virtpools_max_unavailable": 2})
+        return play.shown
 
     def job(self, role, variables, *, check=False):
         """Run a role as a job template of AWX does, and return the artifacts. The error of a job that fails has them, too."""

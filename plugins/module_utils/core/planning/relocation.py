@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from ..admission import launcher_backends, outdated_policy
 from ..admission.launcher_backends import Backend
 from ..base import names
-from ..base.findings import InputErrors, counted, listed
+from ..base.findings import InputErrors, counted, listed, printable
 from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject, condition
 from ..kubevirt import launcher_arguments, preflight
@@ -102,6 +102,33 @@ class Update(Relocation):
             "first": self.first,
         }
         return {**super().to_dict(), **more}
+
+
+def remaining_lines(updates: t.Sequence[Update]) -> list[str]:
+    """How many VMs still run with which image, or on a node, that they would not get now, and how to move them."""
+    if not updates:
+        return ["Every VM has the launcher image that it would get now."]
+    by_image: dict[str, list[str]] = {}
+    for update in updates:
+        for image in sorted(set(update.images.values())) or ["on another node"]:
+            by_image.setdefault(image, []).append(update.vm)
+    restart = [update.vm for update in updates if update.how == "restart"]
+    migrating = len(updates) - len(restart)
+    steps = []
+    if migrating:
+        steps.append(f"ansible-playbook virtpools.kubevirt.workload_update live-migrates {migrating}")
+    if restart:
+        steps.append(f"restart {listed(restart)}, which cannot be migrated")
+    running = counted(
+        len(updates),
+        "VM still runs with an image or on a node that it would not get now",
+        "VMs still run with images or on nodes that they would not get now",
+    )
+    return [
+        f"{running}:",
+        *(f"  {printable(image)}: {counted(len(vms), 'VM')} ({listed(vms)})" for image, vms in sorted(by_image.items())),
+        f"To change that: {'; '.join(steps)}.",
+    ]
 
 
 @dataclass(frozen=True)

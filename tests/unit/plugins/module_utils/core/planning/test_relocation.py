@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 
@@ -289,3 +290,28 @@ class TestInEffect:
     def test_not_while_kubevirt_is_being_upgraded(self):
         kubevirt = builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")
         assert "is being upgraded" in self.refusal(self.state(self.admission(POOL), of_kubevirt=kubevirt))
+
+
+class TestRemaining:
+    """What people see at the end of a removal."""
+
+    def test_vms_by_image_and_how_to_move_them(self):
+        vms = [update(f"vm-{number}", on="stays", image=GPU) for number in range(7)]
+        vms += [
+            dataclasses.replace(vms[0], vmi="held", how="restart", images={"container compute": "r/other:1"}),
+            dataclasses.replace(vms[0], vmi="stray", images={}, misfit="node n1 is one of gpu"),
+        ]
+        assert relocation.remaining_lines(vms) == [
+            "9 VMs still run with images or on nodes that they would not get now:",
+            "  on another node: 1 VM (plain/stray)",
+            "  r/other:1: 1 VM (plain/held)",
+            f"  {GPU}: 7 VMs (plain/vm-0, plain/vm-1, plain/vm-2, plain/vm-3, plain/vm-4 and 2 more)",
+            (
+                "To change that: ansible-playbook virtpools.kubevirt.workload_update live-migrates 8; restart plain/held, which cannot be "
+                "migrated."
+            ),
+        ]
+
+    def test_only_restarts(self):
+        held = dataclasses.replace(update("vm", on="stays", image=GPU), how="restart")
+        assert relocation.remaining_lines([held])[-1] == "To change that: restart plain/vm, which cannot be migrated."

@@ -25,7 +25,7 @@ from ansible import constants, context
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase, normal
 
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx, interruption
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.screen import Screen
 
 try:
@@ -73,8 +73,13 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
         arguments = dict(self._task.args)
         self._update_module_args(self._task.action, arguments, variables)
+
+        def note(lines: list[str]) -> None:
+            host = str(variables.get("inventory_hostname"))
+            interruption.note(host, [] if screen.hidden else screen.with_names(lines), stderr=screen.stderr)
+
         with _in_folder(self._loader.get_basedir()):
-            output = _run(self._module, arguments, lambda line: screen.show([line]))
+            output = _run(self._module, arguments, lambda line: screen.show([line]), note)
         outcome = self._parse_returned_data({"stdout": output, "stderr": ""}, PROFILE)
         return {**result, **_cleaned(outcome)}
 
@@ -139,9 +144,11 @@ def _cleaned(outcome: t.Any) -> dict[str, t.Any]:
     return t.cast("dict[str, t.Any]", outcome)
 
 
-def _run(name: str, arguments: dict[str, t.Any], show: t.Callable[[str], None]) -> str:
+def _run(
+    name: str, arguments: dict[str, t.Any], show: t.Callable[[str], None], note: t.Callable[[list[str]], None]
+) -> str:
     """Run a module, which reads its arguments like in a process of its own, and return what it prints."""
-    module_base.show = show
+    module_base.show, module_base.note = show, note
     encoder = get_module_encoder(PROFILE, Direction.CONTROLLER_TO_MODULE)
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}, cls=encoder).encode()  # noqa: SLF001
     basic._ANSIBLE_PROFILE = PROFILE  # noqa: SLF001

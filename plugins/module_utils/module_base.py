@@ -21,7 +21,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from . import option_table
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
-from .cluster.api.lease import RunLease
+from .cluster.api.lease import DURATION_SECONDS, RunLease
 from .cluster.api.waiting import Clock, StatusLines
 from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
@@ -33,7 +33,7 @@ from .core.kubevirt import preflight
 from .core.modes import choice
 from .core.modes.mode import ClusterView, Mode
 from .core.observed.snapshot import Snapshot, from_objects
-from .core.planning import plan
+from .core.planning import interruption, plan
 from .core.planning.approval import ClusterId
 from .core.planning.history import History
 from .core.planning.plan import Plan
@@ -43,6 +43,8 @@ from .option_table import Arguments
 
 show: t.Callable[[str], None] | None = None
 """Shows a line while a module runs. The action in_worker sets it; a module in a process of its own can show none."""
+note: t.Callable[[list[str]], None] | None = None
+"""Keeps what a person reads who interrupts the run, in place of what was noted before. It is set like ``show``."""
 
 
 class Module(AnsibleModule):
@@ -70,7 +72,7 @@ class Task:
         self.module = Module(argument_spec=spec, supports_check_mode=True)
         self.params: dict[str, t.Any] = self.module.params
         self.check_mode: bool = self.module.check_mode
-        self.status = StatusLines(lambda line: show(line) if show is not None else None)
+        self.status = StatusLines(lambda line: show(line) if show is not None else None, note=self.note_run)
         self.clock = Clock(status=self.status)
         self.asked = Asked(self.params, lambda: self.cluster, self._read_history)
 
@@ -215,6 +217,7 @@ class Task:
             lease.attach()
         else:
             lease.acquire(self.params["lease_timeout"], self.status.say)
+        self.note_run(None if self.asked.mode == "operator" else ())
         self.cluster.before_write = lease.ensure_fresh
         self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
         try:
@@ -223,7 +226,18 @@ class Task:
             self.cluster.before_write = None
             self.clock = Clock(status=self.status)
             if not run_id:
+                self.note_end_of_run()
                 self._release(lease)
+
+    def note_run(self, half_way: t.Collection[str] | None = (), lease_seconds: int = DURATION_SECONDS) -> None:
+        """Keep what a person must know who interrupts the run from now on. For the parameters see ``interruption.lines``."""
+        if note is not None:
+            note(interruption.lines(half_way, lease_seconds))
+
+    def note_end_of_run(self) -> None:
+        """From now on, nothing can be interrupted half way."""
+        if note is not None:
+            note([])
 
     def _release(self, lease: RunLease) -> None:
         """Release the Lease. A failure is only a warning: the Lease expires by itself, and the module's result matters more."""

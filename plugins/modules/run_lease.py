@@ -117,14 +117,17 @@ def body(task: module_base.Task) -> dict:
             lease.check()
         else:
             lease.renew()
+            task.note_run(lease_seconds=duration)
         return {"changed": False, **result}
     release = state == "absent"
     if task.check_mode:
         return {"changed": lease.is_ours() is release, **result}
     if release:
+        task.note_end_of_run()
         return {"changed": lease.release(), **result}
     changed = not lease.is_ours()
     lease.acquire(task.params["timeout"], task.status.say)
+    task.note_run(lease_seconds=duration)
     return {"changed": changed, **result}
 
 

@@ -37,18 +37,22 @@ class Screen:
         :param variables: those of the task.
         :param hidden: show nothing, as the keyword no_log asks for.
         """
-        self._hidden = hidden
+        self.hidden = hidden
         several = len(variables.get("ansible_play_hosts_all") or ()) > 1
         self._display = display
         self._prefix = f"[{variables.get('inventory_hostname')}] " if several else ""
-        self._stderr = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] in _FOR_PROGRAMS
+        self.stderr = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] in _FOR_PROGRAMS
 
     def show(self, lines: t.Iterable[str]) -> None:
         """Show lines, those of one color at once: lines of other clusters may come in between."""
-        if self._hidden:
+        if self.hidden:
             return
         for color, group in itertools.groupby(lines, color_of):
-            self._display.display("\n".join(f"{self._prefix}{line}" for line in group), color, stderr=self._stderr)
+            self._display.display("\n".join(self.with_names(group)), color, stderr=self.stderr)
+
+    def with_names(self, lines: t.Iterable[str]) -> list[str]:
+        """The lines as they are shown."""
+        return [f"{self._prefix}{line}" for line in lines]
 
 
 def color_of(line: str) -> str | None:

@@ -197,6 +197,8 @@ def test_a_stopped_run_repeated_ends_like_an_undisturbed_one(
     if stop == "Ctrl-C":
         assert stopped.rc == INTERRUPTED
         assert not stopped.left_behind, "files with certificates and keys"
+        assert "The run was interrupted. Half way: " in stopped.stderr
+        assert "To go on, run the same command again." in stopped.stderr
     assert foretold["digest"] == approved, "an approved plan must hold after an interruption"
     assert again.changes == foretold["changes"], "the plan did not foretell the rest of the run"
     _assert_like(site, undisturbed)

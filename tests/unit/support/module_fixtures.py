@@ -63,7 +63,9 @@ def run(world, monkeypatch):
 
     monkeypatch.setattr(client.transport, "connect", connect)
     monkeypatch.setattr(module_base, "Clock", clock)
-    monkeypatch.setattr(module_base, "StatusLines", lambda show: waiting.StatusLines(show, lambda: runner.world.now))
+    monkeypatch.setattr(
+        module_base, "StatusLines", lambda show, note: waiting.StatusLines(show, lambda: runner.world.now, note)
+    )
     monkeypatch.setattr(waiting, "seconds_since_1970", lambda: int(runner.world.now))
     monkeypatch.setattr(wave_gate, "time", SimpleNamespace(time=lambda: runner.world.now))
     return runner

@@ -28,15 +28,26 @@ def _unseen(_line: str) -> None:
     """Where no person watches."""
 
 
+def _unnoted(_nodes: t.Collection[str]) -> None:
+    """Where nothing can be kept."""
+
+
 class StatusLines:
     """What a person reads while a module works: a line when something has happened and, while nothing does, one every 30 s."""
 
     events: list[str]
     """What has happened so far."""
 
-    def __init__(self, show: t.Callable[[str], None] = _unseen, now: t.Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        show: t.Callable[[str], None] = _unseen,
+        now: t.Callable[[], float] = time.monotonic,
+        note: t.Callable[[t.Collection[str]], None] = _unnoted,
+    ) -> None:
+        """:param note: keeps the names of nodes for a person who interrupts the run."""
         self._show = show
         self._now = now
+        self._note = note
         self._last = now()
         self.events = []
 
@@ -44,6 +55,10 @@ class StatusLines:
         """Say what has happened."""
         self.events.append(event)
         self._write(event)
+
+    def half_way(self, nodes: t.Collection[str]) -> None:
+        """Note the nodes that would be half way if the run were interrupted from now on."""
+        self._note(nodes)
 
     def remind(self, waiting_for: t.Callable[[], str]) -> None:
         """Say what is waited for, if nothing has been said for a while. It is asked for only then."""

@@ -63,6 +63,7 @@ class Batch(Context):
             return outcomes
         for job in running.values():
             job.begin()
+        self.clock.status.half_way(running)
         try:
             with contextlib.closing(self._follow()) as events:
                 self._run(running, events, _FirstLook(self, handlers), outcomes)
@@ -92,6 +93,7 @@ class Batch(Context):
                 now = self.clock.now()
                 due_at.update((name, now) for name in running if woken is None or name in woken)
                 for outcome in self._round(running, due_at, first):
+                    self.clock.status.half_way(running)
                     self.clock.status.say(str(outcome))
                     outcomes.append(outcome)
                 self.clock.status.remind(lambda: _still(running))

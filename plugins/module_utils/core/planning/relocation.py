@@ -126,7 +126,10 @@ def remaining_lines(updates: t.Sequence[Update]) -> list[str]:
     )
     return [
         f"{running}:",
-        *(f"  {printable(image)}: {counted(len(vms), 'VM')} ({listed(vms)})" for image, vms in sorted(by_image.items())),
+        *(
+            f"  {printable(image)}: {counted(len(vms), 'VM')} ({listed(vms)})"
+            for image, vms in sorted(by_image.items())
+        ),
         f"To change that: {'; '.join(steps)}.",
     ]
 

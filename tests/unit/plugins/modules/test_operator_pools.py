@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused
@@ -69,6 +70,12 @@ class TestBrings:
         found = operator(run, build)
         assert (found["changed"], found["changes"], world.writes) == (False, [], [])
         assert not run("plan_info", mode="auto", pools=[pool(build)])["pending"]
+
+    def test_and_notes_that_virt_operator_goes_on_by_itself(self, run, build, monkeypatch):
+        notes = []
+        monkeypatch.setattr(module_base, "note", lambda lines: notes.append(lines[:1]))
+        operator(run, build)
+        assert notes == [["The run was interrupted. virt-operator goes on with what it has begun."], []]
 
     def test_nothing_in_check_mode(self, run, world, build):
         found = operator(run, build, check=True)

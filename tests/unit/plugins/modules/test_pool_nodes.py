@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
@@ -34,6 +35,21 @@ def test_hands_nodes_over(run, world):
     assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})
     assert world.handlers("n1") == ["virt-handler-gpu"]
     assert world.all(kinds.LEASE) == [], "the Lease is given back"
+
+
+def test_notes_what_is_half_way_until_it_is_done(run, monkeypatch):
+    notes = []
+    monkeypatch.setattr(module_base, "note", lambda lines: notes.append(lines[0] if lines else "end"))
+    run("pool_nodes", pools=[RAW])
+    assert [note.removeprefix("The run was interrupted. ").partition(".")[0] for note in notes] == [
+        "No node is half way",
+        "Half way: n1",
+        "No node is half way",
+        "end",
+    ]
+    notes.clear()
+    run("pool_nodes", pools=[RAW], check=True)
+    assert notes == []
 
 
 def test_check_mode_predicts_and_writes_nothing(run, world):

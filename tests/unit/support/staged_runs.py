@@ -100,7 +100,7 @@ class Stage:
         """
         world = OperatedWorld(*objects)
         world.now = self._runner.world.now  # the time goes on: epochs follow it
-        admission = Admission(world)
+        admission = self.admission = Admission(world)
         NodeAdmission(world, [GPU, RT])
         GuardAdmission(world)
         Kubevirt(world, **(migrated or {}))

@@ -42,7 +42,7 @@ def note(host: str, lines: t.Sequence[str], *, stderr: bool) -> None:
 def show() -> None:
     """Show the lines of the runs that have not ended."""
     for file in sorted(_folder().glob(f"{_PREFIX}*")):
-        stream, _, text = file.read_text("utf-8").partition("\n")
+        stream, _newline, text = file.read_text("utf-8").partition("\n")
         Display().display(text, stderr=stream == "stderr")
 
 

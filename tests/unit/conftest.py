@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 # which hides the variable CI from them.
 REPEATABLE = "CI" in os.environ or "ANSIBLE_TEST_ANSIBLE_LIB_ROOT" in os.environ
 
-# The longest takes 15 s, but at the lowest priority beside the control-plane tests many times as long.
-TIMEOUT_SECONDS = 600
+# The longest takes 15 s, but at a low priority beside the control-plane tests many times as long.
+TIMEOUT_SECONDS = 1200
 
 settings.register_profile(
     "virtpools",
     deadline=None,
-    # At the lowest priority everything is slow, and mutmut runs the tests of a class several times in one process.
+    # At a low priority everything is slow, and mutmut runs the tests of a class several times in one process.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
     print_blob=True,
     derandomize=REPEATABLE,

@@ -329,7 +329,7 @@ def _run(folder, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     return ended.returncode, ended.stdout + ended.stderr
 

@@ -99,13 +99,13 @@ class Playbook:
     def interrupt(self, happened):
         """Press Ctrl-C once this has happened. Return what we say then; Ansible says different things, depending on the moment."""
         try:
-            give_up = time.monotonic() + 200
+            give_up = time.monotonic() + 900
             while not happened(self):
                 assert self._process.poll() is None, self.printed
                 assert time.monotonic() < give_up, self.printed
                 time.sleep(0.05)
             self._process.send_signal(signal.SIGINT)
-            assert self._process.wait(60) != 0, self.printed
+            assert self._process.wait(200) != 0, self.printed
         finally:
             self._process.kill()
             self._process.wait()

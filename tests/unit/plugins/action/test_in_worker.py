@@ -103,7 +103,7 @@ OTHER_PYTHON = Path(sys.executable).with_name("python{}.{}".format(*sys.version_
 """The same Python by another name, so modules get a process of their own."""
 
 
-def ansible_playbook(folder, *arguments, timeout=120, **environment):
+def ansible_playbook(folder, *arguments, **environment):
     """Run it in a folder, without what the caller's environment says about Ansible and clusters."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("K8S_AUTH_", "ANSIBLE_", "KUBE"))}
     return subprocess.run(
@@ -113,7 +113,7 @@ def ansible_playbook(folder, *arguments, timeout=120, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout,
+        timeout=900,
     )
 
 
@@ -175,7 +175,7 @@ def play(project, book, python, *arguments, cwd="elsewhere", **environment):
     command = (str(book), "-e", f"ansible_python_interpreter={python}", *arguments)
     # ansible-test has another HOME than the user's, in one of which jobs would write what is read in the other.
     archives = {"ANSIBLE_REMOTE_TMP": str(project / "archives"), "ANSIBLE_ASYNC_DIR": str(project / "jobs")}
-    run = ansible_playbook(project.with_name(cwd), *command, timeout=300, **archives, **environment)
+    run = ansible_playbook(project.with_name(cwd), *command, **archives, **environment)
     return re.findall(r"^(?:fatal|failed): .*", run.stdout, re.MULTILINE)
 
 

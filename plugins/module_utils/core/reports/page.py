@@ -345,7 +345,7 @@ def _where(vm: Row) -> str:
 
 
 def _reason(vm: Row) -> str:
-    return pieces.text(vm["reason"][:1].upper() + vm["reason"][1:])
+    return pieces.sentence(vm["reason"])
 
 
 def _remedy(vm: Row) -> str:

@@ -64,6 +64,11 @@ def text(value: object) -> str:
     return html.escape(printable(value))
 
 
+def sentence(words: str) -> str:
+    """Words as HTML that begins with a capital letter."""
+    return text(words[:1].upper() + words[1:])
+
+
 def count(number: int, noun: str, nouns: str = "") -> str:
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 

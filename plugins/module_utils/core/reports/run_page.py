@@ -89,8 +89,8 @@ def _tiles(story: RunStory, stages: t.Sequence[Stage]) -> str:
         note = f"of {outcome['nodes']:,} in the plan" + (f", {failed:,} failed" if failed else "")
         tiles.append(("bad" if failed else "", f"{done:,}", "Nodes changed", note))
     if gaps:
-        usual, longest = statistics.median(gaps), max(gaps)
-        slow = sum(gap > run_timeline.slow_from(gaps) for gap in gaps)
+        usual, longest, slow_from = statistics.median(gaps), max(gaps), run_timeline.slow_from(gaps)
+        slow = sum(gap > slow_from for gap in gaps)
         tiles.append(("", run_timeline.seconds(usual), "Without a handler", "half of the nodes, at most"))
         slowest = pieces.text(max(nodes, key=lambda node: node.gap or 0).node)
         note = slowest + (f", and {slow - 1:,} more stand out" if slow > 1 else "")
@@ -162,7 +162,7 @@ def _plan(story: RunStory) -> str:
         return pieces.quiet("The run failed before it had a plan.") if story.error else ""
     lines = [line for line in story.plan["text"] if not line.startswith(_FINDING)]
     summary = str(story.published.get("summary", ""))
-    total = f'<p class="total">{pieces.text(summary[:1].upper() + summary[1:])}</p>' if summary else ""
+    total = f'<p class="total">{pieces.sentence(summary)}</p>' if summary else ""
     kept, missing = pieces.within(_PLAN_ROOM, (f"{pieces.text(line)}\n" for line in lines))
     return f'{total}<pre class="plan">{"".join(kept)}</pre>{pieces.left_out(missing, "line")}'
 
@@ -195,7 +195,7 @@ def _step(head: t.Sequence[str], steps: t.Sequence[RunStep]) -> str:
         head,
         [
             run_timeline.clock(first.began),
-            pieces.text(words[:1].upper() + words[1:]) + (f" {pieces.badge('bad', 'failed')}" if last.error else ""),
+            pieces.sentence(words) + (f" {pieces.badge('bad', 'failed')}" if last.error else ""),
             duration(last.ended - first.began),
             told if nodes or changes else "-",
         ],

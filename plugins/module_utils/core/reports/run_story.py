@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import typing as t
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..planning import waves
+from .page_pieces import count
 from .run_record import Handover, RunRecord, RunStep
 
 Tone = t.Literal["ok", "warn", "info", "bad"]
@@ -28,10 +30,6 @@ _STEPS: t.Mapping[str, str] = {
     "canary_vm": "the canary VMs",
 }
 _GATES = ("wave_gate", "canary_vm")
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ class RunStory:
         """Whether the plan has errors, and nothing was changed."""
         return bool(self._refusals) and not self.completed and not any(step.works for step in self.record.steps)
 
-    @property
+    @cached_property
     def stages(self) -> list[Stage]:
         return _stages(self.record)
 
@@ -166,13 +164,13 @@ class RunStory:
     def verdict(self) -> RunVerdict:
         """How the run ended, in words."""
         if self.refused:
-            return RunVerdict("bad", f"Refused with {counted(len(self._refusals), 'error')}: nothing was changed")
+            return RunVerdict("bad", f"Refused with {count(len(self._refusals), 'error')}: nothing was changed")
         if not self.completed or self.failure is not None:
             return RunVerdict("bad", self._failed())
         if not self._plans:
             return RunVerdict("ok", "Finished")
         outcome = self.outcome
-        nodes = counted(outcome.get("nodes", 0), "node")
+        nodes = count(outcome.get("nodes", 0), "node")
         if not outcome.get("changed"):
             return RunVerdict("ok", next(filter(None, map(_no_change, self.plan["text"])), "Nothing to do"))
         if self.record.check:
@@ -188,10 +186,10 @@ class RunStory:
         where = f" at {_place(self.failure, self.stages)}" if self.failure is not None else ""
         back = [node for stage in self.stages if stage.title == ROLLBACK for node in stage.nodes]
         if back:
-            return f"Failed{where}, and {counted(len(back), 'node')} went back"
+            return f"Failed{where}, and {count(len(back), 'node')} went back"
         outcome = self.outcome
         if "done" in outcome:
-            return f"Failed{where}: {outcome['done']:,} of {counted(outcome['nodes'], 'node')} changed"
+            return f"Failed{where}: {outcome['done']:,} of {count(outcome['nodes'], 'node')} changed"
         return f"Failed{where}" if where else "Failed"
 
 

@@ -99,3 +99,14 @@ class TestAbsent:
     def test_of_nothing_changes_nothing(self, run, world):
         assert run("primary_exclusion", state="absent")["changed"] is False
         assert world.writes == []
+
+    @pytest.mark.parametrize("condition", [{}, {"Available": "False"}, {"Degraded": "True"}])
+    def test_that_somebody_else_removed_is_waited_for(self, run, world, condition):
+        """The run has deleted the guard, and virt-operator makes up for what the guard has refused."""
+        unsettled = builders.kubevirt(conditions=condition)
+        unsettled["metadata"]["generation"] = unsettled["status"]["observedGeneration"] + 1
+        world.put(unsettled)
+        world.at[world.now + 10] = lambda: world.put(builders.kubevirt())
+        assert run("primary_exclusion", state="absent")["changed"] is False
+        assert world.now >= 1010
+        assert world.writes == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
 import ssl
@@ -219,7 +220,10 @@ class LocalCluster:
             f"--cache-dir={self.dir / 'kubectl-cache'}",
             *arguments,
         ]
-        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        # Without garbage collection it needs a quarter less processor time; it ends before it needs much memory.
+        result = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, "GOGC": "off"}
+        )
         if result.returncode != 0:
             raise ClusterError(f"kubectl {' '.join(arguments)} failed: {result.stderr.strip()}")
         return result.stdout

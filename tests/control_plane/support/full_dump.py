@@ -45,13 +45,23 @@ CERTIFICATES = ("caBundle", "ca-bundle", "tls.crt", "tls.key")
 
 def dump(cluster: LocalCluster) -> dict[str, Object]:
     """Return every object of every kind, normalised, by kind, namespace and name."""
-    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    kinds = _kinds(cluster)
+    listed = sorted(set(kinds.values()) - set(LEFT_OUT))
     objects = {}
-    for kind in sorted(set(kinds) - set(LEFT_OUT)):
-        for item in json.loads(cluster.kubectl("get", kind, "-A", "-o", "json"))["items"]:
-            metadata = item["metadata"]
-            objects[f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"] = normalised(item)
+    for item in json.loads(cluster.kubectl("get", ",".join(listed), "-A", "-o", "json"))["items"]:
+        kind, metadata = kinds[item["apiVersion"], item["kind"]], item["metadata"]
+        objects[f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"] = normalised(item)
     return objects
+
+
+def _kinds(cluster: LocalCluster) -> dict[tuple[str, str], str]:
+    """Return what kubectl calls each kind that can be listed, by its API version and kind: ``daemonsets.apps``."""
+    names = {}
+    for line in cluster.kubectl("api-resources", "--verbs=list", "--no-headers").splitlines():
+        plural, *_short_names, version, _namespaced, kind = line.split()
+        group = version.rpartition("/")[0]
+        names[version, kind] = f"{plural}.{group}" if group else plural
+    return names
 
 
 def ours(cluster: LocalCluster) -> list[str]:

@@ -212,7 +212,7 @@ class Scenario:
         """Wait until KubeVirt has acted on its latest change and all its handlers are Ready."""
 
         def settled() -> bool:
-            kubevirt, primary = self.kubevirt(), self.get("daemonset", "virt-handler")
+            kubevirt, primary = self.get(f"kubevirt/{self._kubevirt}", "daemonset/virt-handler")["items"]
             conditions = {each["type"]: each["status"] for each in kubevirt["status"]["conditions"]}
             status = primary["status"]
             return (

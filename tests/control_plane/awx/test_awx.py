@@ -260,7 +260,8 @@ def test_an_administrator_of_an_organization_needs_no_other(server: Server) -> N
     assert "let one of them run this playbook once, or give virtpools_awx_reader and virtpools_awx_writer" in refused
 
 
-@pytest.mark.timeout(1800)  # three whole runs, each of some hundred tasks of awx.awx
+@pytest.mark.thorough  # three whole runs, each of some hundred tasks of awx.awx; unit tests compare both forms with AWX
+@pytest.mark.timeout(1800)
 def test_one_cluster_becomes_several_and_one_again(server: Server) -> None:
     """Credentials keep their names and change their type, and a cluster that is no longer listed leaves the inventory."""
     awx = server.awx

@@ -127,7 +127,7 @@ def body(task: module_base.Task) -> dict:
 
 def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     """The cluster's state; KubeVirt is unsettled for some seconds after nodes went back to the primary, and after the guard no longer
-    refuses what virt-operator writes. The latter is so, too, when somebody has already removed the exclusion."""
+    refuses what virt-operator writes; the latter also when another user has already removed the exclusion."""
     snapshot = task.snapshot()
     codes = {finding.code for finding in preflight.fitness(snapshot)}
     if present or task.check_mode or not preflight.PASSING & codes:

@@ -130,7 +130,7 @@ def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     refuses what virt-operator writes; the latter also when another user has already removed the exclusion."""
     snapshot = task.snapshot()
     codes = {finding.code for finding in preflight.fitness(snapshot)}
-    if present or task.check_mode or not preflight.PASSING & codes:
+    if present or task.check_mode or not (preflight.TRANSIENT | {preflight.ROLLOUT}) & codes:
         return snapshot
     task.settle(task.params["settle_timeout"])
     return task.snapshot()

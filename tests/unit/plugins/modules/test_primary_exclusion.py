@@ -100,7 +100,7 @@ class TestAbsent:
         assert run("primary_exclusion", state="absent")["changed"] is False
         assert world.writes == []
 
-    @pytest.mark.parametrize("condition", [{}, {"Available": "False"}, {"Degraded": "True"}])
+    @pytest.mark.parametrize("condition", [{}, {"Available": "False"}])
     def test_that_somebody_else_removed_is_waited_for(self, run, world, condition):
         """The run has deleted the guard, and virt-operator makes up for what the guard has refused."""
         unsettled = builders.kubevirt(conditions=condition)

@@ -88,6 +88,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.hco import Edit, title
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import proposal
 
 ARGUMENTS = {
     **option_table.arguments("run", "primary_exclusion"),
@@ -129,8 +130,7 @@ def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
     """The cluster's state; KubeVirt is unsettled for some seconds after nodes went back to the primary, and after the guard no longer
     refuses what virt-operator writes; the latter also when another user has already removed the exclusion."""
     snapshot = task.snapshot()
-    codes = {finding.code for finding in preflight.fitness(snapshot)}
-    if present or task.check_mode or not (preflight.TRANSIENT | {preflight.ROLLOUT}) & codes:
+    if present or task.check_mode or proposal.wait_for(preflight.fitness(snapshot)) == "none":
         return snapshot
     task.settle(task.params["settle_timeout"])
     return task.snapshot()

@@ -10,6 +10,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import side_by_side
+
 # Hypothesis looks for new examples only where a person sees them fail. CI repeats the same ones. So does ansible-test,
 # which hides the variable CI from them.
 REPEATABLE = "CI" in os.environ or "ANSIBLE_TEST_ANSIBLE_LIB_ROOT" in os.environ
@@ -31,3 +33,11 @@ settings.load_profile("virtpools")
 def pytest_itemcollected(item):
     if not item.get_closest_marker("timeout"):
         item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_request_at_a_time():
+    """Requests of a batch come in a fixed order, but for tests that send them side by side."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(side_by_side, "AT_ONCE", 1)
+        yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import threading
 from collections import Counter, UserDict, defaultdict
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,7 @@ class ApiServer:
     """A transport that stores objects. ``writes`` lists verb and path of each stored write, ``requests`` every request.
 
     ``before(request)`` and ``after(request)`` are called around each request. When ``after`` raises NoAnswer, the
-    request was carried out but the client gets no answer.
+    request was carried out but the client gets no answer. Requests of several threads are answered one after the other.
     """
 
     server = "https://api.example:6443"
@@ -82,6 +83,7 @@ class ApiServer:
         self.requests = []
         self.before = lambda request: None
         self.after = lambda request: None
+        self.alone = threading.RLock()
         self._version = 1000
         for obj in objects:
             self.put(obj)
@@ -117,14 +119,15 @@ class ApiServer:
     # The transport
 
     def send(self, request):
-        self.requests.append(request)
-        try:
-            self.before(request)
-            answer = self._answer(request)
-        except Refused as refused:
-            return refused.response
-        self.after(request)
-        return Response(200, json.dumps(answer).encode())
+        with self.alone:
+            self.requests.append(request)
+            try:
+                self.before(request)
+                answer = self._answer(request)
+            except Refused as refused:
+                return refused.response
+            self.after(request)
+            return Response(200, json.dumps(answer).encode())
 
     def open(self, request):
         """Nothing can be followed here."""
@@ -348,12 +351,13 @@ class World(ApiServer):
         )
 
     def sleep(self, seconds):
-        until = self.now + seconds
-        while self.now < until:
-            self.now = min(until, self.now + self.TICK)
-            for moment in sorted(moment for moment in self.at if moment <= self.now):
-                self.at.pop(moment)()
-            self._tick()
+        with self.alone:
+            until = self.now + seconds
+            while self.now < until:
+                self.now = min(until, self.now + self.TICK)
+                for moment in sorted(moment for moment in self.at if moment <= self.now):
+                    self.at.pop(moment)()
+                self._tick()
 
     def node(self, name="n1"):
         return Node.from_object(self.find(kinds.NODE, name))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 import typing as t
 from datetime import datetime, timezone
 
@@ -54,7 +55,7 @@ class RunLease:
     when); it is stored in the cluster and must hold no secret. ``duration_seconds``, DURATION_SECONDS or more, says how
     long the Lease lasts after a renewal. Set ``cluster.before_write = lease.ensure_fresh`` to check every write.
 
-    All methods raise ClusterError when the API server fails.
+    All methods raise ClusterError when the API server fails. Several threads may call ``renew`` and ``ensure_fresh``.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RunLease:
         self._clock = clock or Clock()
         self._stored: Object | None = None  # the Lease as we last wrote it
         self._renewed_at = -math.inf
+        self._renewing = threading.RLock()
 
     def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> None:
         """Take the Lease when it is free, already ours, or its holder is dead; otherwise wait for that.
@@ -126,6 +128,10 @@ class RunLease:
 
     def renew(self) -> None:
         """Show other runs that this run is alive. Raises LeaseLost when the Lease is not ours."""
+        with self._renewing:
+            self._renew()
+
+    def _renew(self) -> None:
         for _try in range(_MOST_TRIES):
             ours = self._require_ours(self._stored if self._stored is not None else self._read())
             started = self._clock.now()
@@ -153,9 +159,10 @@ class RunLease:
         Raises LeaseLost when the Lease is not ours.
         """
         for _try in range(2):
-            if self._clock.now() - self._renewed_at < RENEW_SECONDS:
-                return
-            self.renew()
+            with self._renewing:
+                if self._clock.now() - self._renewed_at < RENEW_SECONDS:
+                    return
+                self._renew()
         if self._clock.now() - self._renewed_at >= RENEW_SECONDS:
             raise ClusterError(
                 f"The API server takes more than {RENEW_SECONDS:.0f} s to renew the Lease {self._title()}: too slow to "

@@ -58,6 +58,9 @@ JSON = "application/json"
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
 
+CONNECTIONS = 16
+"""How many connections are kept: more than requests are under way at once. urllib3 warns about each that it cannot keep."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -296,6 +299,7 @@ class _KubernetesTransport:
         self._user_agent = f"virtpools.kubevirt ({agent})" if agent else "virtpools.kubevirt"
         self._configuration = api_client.configuration
         self._pool = api_client.rest_client.pool_manager
+        self._pool.connection_pool_kw["maxsize"] = CONNECTIONS
         self._headers = api_client.default_headers
 
     @property

@@ -131,22 +131,25 @@ class Batch(Context):
         """
         now = self.clock.now()
         due = [name for name in running if now >= due_at[name]]
-        handlers = self.handlers([name for name in due if name in first.seen])
+        seen = [name for name in due if name in first.seen]
+        handlers = self.handlers(seen)
+        if len(seen) < len(due):
+            first.look(running)
 
         def view_of(name: str) -> NodeView:
-            view = first.view(name, running) or NodeView(handlers.get(name, ()), functools.partial(self.node, name))
+            view = first.view(name) or NodeView(handlers.get(name, ()), functools.partial(self.node, name))
             pause = running[name].wait
             if pause is not None and pause.node and any(pod.ready for pod in view.pods):
                 view.read()
             return view
 
-        for name, job in side_by_side.one_round(running, due, view_of):
+        for name, job in side_by_side.one_round(
+            running, due, view_of, at_once=side_by_side.AT_ONCE, ends_round=_lacks_the_server
+        ):
             if job.outcome is not None:
                 yield job.outcome
             elif job.wait is not None:
                 due_at[name] = now if job.wait.soon else now + _LOOK_SECONDS
-            if isinstance(job.error or (job.wait and job.wait.problem), Unreachable):
-                break  # The next node would wait as long for the server. The next round asks for it first.
 
     def handlers(self, nodes: t.Collection[str]) -> dict[str, tuple[HandlerPod, ...]]:
         """The handler pods of some nodes, as they are now, by node."""
@@ -170,19 +173,27 @@ class _FirstLook:
         self._nodes: dict[str, Object] | None = None
         self.seen: set[str] = set()
 
-    def view(self, name: str, nodes: t.Collection[str]) -> NodeView | None:
-        """The first view of a node, None after that."""
-        if name in self.seen:
-            return None
+    def look(self, nodes: t.Collection[str]) -> None:
+        """Read what the first views of these nodes need, once."""
         if self._nodes is None:
             self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
         if self._handlers is None:
             self._handlers = self._batch.handlers(nodes)
+
+    def view(self, name: str) -> NodeView | None:
+        """The first view of a node, None after that."""
+        if name in self.seen or self._nodes is None or self._handlers is None:
+            return None
         self.seen.add(name)
         node = self._nodes.get(name)
         return NodeView(
             self._handlers.get(name, ()), functools.partial(self._batch.node, name) if node is None else lambda: node
         )
+
+
+def _lacks_the_server(job: side_by_side.Job[Pause, NodeView, HandoverOutcome]) -> bool:
+    """Whether the next node would wait as long for the server. The next round asks for this one first."""
+    return isinstance(job.error or (job.wait and job.wait.problem), Unreachable)
 
 
 def _node_to_look_at(event: Event) -> str:

@@ -11,6 +11,7 @@ state. docs/design/handover.md has the reasons.
 from __future__ import annotations
 
 import functools
+import threading
 import typing as t
 from dataclasses import dataclass, field, replace
 
@@ -162,6 +163,8 @@ class Context:
     epochs: Epochs
     restored: dict[str, str] = field(default_factory=dict)
     """The digest of the former template that a DaemonSet got back in this batch, by the DaemonSet's name."""
+    restoring: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a DaemonSet gets its former template back: one node does that for all."""
 
 
 class NodeHandover:
@@ -175,6 +178,7 @@ class NodeHandover:
         self._back = back
         self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by another client
         self._live: Object = {}  # the node as it was when we read or wrote it last
+        self._leaves_with: dict[str, str] | None = None  # the labels of an attempt to take the node from its owner
         self._former: str | None = None  # the template of the handler that was replaced
         self._ended_at: float | None = None
         self._ready_at: float | None = None
@@ -194,7 +198,7 @@ class NodeHandover:
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        self._write(names.IN_TRANSIT, self._move.source, self._leaving())
+        self._leave(self._move.source)
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
@@ -219,7 +223,7 @@ class NodeHandover:
         refused = self._back.refusal(view.node)
         if refused:
             return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
-        yield from self._persist(names.IN_TRANSIT, former, self._leaving())
+        yield from self._until_left(former)
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
@@ -261,7 +265,10 @@ class NodeHandover:
 
         def write() -> bool:
             if not found:
-                found.append(former_template.restore(cluster, namespace, daemonset, self._to.template, self._former))
+                with self._context.restoring:
+                    found.append(
+                        former_template.restore(cluster, namespace, daemonset, self._to.template, self._former)
+                    )
             return found == [None] or settle.is_daemonset_observed(cluster, namespace, daemonset)
 
         yield from self._until_written(write, f"The DaemonSet controller has not seen DaemonSet {daemonset}")
@@ -373,9 +380,38 @@ class NodeHandover:
             return f"handler pod {pods[0].name} was Ready, but had sent no heartbeat since it started"
         return None
 
-    def _leaving(self) -> dict[str, str]:
-        """The labels by which VMs stay that the owner's nodes let in; none for a node that has no owner."""
-        return {} if self._owner == names.IN_TRANSIT else self._context.epochs.leaving(self._owner)
+    def _leave(self, former: str) -> None:
+        """Take the node from its owner, with the labels by which VMs stay that the owner's nodes let in.
+
+        A node that has no owner gets no labels.
+        """
+        if self._owner == names.IN_TRANSIT:
+            self._write(names.IN_TRANSIT, former)
+            return
+        with self._context.epochs.leaving(self._owner) as labels:
+            self._leaves_with = self._written_already() or labels
+            self._write(names.IN_TRANSIT, former, self._leaves_with)
+        self._leaves_with = None
+
+    def _written_already(self) -> dict[str, str] | None:
+        """The labels of an attempt that got no answer and was carried out. They are right: no pod has come since."""
+        if self._leaves_with is None:
+            return None
+        self._live = self._context.cluster.existing(kinds.NODE, self._move.node)
+        written = {names.OWNER_LABEL: names.IN_TRANSIT, **self._leaves_with}
+        return self._leaves_with if Node.from_object(self._live).labels.items() >= written.items() else None
+
+    def _until_left(self, former: str) -> t.Generator[Pause, NodeView, None]:
+        """Take the node from its owner half-way.
+
+        :raises ClusterError: as ``_persist`` does.
+        """
+
+        def write() -> bool:
+            self._leave(former)
+            return True
+
+        yield from self._until_written(write)
 
     def _take_over(self, owner: str, former: str) -> t.Generator[Pause, NodeView, None]:
         """Give the node its next owner, once no new pod can come to it as one that may stay.
@@ -391,9 +427,7 @@ class NodeHandover:
 
         yield from self._until_written(write)
 
-    def _persist(
-        self, owner: str, former: str | None, until: t.Mapping[str, str | None] | None = None
-    ) -> t.Generator[Pause, NodeView, None]:
+    def _persist(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
@@ -401,7 +435,7 @@ class NodeHandover:
         """
 
         def write() -> bool:
-            self._write(owner, former, until)
+            self._write(owner, former)
             return True
 
         yield from self._until_written(write)

@@ -10,6 +10,8 @@ its old handler ends; the launcher policy goes on to that epoch; only then the n
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import typing as t
 
 from ...core.admission import launcher_backends, launcher_policy, probes
@@ -27,7 +29,7 @@ from ..reading import live
 
 
 class Epochs:
-    """The epochs of a run, which has the Lease: no other run moves them on."""
+    """The epochs of a run, which has the Lease: no other run moves them on. Several threads may use them."""
 
     def __init__(self, cluster: Cluster, site: t.Callable[[], Site]) -> None:
         """``site``: where probes are made."""
@@ -40,9 +42,22 @@ class Epochs:
         self._written = self._in_force
         self._highest = self._in_force or 0  # also that of a write whose answer was lost
         self._probe: Object | None = None
+        self._alone = threading.Lock()
+        self._being_labelled = 0
 
-    def leaving(self, owner: str) -> dict[str, str]:
-        """The labels of a node that this owner loses now: in an epoch that no pod has yet."""
+    @contextlib.contextmanager
+    def leaving(self, owner: str) -> t.Iterator[dict[str, str]]:
+        """The labels of a node that this owner loses now: in an epoch that no pod has until this ends."""
+        with self._alone:
+            self._being_labelled += 1
+            labels = self._labels_of_leaving(owner)
+        try:
+            yield labels
+        finally:
+            with self._alone:
+                self._being_labelled -= 1
+
+    def _labels_of_leaving(self, owner: str) -> dict[str, str]:
         # Without a policy, epochs follow the time: they are newer than those of pods from an earlier policy.
         epoch = waiting.seconds_since_1970() if self._in_force is None else self._highest + 1
         # The table no longer names pools that go and let others in, but those that keep others off until their last node left.
@@ -62,8 +77,9 @@ class Epochs:
             return {}
         needed = self._needed(after)
         newest = epochs.newest({key: value for key, value in present.items() if key in needed})
-        if not self._has_reached(newest):
-            return None
+        with self._alone:
+            if not self._has_reached(newest):
+                return None
         return dict.fromkeys(sorted(present.keys() - needed))
 
     def _needed(self, node: Node) -> set[str]:
@@ -76,6 +92,8 @@ class Epochs:
         if self._in_force is None or self._in_force >= epoch:
             return True
         if self._written is None or self._written < epoch:
+            if self._being_labelled:
+                return False  # a pod of the new epoch could still come to that node, before it has its label
             policy = self._policy()
             if policy is None or self._kind is None:
                 self._in_force = None

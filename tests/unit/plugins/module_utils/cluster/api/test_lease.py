@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
+from concurrent import futures
 
 import pytest
 
@@ -362,6 +364,29 @@ class TestEnsureFresh:
         server.now += 10
         with pytest.raises(ClusterError, match="takes more than 10 s to renew the Lease"):
             run.ensure_fresh()
+
+    def test_several_threads_renew_once(self, server):
+        run = server.run("run-1")
+        run.acquire(0)
+        server.now += 10
+        asking, first = threading.Semaphore(0), threading.Lock()
+        put = server.put
+
+        def slow_put(body):
+            assert first.acquire(blocking=False), "two renewals at a time"
+            for _other in range(3):
+                assert asking.acquire(timeout=60)
+            return put(body)
+
+        def ensure_fresh():
+            asking.release()
+            run.ensure_fresh()
+
+        server.put = slow_put
+        with futures.ThreadPoolExecutor(3) as threads:
+            for call in [threads.submit(ensure_fresh) for _each in range(3)]:
+                call.result(60)
+        assert server.versions == 2
 
 
 class TestRelease:

@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import types
+from concurrent import futures
 
 import pytest
 
@@ -26,6 +27,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.tra
     Request,
     connect,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import side_by_side
 
 TOKEN = "very-secret-token"
 
@@ -239,6 +241,22 @@ def test_a_kubernetes_core_without_its_private_parts_still_works(monkeypatch, tm
         CannotConnect, match=r"^The impersonation \(as\) of the user a of the kubeconfig given as an option"
     ):
         connect({"kubeconfig": config(server, {"token": TOKEN, "as": "jane"})})
+
+
+def test_connections_of_requests_side_by_side_are_kept(caplog):
+    """urllib3 warns about connections that it cannot keep, on stderr where nobody has configured logging."""
+    together = threading.Barrier(transport.CONNECTIONS, timeout=60)
+
+    def answer(handler):
+        together.wait()
+        Server.empty_object(handler)
+
+    with Server(answer).running() as server, futures.ThreadPoolExecutor(transport.CONNECTIONS) as threads:
+        connection = connect({"host": server.url, "api_key": TOKEN})
+        sent = [threads.submit(connection.send, Request("GET", "/")) for _each in range(transport.CONNECTIONS)]
+        assert {each.result(60).status for each in sent} == {200}
+    assert not caplog.records
+    assert side_by_side.AT_ONCE < transport.CONNECTIONS
 
 
 def test_a_broken_connection_is_not_repeated_behind_our_back():

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import side_by_side
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
     HandoverOutcome,
@@ -36,11 +39,17 @@ TIMEOUT = 60.0
 NEVER = None
 
 
-@pytest.fixture(scope="module", autouse=True, params=[True, False, None], ids=["followed", "not followed", "kept back"])
+@pytest.fixture(
+    scope="module",
+    autouse=True,
+    params=[(True, 1), (False, 1), (None, 1), (True, 8)],
+    ids=["followed", "not followed", "kept back", "requests side by side"],
+)
 def followed(request):
-    """Every test runs with a watch of handler pods, without one, and with one that says nothing."""
+    """Every test runs with a watch of handler pods, without one, with one that says nothing, and with several threads."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(World, "FOLLOWED", request.param)
+        patched.setattr(World, "FOLLOWED", request.param[0])
+        patched.setattr(side_by_side, "AT_ONCE", request.param[1])
         yield
 
 
@@ -378,6 +387,59 @@ class TestOutage:
         assert "The handover of n1, n2 was not finished, and they may have no virt-handler: run site" in str(
             caught.value
         )
+
+
+class TestWayBackWithEpochs:
+    """A node that goes back gets labels by which VMs may stay, in an epoch that no pod has when they are written."""
+
+    class Epochs:
+        """In which the policy goes on before each attempt."""
+
+        def __init__(self):
+            self.epoch = 0
+
+        @contextlib.contextmanager
+        def leaving(self, owner):
+            self.epoch += 1
+            yield {f"until.virtpools.io/{owner}": str(self.epoch)}
+
+        def settle(self, _node, _owner):
+            return {}
+
+    def go_back(self, world, cluster):
+        """The handler of gpu does not start on n1. Returns the labels by which VMs of gpu may stay."""
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+        batch = Batch(cluster, builders.NAMESPACE, world.clock(), TIMEOUT, self.Epochs())
+        (outcome,) = batch.run([(Move("n1", "primary", "gpu", "move"), TARGETS["gpu"], TARGETS["primary"])])
+        assert outcome.result == "returned"
+        return world.node().labels["until.virtpools.io/gpu"]
+
+    @staticmethod
+    def is_of_leaving_gpu(request):
+        return request.method == "PATCH" and any(
+            each["path"].endswith("until.virtpools.io~1gpu") for each in request.body
+        )
+
+    def test_an_attempt_that_failed_is_repeated_in_the_present_epoch(self, world):
+        failing = [LOST]
+
+        def before(request):
+            if self.is_of_leaving_gpu(request) and failing:
+                raise failing.pop()
+
+        world.before = before
+        assert self.go_back(world, world.client(retry_seconds=0)) == "3", "1 was the primary's, and 2 failed"
+
+    def test_an_attempt_that_only_lost_its_answer_stands(self, world):
+        lost = [LOST]
+
+        def after(request):
+            if self.is_of_leaving_gpu(request) and lost:
+                raise lost.pop()
+
+        world.after = after
+        assert self.go_back(world, world.client(retry_seconds=0)) == "2"
+        assert lost == []
 
 
 class TestInterference:

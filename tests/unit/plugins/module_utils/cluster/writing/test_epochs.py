@@ -47,21 +47,27 @@ def policy_epoch(world):
     return launcher_policy.epoch_of(world.find(POLICY, names.POLICY))
 
 
+def leaving(epochs, owner):
+    """The labels of a node that this owner loses, and that is labelled at once."""
+    with epochs.leaving(owner) as labels:
+        return labels
+
+
 class TestLeaving:
     def test_in_an_epoch_that_no_pod_has(self):
-        assert epochs_of(world_with()).leaving("gpu") == {UNTIL_GPU: "7"}
+        assert leaving(epochs_of(world_with()), "gpu") == {UNTIL_GPU: "7"}
 
     def test_vms_without_a_pool_where_the_pool_allows_them(self):
         world = world_with(pools=[vms.gpu(unmatched="allow")])
-        assert epochs_of(world).leaving("gpu") == {UNTIL_GPU: "7", UNTIL_PRIMARY: "7"}
+        assert leaving(epochs_of(world), "gpu") == {UNTIL_GPU: "7", UNTIL_PRIMARY: "7"}
 
     def test_without_a_policy_epochs_follow_the_time(self, monkeypatch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
-        assert epochs_of(World()).leaving("primary") == {UNTIL_PRIMARY: str(NOW)}
+        assert leaving(epochs_of(World()), "primary") == {UNTIL_PRIMARY: str(NOW)}
 
     def test_a_policy_of_somebody_else_does_not_count(self, monkeypatch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
-        assert epochs_of(World(POLICY.object(names.POLICY, spec={}))).leaving("gpu") == {
+        assert leaving(epochs_of(World(POLICY.object(names.POLICY, spec={}))), "gpu") == {
             UNTIL_GPU: str(NOW),
             UNTIL_PRIMARY: str(NOW),
         }
@@ -81,7 +87,24 @@ class TestSettle:
         epochs = epochs_of(world)
         assert epochs.settle(self.node(gpu="7", primary="3"), "primary") == {UNTIL_PRIMARY: None}
         assert policy_epoch(world) == 7
-        assert epochs.leaving("gpu") == {UNTIL_GPU: "8"}, "a pod may have epoch 7 now"
+        assert leaving(epochs, "gpu") == {UNTIL_GPU: "8"}, "a pod may have epoch 7 now"
+
+    def test_the_policy_does_not_go_on_while_a_node_gets_its_label(self):
+        """Until then pods come to that node as before: one of the new epoch would not stay there."""
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+        with epochs.leaving("gpu") as labels:
+            assert labels == {UNTIL_GPU: "7"}
+            assert epochs.settle(self.node(gpu="7"), "primary") is None
+            assert policy_epoch(world) == 6
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+        assert policy_epoch(world) == 7
+
+    def test_the_policy_goes_on_after_a_label_that_failed(self):
+        epochs = epochs_of(world_with(vm_pod("gpu", 6)))
+        with pytest.raises(ClusterError), epochs.leaving("gpu"):
+            raise ClusterError("no answer")
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
 
     def test_a_server_that_still_admits_by_the_old_policy_is_awaited(self):
         world = world_with(vm_pod("gpu", 6))

@@ -295,6 +295,13 @@ class LocalCluster:
 
         self.wait(logged, 10, "the audit log", interval=0.01)
 
+    def pid(self, component: str) -> int:
+        """Return the process id of a component, which must run."""
+        process = processes.recall(self._pid_file(component))
+        if process is None:
+            raise ClusterError(f"Cluster {self.name}: {component} does not run; its log is in {self.logs}.")
+        return process.pid
+
     # Disturb it
 
     def stop_component(self, component: str, *, kill: bool = False) -> None:

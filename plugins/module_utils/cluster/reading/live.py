@@ -32,7 +32,7 @@ LAUNCHER_PODS = f"{names.KUBEVIRT_LABEL}={names.LAUNCHER}"
 
 _CANARY_VMS = f"{names.OURS},{names.CANARY_LABEL}"
 
-_MOST_SINGLE_READS = 100
+MOST_SINGLE_READS = 100
 """Nodes read individually, up to this number; for more, a list of all nodes is cheaper. A batch reads its handlers once a
 second, and the handlers of 3,000 nodes are 40 MB."""
 
@@ -200,7 +200,7 @@ def operator_pods(cluster: Cluster, namespace: str) -> t.Iterator[HandlerPod]:
 def _pods_on(
     cluster: Cluster, namespace: str | None, labels: str, nodes: t.Collection[str] | None
 ) -> t.Iterator[Object]:
-    if nodes is None or len(nodes) > _MOST_SINGLE_READS:
+    if nodes is None or len(nodes) > MOST_SINGLE_READS:
         for pod in cluster.list(kinds.POD, namespace, label_selector=labels):
             if nodes is None or pod["spec"].get("nodeName") in nodes:
                 yield pod
@@ -232,7 +232,7 @@ def nodes(cluster: Cluster) -> tuple[Node, ...]:
 
 def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
     """The existing nodes with these names."""
-    if len(nodes) > _MOST_SINGLE_READS:
+    if len(nodes) > MOST_SINGLE_READS:
         yield from (node for node in cluster.list(kinds.NODE) if node["metadata"]["name"] in nodes)
         return
     # Most clusters name nodes in this label as they are called, and a request can select many. What it does not find is read

@@ -10,7 +10,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import side_by_side
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import at_once
 
 # Hypothesis looks for new examples only where a person sees them fail. CI repeats the same ones. So does ansible-test,
 # which hides the variable CI from them.
@@ -39,5 +39,5 @@ def pytest_itemcollected(item):
 def _one_request_at_a_time():
     """Requests of a batch come in a fixed order, but for tests that send them side by side."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(side_by_side, "AT_ONCE", 1)
+        patched.setattr(at_once, "MOST", 1)
         yield

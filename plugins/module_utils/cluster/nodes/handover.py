@@ -20,7 +20,7 @@ from ...core.base.findings import counted, listed
 from ...core.base.objects import Object
 from ...core.observed.handlers import HandlerPod
 from ...core.planning.batching import Move
-from ..api import watch
+from ..api import at_once, watch
 from ..api.client import ClusterError, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Persistence
@@ -147,9 +147,7 @@ class Batch(Context):
                 view.read()
             return view
 
-        for name, job in side_by_side.one_round(
-            running, due, view_of, at_once=side_by_side.AT_ONCE, ends_round=_lacks_the_server
-        ):
+        for name, job in side_by_side.one_round(running, due, view_of, most=at_once.MOST, ends_round=_lacks_the_server):
             if job.outcome is not None:
                 yield job.outcome
             elif job.wait is not None:

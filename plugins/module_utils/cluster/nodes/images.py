@@ -23,6 +23,7 @@ from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ...core.pools.model import Pool
+from ..api import at_once
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
 
@@ -172,10 +173,12 @@ def _run(
     looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}
     created: list[Leftover] = []
     pulled = Pulled()
+
+    def create(pod: Object) -> None:
+        created.append(Leftover.from_object(cluster.create(kinds.POD, pod, dry_run=False)))
+
     try:
-        for pod in pods_of.values():
-            stored = cluster.create(kinds.POD, pod, dry_run=False)
-            created.append(Leftover.from_object(stored))
+        at_once.for_each(create, [*pods_of.values()])
         left = set(waiting)
         pods: dict[str, Object] = {}
 
@@ -239,9 +242,12 @@ def _why_unchecked(state: Object) -> str:
 
 def remove(cluster: Cluster, pods: t.Iterable[Leftover]) -> None:
     """Delete pull pods without a grace period: the kubelet of a dead node would never confirm their end."""
-    for pod in pods:
+
+    def delete(pod: Leftover) -> None:
         options = DeleteOptions(grace_seconds=0, uid=pod.uid)
         cluster.delete(kinds.POD, pod.name, pod.namespace, options, dry_run=False)
+
+    at_once.for_each(delete, [*pods])
 
 
 def _pull_pod(namespace: str, wanted: Pull, images: t.Iterable[str]) -> Object:

@@ -10,11 +10,10 @@ later round, and returns its outcome. The requests of a round go out side by sid
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 from collections import deque
-from concurrent import futures
 
+from ..api import at_once
 from ..api.client import ClusterError
 from ..api.lease import LeaseLost
 
@@ -26,9 +25,6 @@ Outcome = t.TypeVar("Outcome")
 """What a job returns."""
 Key = t.TypeVar("Key")
 """What a job is about."""
-
-AT_ONCE = 8
-"""How many jobs go on at the same time, each in a thread: as many requests the API server gets at once."""
 
 
 class Job(t.Generic[Wait, View, Outcome]):
@@ -83,61 +79,28 @@ def one_round(
     due: t.Iterable[Key],
     view_of: t.Callable[[Key], View],
     *,
-    at_once: int = 1,
+    most: int = 1,
     ends_round: t.Callable[[Job[Wait, View, Outcome]], bool] = lambda _job: False,
 ) -> t.Iterator[tuple[Key, Job[Wait, View, Outcome]]]:
     """Let each of these jobs go on once. Yields each right after that; one that has ended is no longer among ``jobs``.
 
     :param view_of: what a job is sent, read in the job's thread right before the job goes on; None for one that has not begun.
-    :param at_once: how many jobs go on at the same time. A single one goes on in the caller's thread.
+    :param most: how many jobs go on at the same time, each in a thread.
     :param ends_round: whether no other job is to begin after this one. Those that are going on are yielded as well.
     :raises ClusterError: one that concerns all jobs, or that ``view_of`` raises, after those that are going on were
         yielded. The jobs that are left have not gone on.
     """
     waiting = deque(due)
-    going: dict[futures.Future[None], Key] = {}
     failure: BaseException | None = None
-    with _threads(min(at_once, len(waiting))) as begin:
-        while waiting or going:
-            while waiting and len(going) < at_once:
-                key = waiting.popleft()
-                going[begin(_go_on, jobs[key], view_of, key)] = key
-            done = futures.wait(going, return_when=futures.FIRST_COMPLETED).done
-            for future in [each for each in going if each in done]:
-                key = going.pop(future)
-                job = jobs[key]
-                failure = failure or future.exception()
-                if failure is not None or ends_round(job):
-                    waiting.clear()
-                if future.exception() is not None:
-                    continue
-                if job.ended:
-                    del jobs[key]
-                yield key, job
+    for key, future in at_once.each(lambda key: jobs[key].go_on(view_of(key)), waiting, most):
+        job, error = jobs[key], future.exception()
+        failure = failure or error
+        if failure is not None or ends_round(job):
+            waiting.clear()
+        if error is not None:
+            continue
+        if job.ended:
+            del jobs[key]
+        yield key, job
     if failure is not None:
         raise failure
-
-
-def _go_on(job: Job[Wait, View, Outcome], view_of: t.Callable[[Key], View], key: Key) -> None:
-    job.go_on(view_of(key))
-
-
-@contextlib.contextmanager
-def _threads(most: int) -> t.Iterator[t.Callable[..., futures.Future[None]]]:
-    """What begins a call, in one of so many threads."""
-    if most <= 1:
-        yield _now
-        return
-    with futures.ThreadPoolExecutor(most) as executor:
-        yield executor.submit
-
-
-def _now(call: t.Callable[..., None], *args: t.Any) -> futures.Future[None]:
-    """Make a call in this thread."""
-    future: futures.Future[None] = futures.Future()
-    try:
-        call(*args)
-        future.set_result(None)
-    except Exception as error:  # noqa: BLE001 (as a thread keeps it for the caller)
-        future.set_exception(error)
-    return future

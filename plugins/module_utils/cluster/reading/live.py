@@ -20,7 +20,7 @@ from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ...core.observed.webhook import Webhook
 from ...core.vms.launcher_pods import LauncherPod
-from ..api import waiting
+from ..api import at_once, waiting
 from ..api.client import Cluster, Forbidden, NotFound
 from . import webhook_config
 
@@ -205,8 +205,13 @@ def _pods_on(
             if nodes is None or pod["spec"].get("nodeName") in nodes:
                 yield pod
         return
-    for node in sorted(nodes):
-        yield from cluster.list(kinds.POD, namespace, label_selector=labels, field_selector=f"spec.nodeName={node}")
+
+    def on(node: str) -> list[Object]:
+        field_selector = f"spec.nodeName={node}"
+        return list(cluster.list(kinds.POD, namespace, label_selector=labels, field_selector=field_selector))
+
+    for pods in at_once.results(on, sorted(nodes)):
+        yield from pods
 
 
 def count_without_handler(cluster: Cluster, namespace: str) -> int:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import at_once
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import side_by_side
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
     HandoverOutcome,
@@ -49,7 +49,7 @@ def followed(request):
     """Every test runs with a watch of handler pods, without one, with one that says nothing, and with several threads."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(World, "FOLLOWED", request.param[0])
-        patched.setattr(side_by_side, "AT_ONCE", request.param[1])
+        patched.setattr(at_once, "MOST", request.param[1])
         yield
 
 

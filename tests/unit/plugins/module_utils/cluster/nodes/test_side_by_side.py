@@ -118,8 +118,8 @@ class TestRound:
 class TestAtOnce:
     """Jobs that go on at the same time."""
 
-    def go(self, jobs, view_of=str, at_once=4, **options):
-        return [key for key, _job in one_round(jobs, list(jobs), view_of, at_once=at_once, **options)]
+    def go(self, jobs, view_of=str, most=4, **options):
+        return [key for key, _job in one_round(jobs, list(jobs), view_of, most=most, **options)]
 
     def test_jobs_do_not_wait_for_each_other(self):
         together = threading.Barrier(4, timeout=60)
@@ -132,25 +132,6 @@ class TestAtOnce:
             each.begin()
         assert sorted(self.go(jobs, meet)) == ["a", "b", "c", "d"]
         assert jobs == {}
-
-    def test_no_more_than_asked_for(self):
-        lock, going, most = threading.Lock(), set(), []
-
-        def count_going(key):
-            with lock:
-                going.add(key)
-                most.append(len(going))
-            threading.Event().wait(0.01)
-            with lock:
-                going.remove(key)
-
-        self.go({number: job(0) for number in range(20)}, count_going, at_once=3)
-        assert max(most) == 3
-
-    def test_a_single_one_goes_on_in_the_callers_thread(self):
-        threads = []
-        self.go({"a": job(0)}, lambda _key: threads.append(threading.current_thread()))
-        assert threads == [threading.current_thread()]
 
     def test_those_that_are_going_on_end_well_when_one_fails(self):
         failed = threading.Event()
@@ -166,22 +147,22 @@ class TestAtOnce:
             each.begin()
         seen = []
         with pytest.raises(ClusterError):
-            seen.extend(key for key, _job in one_round(jobs, list(jobs), view_of, at_once=2))
+            seen.extend(key for key, _job in one_round(jobs, list(jobs), view_of, most=2))
         assert {key: each.wait for key, each in jobs.items()} == {"a": "wait 0", "c": "wait 0"}
 
     def test_a_lost_lease_is_raised_after_the_outcomes(self):
         jobs = {"a": job(0, error=LeaseLost("another run has it")), "b": job(0)}
         ended = []
-        going = one_round(jobs, list(jobs), lambda _key: None, at_once=2)
+        going = one_round(jobs, list(jobs), lambda _key: None, most=2)
         with pytest.raises(LeaseLost):
             ended.extend((key, each.outcome) for key, each in going)
         assert ended == [("b", [])]
 
-    @pytest.mark.parametrize("at_once", [1, 2])
-    def test_no_job_begins_after_the_one_that_ends_the_round(self, at_once):
+    @pytest.mark.parametrize("most", [1, 2])
+    def test_no_job_begins_after_the_one_that_ends_the_round(self, most):
         log = []
         jobs = {key: job(2, log) for key in "abcd"}
         for each in jobs.values():
             each.begin()
-        assert self.go(jobs, at_once=at_once, ends_round=lambda _job: True) == ["a", "b"][:at_once]
-        assert sorted(log) == ["a", "b"][:at_once]
+        assert self.go(jobs, most=most, ends_round=lambda _job: True) == ["a", "b"][:most]
+        assert sorted(log) == ["a", "b"][:most]

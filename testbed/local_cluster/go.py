@@ -67,11 +67,12 @@ def environment(cgo: bool = False) -> dict[str, str]:
 
     :param cgo: also compile the C in packages, which needs a compiler.
     """
-    # The module decides, not the user's workspace, flags or a toolchain fetched on the way.
+    # The module decides, not the user's workspace, flags or a toolchain fetched on the way. The linker leaves out what a
+    # debugger needs; writing it takes a fifth of the compiler's time.
     return {
         **os.environ,
         "CGO_ENABLED": "1" if cgo else "0",
-        "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
+        "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false",
         "GOWORK": "off",
         "GOTOOLCHAIN": "local",
     }

@@ -30,6 +30,7 @@ from .fleet import Fleet
 from .go import Log
 from .instance import Instance, Options
 from .programs import AGENT
+from .reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -205,7 +206,15 @@ class LocalCluster:
     def _core(self) -> client.CoreV1Api:
         return client.CoreV1Api(self.api_client)
 
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.api_client)
+
     # Use it
+
+    def get(self, *what: str, namespace: str = "default") -> dict[str, Any]:
+        """Return what ``kubectl get -o json`` would print for the administrator, without starting a kubectl."""
+        return self._reader.get(*what, namespace=namespace)
 
     @property
     def kubectl_program(self) -> Path:

@@ -98,8 +98,7 @@ def _ask(url: str, body: dict[str, str]) -> dict[str, Any]:
 
 
 def _api_replicas(cluster: LocalCluster) -> int:
-    where = ("-n", cluster.options.namespace, "-o", "jsonpath={.spec.replicas}")
-    return int(cluster.kubectl("get", "deployment", "virt-api", *where))
+    return int(cluster.get("deployment", "virt-api", namespace=cluster.options.namespace)["spec"]["replicas"])
 
 
 def _forget(cluster: LocalCluster, node: str) -> None:

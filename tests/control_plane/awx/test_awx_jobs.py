@@ -271,7 +271,7 @@ def test_a_job_that_is_cancelled_is_continued_by_the_next(awx: Awx, east: LocalC
 
     def in_transit() -> bool:
         assert job.process.poll() is None, job.output
-        return bool(east.kubectl("get", "nodes", "-l", "virtpools.io/pool=in_transit", "-o", "name"))
+        return bool(east.get("nodes", "-l", "virtpools.io/pool=in_transit")["items"])
 
     east.wait(in_transit, 120, "a node in transit")
     for process in _family(job.process.pid):

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scenario import FORMER_OWNER, NAMESPACE, OWNER, Object, Scenario, pool
+from scenario import FORMER_OWNER, OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "a100")
@@ -159,8 +158,8 @@ def test_a_batch_waits_for_live_migrations_through_its_nodes(pooled: Scenario) -
     assert {image for name in GPU_NODES for image in pooled.handlers()[name]} == {GPU["virtHandlerImage"]}
 
     running = pooled.start([changed], virtpools_migration_timeout=120)
-    lease = ("lease", "virtpools", "--ignore-not-found")
-    pooled.cluster.wait(lambda: pooled.cluster.kubectl("get", "-n", NAMESPACE, *lease), 30, "the run to begin")
+    lease = ("leases", "--field-selector=metadata.name=virtpools")
+    pooled.cluster.wait(lambda: pooled.get(*lease)["items"], 30, "the run to begin")
     time.sleep(8)
     assert not running.ended(), running.wait()
     assert pooled.handlers()["gpu-00"] == [GPU["virtHandlerImage"]]
@@ -194,7 +193,7 @@ def _begin_migration(scenario: Scenario, source: str, target: str) -> None:
 
 def _moving(scenario: Scenario) -> Object:
     """Return the status of the VM that is migrated."""
-    return dict(json.loads(scenario.cluster.kubectl("get", "vmi", "moving", "-o", "json")).get("status", {}))
+    return dict(scenario.cluster.get("vmi", "moving").get("status", {}))
 
 
 def _end_migration(scenario: Scenario) -> None:

@@ -41,9 +41,12 @@ def test_it_stops_the_run_and_the_next_one_follows_it(start_cluster: Any) -> Non
     newer = [{**gpu, "imagePullSecrets": [{"name": "registry"}]}, stock]
     # The run waits for the first handler until virt-operator has begun the upgrade, however long that takes.
     running = scenario.start(newer, virtpools_max_unavailable=1, virtpools_node_timeout=600)
-    secret = "jsonpath={.spec.template.spec.imagePullSecrets}"
-    get = ("get", "daemonset", "-n", NAMESPACE, "virt-handler-gpu", "-o", secret)
-    scenario.cluster.wait(lambda: "registry" in scenario.cluster.kubectl(*get), 60, "the run to begin", interval=0.05)
+
+    def begun() -> bool:
+        template = scenario.get("daemonset", "virt-handler-gpu")["spec"]["template"]
+        return {"name": "registry"} in template["spec"].get("imagePullSecrets", ())
+
+    scenario.cluster.wait(begun, 60, "the run to begin", interval=0.05)
     scenario.knob("a100-00", "never-ready")
     scenario.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
     scenario.cluster.wait(

@@ -8,7 +8,6 @@ The tests run in order.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -144,7 +143,7 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     scenario.apply({**kind, "kind": "VirtualMachineInstance", "spec": spec})
 
     def vmi() -> dict[str, Any]:
-        return dict(json.loads(scenario.cluster.kubectl("get", "vmi", "moving", "-o", "json")).get("status", {}))
+        return dict(scenario.cluster.get("vmi", "moving").get("status", {}))
 
     scenario.cluster.wait(lambda: vmi().get("phase") == "Running", 60, "the VM to run")
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "300")

@@ -39,8 +39,7 @@ class PrivateImagesScenario(Scenario):
         self.apply({**kind, "metadata": metadata, "spec": {"domain": domain}})
 
     def launcher(self, namespace: str) -> Object:
-        pods = self.cluster.kubectl("get", "pods", "-n", namespace, "-l", "kubevirt.io=virt-launcher", "-o", "json")
-        return dict(next(iter(json.loads(pods)["items"]), {}))
+        return next(iter(self.get("pods", "-n", namespace, "-l", "kubevirt.io=virt-launcher")["items"]), {})
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def _reader(cluster: LocalCluster) -> Account:
 
 
 def _owners(cluster: LocalCluster) -> dict[str, str]:
-    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "virtpools.io/pool", "-o", "json"))["items"]
+    nodes = cluster.get("nodes", "-l", "virtpools.io/pool")["items"]
     return {node["metadata"]["name"]: node["metadata"]["labels"]["virtpools.io/pool"] for node in nodes}
 
 

@@ -84,7 +84,7 @@ class EndState:
 
 
 def _get(cluster: LocalCluster, *what: str) -> Object:
-    return dict(json.loads(cluster.kubectl("get", "-n", NAMESPACE, "-o", "json", *what)))
+    return cluster.get(*what, namespace=NAMESPACE)
 
 
 def _daemonset(item: Object) -> Object:

@@ -48,7 +48,7 @@ def dump(cluster: LocalCluster) -> dict[str, Object]:
     kinds = _kinds(cluster)
     listed = sorted(set(kinds.values()) - set(LEFT_OUT))
     objects = {}
-    for item in json.loads(cluster.kubectl("get", ",".join(listed), "-A", "-o", "json"))["items"]:
+    for item in cluster.get(",".join(listed), "-A")["items"]:
         kind, metadata = kinds[item["apiVersion"], item["kind"]], item["metadata"]
         objects[f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"] = normalised(item)
     return objects
@@ -73,9 +73,7 @@ def ours(cluster: LocalCluster) -> list[str]:
 def handlers(cluster: LocalCluster) -> dict[str, list[str]]:
     """Return the labels and annotations of the handler pods of every node, without those that name their template."""
     by_node: dict[str, list[str]] = {}
-    for pod in json.loads(cluster.kubectl("get", "pods", "-A", "-l", "kubevirt.io=virt-handler", "-o", "json"))[
-        "items"
-    ]:
+    for pod in cluster.get("pods", "-A", "-l", "kubevirt.io=virt-handler")["items"]:
         metadata = normalised(pod)["metadata"]
         hashes = ("controller-revision-hash", "pod-template-generation")
         labels = {key: value for key, value in metadata["labels"].items() if key not in hashes}

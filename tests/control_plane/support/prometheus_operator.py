@@ -80,4 +80,4 @@ def rules(cluster: LocalCluster) -> list[Object]:
     """Return all PrometheusRules of a cluster; none where the API server does not serve them."""
     if not cluster.kubectl("get", "crd", CRD["metadata"]["name"], "--ignore-not-found", "-o", "name").strip():
         return []
-    return list(json.loads(cluster.kubectl("get", "prometheusrules", "-A", "-o", "json"))["items"])
+    return list(cluster.get("prometheusrules", "-A")["items"])

@@ -111,7 +111,7 @@ class Scenario:
 
     def get(self, *what: str) -> Object:
         """Return an object or a list; namespaced ones are those of KubeVirt's namespace."""
-        return dict(json.loads(self.cluster.kubectl("get", "-n", self.namespace, "-o", "json", *what)))
+        return self.cluster.get(*what, namespace=self.namespace)
 
     def node(self, name: str) -> Object:
         """Return a node's labels and annotations, without those that handlers write all the time."""

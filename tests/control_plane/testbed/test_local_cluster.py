@@ -40,8 +40,7 @@ def other_cluster(start_cluster: Callable[..., LocalCluster]) -> LocalCluster:
 
 
 def _nodes(cluster: LocalCluster) -> dict[str, Node]:
-    items: list[Node] = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-    return {node["metadata"]["name"]: node for node in items}
+    return {node["metadata"]["name"]: node for node in cluster.get("nodes")["items"]}
 
 
 def _taints(node: Node) -> set[tuple[str, str]]:
@@ -124,7 +123,7 @@ def test_pods_are_scheduled_and_daemonsets_rolled_out(plain_cluster: LocalCluste
     plain_cluster.kubectl("create", "-f", "-", stdin=json.dumps(daemon_set))
 
     def hosts() -> list[str]:
-        pods = json.loads(plain_cluster.kubectl("get", "pods", "-l", f"app={name}", "-o", "json"))["items"]
+        pods = plain_cluster.get("pods", "-l", f"app={name}")["items"]
         return sorted(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
 
     assert plain_cluster.wait(lambda: len(hosts()) == 3 and hosts(), 30) == ["node-00", "node-01", "node-02"]
@@ -156,8 +155,11 @@ def test_the_api_server_restarts_where_it_was(plain_cluster: LocalCluster, kill:
     plain_cluster.stop_component("kube-apiserver", kill=kill)
     with pytest.raises(ClusterError, match="kubectl"):
         plain_cluster.kubectl("get", "configmap", name)
+    with pytest.raises(ClusterError, match="cannot be read"):
+        plain_cluster.get("configmap", name)
     plain_cluster.start_component("kube-apiserver")
     plain_cluster.kubectl("get", "configmap", name)
+    plain_cluster.get("configmap", name)
     # The audit log goes on where it was, and so do the controllers.
     assert [write.name for write in plain_cluster.writes(marker, user="admin")] == [name]
     namespace = _unique("after")
@@ -165,6 +167,34 @@ def test_the_api_server_restarts_where_it_was(plain_cluster: LocalCluster, kill:
     plain_cluster.wait(
         lambda: plain_cluster.kubectl("get", "-n", namespace, "serviceaccount", "default", "--ignore-not-found"), 90
     )
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("namespace", "default"),
+        ("ns/default",),
+        ("clusterroles.rbac.authorization.k8s.io", "view", "edit"),
+        ("clusterrole/view", "cm/kube-root-ca.crt"),
+        ("configmaps", "-n", "kube-system"),
+        ("sa,cm", "-A", "-l", "!app"),
+        ("configmaps", "-A", "--field-selector=metadata.name=kube-root-ca.crt"),
+        ("secrets",),
+    ],
+    ids=" ".join,
+)
+def test_objects_are_read_as_kubectl_reads_them(plain_cluster: LocalCluster, what: tuple[str, ...]) -> None:
+    printed = json.loads(plain_cluster.kubectl("get", "-o", "json", *what))
+    if printed["kind"] == "List":
+        assert printed.pop("metadata") == {"resourceVersion": ""}
+    assert plain_cluster.get(*what) == printed
+
+
+def test_an_object_that_cannot_be_read_is_named(plain_cluster: LocalCluster) -> None:
+    with pytest.raises(ClusterError, match='/configmaps/none cannot be read: configmaps "none" not found'):
+        plain_cluster.get("configmap", "none")
+    with pytest.raises(ClusterError, match="no kind pigs"):
+        plain_cluster.get("pigs")
 
 
 def test_only_real_writes_are_counted(plain_cluster: LocalCluster) -> None:

@@ -42,7 +42,7 @@ class Machines:
 
     def get(self, *what: str) -> Object:
         """Return an object or a list."""
-        return dict(json.loads(self.cluster.kubectl("get", "-o", "json", *what)))
+        return self.cluster.get(*what)
 
     def vmi(self, name: str) -> Object:
         """Return an instance, or an empty object."""

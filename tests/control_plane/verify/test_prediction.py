@@ -156,7 +156,7 @@ class Machines:
         self.cluster = cluster
 
     def get(self, *what: str) -> Object:
-        return dict(json.loads(self.cluster.kubectl("get", "-o", "json", *what)))
+        return self.cluster.get(*what)
 
     def defaults(self) -> Defaults:
         return Defaults.from_kubevirt(self.get("kubevirt", "kubevirt", "-n", "kubevirt"))

@@ -21,7 +21,7 @@ import yaml
 import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import PLAYBOOKS
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_present import MARK
-from awx_server import BEARER_TYPE, Awx, serving
+from awx_server import BEARER_TYPE, Awx, Object, serving
 from playbooks import Run
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +58,7 @@ TEAMS = {
 }
 TICKET = {"variable": "ticket", "question_name": "Ticket", "type": "text", "required": False, "default": ""}
 """A question that an administrator adds."""
+DAILY = "DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1"
 NOTIFICATIONS = ["virtpools email", "virtpools webhook"]
 SECRETS = (
     "the-token-of-awx",
@@ -142,7 +143,7 @@ def made() -> Iterator[tuple[Server, Run]]:
 
 def _items(run: Run, name: str) -> list[str]:
     """The items of a loop that were reported as changed."""
-    (task,) = (task for task in run.tasks if task.name.endswith(name) and task.status != "skipped")
+    (task,) = (task for task in run.tasks if task.name.endswith(name) and "results" in task.result)
     return [result["item"] for result in task.result["results"] if result["changed"]]
 
 
@@ -391,7 +392,7 @@ def test_the_schedule(made: tuple[Server, Run]) -> None:
     awx = made[0].awx
     schedule = awx.one("schedules", "virtpools verify")
     assert schedule["unified_job_template"] == awx.one("job_templates", "virtpools verify")["id"]
-    assert schedule["rrule"] == "DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1"
+    assert schedule["rrule"] == DAILY
 
 
 def test_who_may_do_and_see_what(made: tuple[Server, Run]) -> None:
@@ -429,48 +430,6 @@ def test_notifications(made: tuple[Server, Run]) -> None:
     assert "{{ workflow_url }}" in email["messages"]["workflow_approval"]["running"]["message"]
 
 
-def test_a_second_run_changes_nothing(made: tuple[Server, Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With awx.awx's own environment variables this time."""
-    server = made[0]
-    monkeypatch.setenv("CONTROLLER_HOST", server.url)
-    monkeypatch.setenv("CONTROLLER_OAUTH_TOKEN", server.awx.token)
-    before, written = server.awx.snapshot(), len(server.awx.writes)
-    run = server.run(virtpools_awx_host="", virtpools_awx_token="").succeeded()
-    assert run.changed == 0
-    assert server.awx.writes[written:] == []
-    assert server.awx.snapshot() == before
-
-
-def test_what_an_administrator_added_stays(made: tuple[Server, Run]) -> None:
-    """Without its link, a node would run at every launch, before any approval."""
-    server = made[0]
-    awx, kind = server.awx, "workflow_job_template_nodes"
-    organization = awx.one("organizations", "virtpools")["id"]
-    vault = awx.add("credential_types", name="Vault")["id"]
-    secrets = awx.add("credentials", name="secrets", organization=organization, credential_type=vault)
-    night = awx.add("labels", name="night", organization=organization)
-    for what, added in (("credentials", secrets), ("labels", night)):
-        awx.relate("job_templates", "virtpools verify", what, added["id"])
-    awx.ask("job_templates", "virtpools verify", TICKET)
-    template = awx.one("job_templates", "virtpools verify")["id"]
-    workflow = awx.one("workflow_job_templates", ROLLOUT)["id"]
-    for name in ("ticket", "page"):
-        awx.add(kind, workflow_job_template=workflow, identifier=name, unified_job_template=template)
-    awx.link(ROLLOUT, "verify", "success_nodes", "ticket")
-    awx.link(ROLLOUT, "verify", "failure_nodes", "page")
-    awx.link(ROLLOUT, "rollback", "always_nodes", "page")
-    before, written = awx.snapshot(), len(awx.writes)
-    run = server.run().succeeded()
-    assert run.changed == 0
-    assert awx.writes[written:] == []
-    assert awx.snapshot() == before
-    # A link of ours that somebody took away comes back, and the others stay.
-    awx.link(ROLLOUT, "verify", "failure_nodes", "plan_rollback", away=True)
-    assert server.run().succeeded().changed == 1
-    assert set(awx.nodes(ROLLOUT)["verify"]["failure_nodes"]) == {"page", "plan_rollback"}
-    assert awx.nodes(ROLLOUT)["verify"]["success_nodes"] == ["ticket"]
-
-
 def test_a_launch_that_answers_nothing_sends_no_answer(made: tuple[Server, Run]) -> None:
     """A default would hide the inventory's variable, also in schedules and workflows that never show the survey."""
     awx = made[0].awx
@@ -479,43 +438,95 @@ def test_a_launch_that_answers_nothing_sends_no_answer(made: tuple[Server, Run])
         assert awx.launched("job_templates", name) == json.loads(awx.one("job_templates", name)["extra_vars"])
 
 
-def test_other_variables_change_what_they_are_about(made: tuple[Server, Run]) -> None:
-    """With a user name and a password this time."""
-    awx = made[0].awx
-    templates = json.dumps(list(awx.objects["job_templates"].values()))
-    run = (
-        made[0]
-        .run(
-            virtpools_awx_token="",
-            virtpools_awx_username="admin",
-            virtpools_awx_password=awx.token,
-            virtpools_awx_hosts={"east": {"virtpools_context": "east"}, "west": {}},
-            virtpools_awx_verify_schedule="none",
-            virtpools_awx_labels=["pools"],
-            virtpools_awx_writer={"kubeconfig": SECRETS[4]},
-            virtpools_awx_update_secrets=True,
-        )
-        .succeeded()
+# The same AWX after an administrator has added to it -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def added(made: tuple[Server, Run]) -> Server:
+    """Return the AWX in which the playbook has run, with credentials, labels, questions and nodes of an administrator."""
+    awx, kind = made[0].awx, "workflow_job_template_nodes"
+    organization = awx.one("organizations", "virtpools")["id"]
+    vault = awx.add("credential_types", name="Vault")["id"]
+    secrets = awx.add("credentials", name="secrets", organization=organization, credential_type=vault)
+    night = awx.add("labels", name="night", organization=organization)
+    for what, thing in (("credentials", secrets), ("labels", night)):
+        awx.relate("job_templates", "virtpools verify", what, thing["id"])
+    awx.ask("job_templates", "virtpools verify", TICKET)
+    template = awx.one("job_templates", "virtpools verify")["id"]
+    workflow = awx.one("workflow_job_templates", ROLLOUT)["id"]
+    for name in ("ticket", "page"):
+        awx.add(kind, workflow_job_template=workflow, identifier=name, unified_job_template=template)
+    awx.link(ROLLOUT, "verify", "success_nodes", "ticket")
+    awx.link(ROLLOUT, "verify", "failure_nodes", "page")
+    awx.link(ROLLOUT, "rollback", "always_nodes", "page")
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def changed(added: Server) -> tuple[Run, list[Object]]:
+    """Return a run with other variables in an AWX where somebody took a link of ours away, and the templates before it."""
+    awx = added.awx
+    awx.link(ROLLOUT, "verify", "failure_nodes", "plan_rollback", away=True)
+    templates = json.loads(json.dumps(list(awx.objects["job_templates"].values())))
+    run = added.run(
+        virtpools_awx_token="",
+        virtpools_awx_username="admin",
+        virtpools_awx_password=awx.token,
+        virtpools_awx_hosts={"east": {"virtpools_context": "east"}, "west": {}},
+        virtpools_awx_verify_schedule="none",
+        virtpools_awx_labels=["pools"],
+        virtpools_awx_pool_list="survey",
+        virtpools_awx_writer={"kubeconfig": SECRETS[4]},
+        virtpools_awx_update_secrets=True,
     )
+    return run.succeeded(), templates
+
+
+def test_a_second_run_changes_nothing(added: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what was added. With awx.awx's own environment variables this time."""
+    awx = added.awx
+    monkeypatch.setenv("CONTROLLER_HOST", added.url)
+    monkeypatch.setenv("CONTROLLER_OAUTH_TOKEN", awx.token)
+    before, written = awx.snapshot(), len(awx.writes)
+    run = added.run(virtpools_awx_host="", virtpools_awx_token="").succeeded()
+    assert run.changed == 0
+    assert awx.writes[written:] == []
+    assert awx.snapshot() == before
+
+
+def test_other_variables_change_what_they_are_about(added: Server, changed: tuple[Run, list[Object]]) -> None:
+    """With a user name and a password this time."""
+    awx, (run, templates) = added.awx, changed
     assert awx.names("hosts") == ["east", "west"]
     assert json.loads(awx.one("hosts", "east")["variables"]) == {"virtpools_context": "east"}
     assert awx.names("inventory_sources") == []
     assert awx.names("schedules") == []
     assert awx.one("credentials", "virtpools writer")["inputs"] == {"kubeconfig": SECRETS[4]}
-    assert json.dumps(list(awx.objects["job_templates"].values())) == templates
+    # The variables of the templates hide the list of the inventory, now that jobs ask for one.
+    now = awx.objects["job_templates"].values()
+    assert [{**each, "extra_vars": ""} for each in now] == [{**each, "extra_vars": ""} for each in templates]
     assert all(secret not in run.stdout for secret in SECRETS)
-    # What an administrator added stays beside what is new.
-    verify = "virtpools verify"
+
+
+def test_what_was_added_stays_beside_what_is_new(added: Server, changed: tuple[Run, list[Object]]) -> None:
+    awx, verify = added.awx, "virtpools verify"
     assert sorted(awx.related("job_templates", verify, "labels")) == ["night", "pools"]
     assert awx.related("job_templates", verify, "credentials") == ["virtpools reader", "secrets"]
     assert awx.survey("job_templates", verify)["spec"] == [*_questions("verify"), TICKET]
 
 
-def test_lists_of_answers_hide_that_of_the_inventory(made: tuple[Server, Run]) -> None:
+def test_a_link_of_ours_comes_back_and_no_other_goes(added: Server, changed: tuple[Run, list[Object]]) -> None:
+    """Without its link, a node would run at every launch, before any approval."""
+    linked = [(item["workflow"], item["node"]) for item in _items(changed[0], "Link the nodes of the workflows")]
+    assert linked == [(ROLLOUT, "verify")]
+    verify = added.awx.nodes(ROLLOUT)["verify"]
+    assert set(verify["failure_nodes"]) == {"page", "plan_rollback"}
+    assert verify["success_nodes"] == ["ticket"]
+
+
+def test_lists_of_answers_hide_that_of_the_inventory(added: Server, changed: tuple[Run, list[Object]]) -> None:
     """So there is one list, whatever the project has."""
-    server = made[0]
-    awx = server.awx
-    server.run(virtpools_awx_pool_list="survey").succeeded()
+    awx = added.awx
     asking = {
         name
         for kind, names in (("job_templates", TEMPLATES), ("workflow_job_templates", WORKFLOWS))
@@ -527,15 +538,19 @@ def test_lists_of_answers_hide_that_of_the_inventory(made: tuple[Server, Run]) -
     for name in TEMPLATES:
         assert hidden.items() <= awx.launched("job_templates", name).items()
     assert awx.launched("job_templates", "virtpools rollout", virtpools_pools="[]")[POOLS] == "[]"
-    refused = server.run(virtpools_awx_pool_list="survey", virtpools_awx_variables={POOLS: []}).refused()
+    refused = added.run(virtpools_awx_pool_list="survey", virtpools_awx_variables={POOLS: []}).refused()
     assert "virtpools_awx_pool_list is survey, and virtpools_awx_variables has virtpools_pools" in refused
 
 
-def test_everything_is_taken_away_but_what_somebody_else_made(made: tuple[Server, Run]) -> None:
-    awx = made[0].awx
+def test_everything_is_taken_away_but_what_somebody_else_made(added: Server, changed: tuple[Run, list[Object]]) -> None:
+    awx = added.awx
     organization = awx.one("organizations", "virtpools")["id"]
     awx.add("teams", name="ops", organization=organization)
-    run = made[0].run(virtpools_awx_state="absent").succeeded()
+    # AWX deletes a schedule with its template, and a source with its inventory.
+    verify, clusters = awx.one("job_templates", "virtpools verify"), awx.one("inventories", "virtpools clusters")
+    awx.add("schedules", name="virtpools verify", unified_job_template=verify["id"], rrule=DAILY)
+    awx.add("inventory_sources", name="virtpools", inventory=clusters["id"], source="scm")
+    run = added.run(virtpools_awx_state="absent", virtpools_awx_labels=["pools"]).succeeded()
     assert _items(run, "Remove the job templates")
     assert {kind: awx.names(kind) for kind in awx.objects if awx.names(kind)} == {
         **_untouched(),

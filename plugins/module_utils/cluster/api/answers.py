@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.base.kinds import Kind
 from ...core.base.objects import Object
@@ -26,6 +26,9 @@ _REFUSAL_SECONDS = 1.0
 Kubernetes 1.36), until it has read its RBAC rules."""
 
 _MOST_MESSAGE = 1000
+
+_MANAGED_FIELDS = b',"managedFields":['
+_END_OF_MANAGED_FIELDS = re.compile(rb'\](?=\}?,"[a-zA-Z])')
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,20 @@ class ServerAnswer:
         """The seconds that the server asks us to wait; 0 when it gives no number (an API server sends no dates)."""
         value = self.headers.get("retry-after", "")
         return float(value) if value.isdigit() else 0.0
+
+    def without_managed_fields(self) -> ServerAnswer:
+        """The same list without what the metadata of its objects says about who set which field: 40% of the text of a launcher pod, and
+        of the time to parse it. Only JSON without spaces, as API servers write it, gets shorter.
+
+        Inside a text, quotes have a backslash. So a quote between a comma and a letter begins a text, and what is before it is outside
+        of any. The fields contain mappings alone: they end at the first bracket.
+        """
+        first, *others = self.body.split(_MANAGED_FIELDS)
+        parts = [first]
+        for other in others:
+            end = _END_OF_MANAGED_FIELDS.search(other)
+            parts += [_MANAGED_FIELDS, other] if end is None else [other[end.end() :]]
+        return replace(self, body=b"".join(parts))
 
 
 def is_transient(request: Request, answer: ServerAnswer, refused_at: float | None, now: float) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import typing as t
 
@@ -200,15 +201,15 @@ def operator_pods(cluster: Cluster, namespace: str) -> t.Iterator[HandlerPod]:
 def _pods_on(
     cluster: Cluster, namespace: str | None, labels: str, nodes: t.Collection[str] | None
 ) -> t.Iterator[Object]:
+    read = functools.partial(cluster.list, kinds.POD, namespace, label_selector=labels, managed_fields=False)
     if nodes is None or len(nodes) > MOST_SINGLE_READS:
-        for pod in cluster.list(kinds.POD, namespace, label_selector=labels):
+        for pod in read():
             if nodes is None or pod["spec"].get("nodeName") in nodes:
                 yield pod
         return
 
     def on(node: str) -> list[Object]:
-        field_selector = f"spec.nodeName={node}"
-        return list(cluster.list(kinds.POD, namespace, label_selector=labels, field_selector=field_selector))
+        return list(read(field_selector=f"spec.nodeName={node}"))
 
     for pods in at_once.results(on, sorted(nodes)):
         yield from pods

@@ -18,7 +18,7 @@ from . import dump, live
 
 def verify_cluster(cluster: Cluster, verifier: Verifier) -> Report:
     """The report on a cluster, of which ``verifier`` has the snapshot."""
-    vmis = cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, missing_ok=True)
+    vmis = cluster.list(kinds.VIRTUAL_MACHINE_INSTANCE, missing_ok=True, managed_fields=False)
     return _report(verifier, vmis, live.launcher_pods(cluster))
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -89,3 +90,51 @@ def test_what_is_missing_is_the_object_or_the_kind():
     assert answers.what_is_missing(status(404, "page not found"), kinds.NODE) == (
         "this cluster does not serve nodes in v1; install what provides them"
     )
+
+
+class TestWithoutManagedFields:
+    """A part of the text is cut out before it is parsed, whatever stands in the texts around it."""
+
+    NASTY = (
+        *(
+            ',"managedFields":[',
+            '"managedFields":[',
+            '],"name":"x',
+            ']},"spec":{',
+            "]}",
+            '],"',
+            "],",
+            "],a",
+            "\\",
+            '\\"',
+            "ü\n",
+        ),
+        *('f:],"', 'k:{"name":"],"}', 'v:"]},"', '{"managedFields":[{}],"name":1}'),
+    )
+
+    def fields(self, rng):
+        """Managed fields: mappings of mappings."""
+        entry = {"manager": rng.choice(self.NASTY), "fieldsV1": {rng.choice(self.NASTY): {rng.choice(self.NASTY): {}}}}
+        return [entry] * rng.randrange(3)
+
+    def items(self, rng, *, managed):
+        """Launcher pods, whose metadata ends with the managed fields, and VMIs, where a name follows."""
+        for number in range(4):
+            fields = {"managedFields": self.fields(rng)}
+            texts = {rng.choice(self.NASTY): rng.choice(self.NASTY), "managedFields": rng.choice(self.NASTY)}
+            metadata = {"annotations": texts, **(fields if managed else {}), **({"name": "vm"} if number % 2 else {})}
+            yield {"metadata": metadata, "spec": {"args": [rng.choice(self.NASTY), texts]}}
+
+    @pytest.mark.parametrize("seed", range(50))
+    def test_everything_else_stays(self, seed):
+        whole, rest = (
+            {"kind": "PodList", "items": list(self.items(random.Random(seed), managed=managed))}
+            for managed in (True, False)
+        )
+        body = json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
+        assert ServerAnswer(200, {}, body).without_managed_fields().object == rest
+
+    def test_a_list_in_another_style_stays_as_it_is(self):
+        items = {"items": [{"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}}]}
+        for body in (json.dumps(items), json.dumps({"metadata": {"a": 1, "managedFields": []}}, separators=(",", ":"))):
+            assert ServerAnswer(200, {}, body.encode()).without_managed_fields().body == body.encode()

@@ -129,6 +129,15 @@ class TestList:
         assert len([item["metadata"]["name"] for item in cluster.list(NODE)]) == 21
         assert alive[1] - alive[0] <= 1, "but for the item that was given last"
 
+    @pytest.mark.parametrize("wanted", [True, False])
+    def test_managed_fields_are_read_where_they_are_wanted(self, wanted):
+        managed = {"metadata": {"name": "a", "managedFields": [{"manager": "kubelet"}]}, "spec": {}}
+        body = json.dumps({"metadata": {}, "items": [managed]}, separators=(",", ":")).encode()
+        cluster, _ = cluster_of(Response(200, body))
+        (found,) = cluster.list(NODE, managed_fields=wanted)
+        assert ("managedFields" in found["metadata"]) is wanted
+        assert (found["metadata"]["name"], found["spec"]) == ("a", {})
+
     def test_items_say_what_they_are(self):
         cluster, _ = cluster_of(page("a"))
         (found,) = cluster.list(NODE)

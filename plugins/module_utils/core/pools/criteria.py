@@ -80,11 +80,15 @@ class PodAttributes:
             devices=frozenset(device["deviceName"] for device in asked if device.get("deviceName")),
         )
 
-    def traits(self) -> t.Iterator[Trait]:
-        """All traits of the pod."""
-        yield from (("device", name) for name in self.devices)
-        yield from (("label", *item) for item in self.labels.items())
-        yield from (("node", *item) for item in self.node_selector.items())
+    def traits(self, keys: t.Iterable[tuple[str, str]]) -> t.Iterator[Trait]:
+        """The traits of the pod: its devices, and of its labels and node selector those with these keys, ``(label, key)`` or ``(node,
+        key)``. A pod has many others, for which no pool asks."""
+        for name in self.devices:
+            yield ("device", name)
+        for kind, key in keys:
+            value = (self.labels if kind == "label" else self.node_selector).get(key)
+            if value is not None:
+                yield (kind, key, value)
 
 
 @dataclass(frozen=True)

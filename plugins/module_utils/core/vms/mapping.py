@@ -146,15 +146,16 @@ class Table:
 
     def candidates(self, attributes: PodAttributes) -> t.Iterator[Pool]:
         """The rules that could take a VM, in order. The others certainly do not."""
-        filed, others = self._index
+        filed, keys, others = self._index
         found = set(others)
-        for trait in attributes.traits():
+        for trait in attributes.traits(keys):
             found.update(filed.get(trait, ()))
         return (self.rules[number] for number in sorted(found))
 
     @functools.cached_property
-    def _index(self) -> tuple[dict[Trait, list[int]], list[int]]:
-        """The numbers of rules by the traits that their criteria need, and those of rules with a criterion that needs none."""
+    def _index(self) -> tuple[dict[Trait, list[int]], tuple[tuple[str, str], ...], list[int]]:
+        """The numbers of rules by the traits that their criteria need, the keys of these traits, and the numbers of rules with a
+        criterion that needs none."""
         filed: dict[Trait, list[int]] = {}
         others = []
         for number, rule in enumerate(self.rules):
@@ -164,7 +165,8 @@ class Table:
                 continue
             for trait in {trait for of_criterion in needs for trait in of_criterion}:
                 filed.setdefault(trait, []).append(number)
-        return filed, others
+        keys = {(trait[0], trait[1]) for trait in filed if trait[0] != "device"}
+        return filed, tuple(sorted(keys)), others
 
     @property
     def images(self) -> dict[str, str | None]:

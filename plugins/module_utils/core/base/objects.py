@@ -111,8 +111,10 @@ def field(item: t.Any, *path: str) -> t.Any:
 
 def condition(obj: t.Any, kind: str) -> Object:
     """The condition of this type in the status of an object; empty when there is none."""
-    conditions = field(obj, "status", "conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+    for each in field(obj, "status", "conditions") or ():
+        if each.get("type") == kind:
+            return t.cast(Object, each)
+    return {}
 
 
 def flat(documents: t.Iterable[t.Any]) -> t.Iterator[t.Any]:

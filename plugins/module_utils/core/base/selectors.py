@@ -42,7 +42,8 @@ class Requirement:
     """Sorted, since their order has no meaning."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(sorted(set(self.values))))
+        if len(self.values) > 1:
+            object.__setattr__(self, "values", tuple(sorted(set(self.values))))
 
     @classmethod
     def from_object(cls, obj: KubeObject) -> Requirement:

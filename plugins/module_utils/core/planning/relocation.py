@@ -134,9 +134,9 @@ def remaining_lines(updates: t.Sequence[Update]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mobility:
-    """What a VM instance says about live migration."""
+    """What a VM instance says about live migration. Small, since a verification holds those of a whole cluster."""
 
     refusal: str
     """Why it cannot be migrated now, as a clause; empty when it can."""

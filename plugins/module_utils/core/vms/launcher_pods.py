@@ -161,8 +161,8 @@ def _compute(spec: KubeObject) -> KubeObject:
 
 
 def _hypervisor(compute: KubeObject) -> str:
-    pairs = itertools.pairwise(compute.get("command") or ())
-    return next((str(value) for argument, value in pairs if argument == ARGUMENT), KVM.name)
+    command = compute.get("command") or []
+    return str(command[command.index(ARGUMENT) + 1]) if ARGUMENT in command[:-1] else KVM.name
 
 
 def _variables(compute: KubeObject) -> dict[str, str]:
@@ -225,12 +225,16 @@ class PodPlacement:
     @classmethod
     def from_spec(cls, spec: KubeObject) -> PodPlacement:
         """The placement in a pod's spec; a VMI's spec has the same fields."""
-        terms = affinity.required_terms(spec.get("affinity"))
+        required = affinity.required_terms(spec.get("affinity"))
+        terms: list[KubeObject] = []
+        stay_terms: list[KubeObject] = []
+        for term in required or ():
+            (stay_terms if epochs.is_stay_term(term) else terms).append(term)
         return cls(
             node_selector=FrozenMap(spec.get("nodeSelector")),
-            terms=None if terms is None else tuple(term for term in terms if not epochs.is_stay_term(term)),
+            terms=None if required is None else tuple(terms),
             tolerations=tuple(spec.get("tolerations") or ()),
-            stay_terms=tuple(filter(epochs.is_stay_term, terms or ())),
+            stay_terms=tuple(stay_terms),
         )
 
     @property
@@ -374,6 +378,8 @@ class LauncherImages:
 
         Where the expected image has no digest, one that admission appended to the tag is ignored.
         """
+        if image == expected:
+            return True
         if "@" not in expected:
             image = image.partition("@")[0]
         return image == expected or self._copied(image) == {expected}

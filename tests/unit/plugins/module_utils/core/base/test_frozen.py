@@ -23,6 +23,13 @@ class TestFrozenMap:
         with pytest.raises(TypeError):
             FrozenMap({"a": 1})["a"] = 2
 
+    def test_is_asked_like_a_dict(self):
+        frozen = FrozenMap({"b": None, "a": 1})
+        assert ("a" in frozen, "b" in frozen, "c" in frozen) == (True, True, False)
+        assert (frozen.get("a"), frozen.get("b", 2), frozen.get("c"), frozen.get("c", 2)) == (1, None, None, 2)
+        assert list(frozen.items()) == [("a", 1), ("b", None)]
+        assert frozen.items() >= {("a", 1)}
+
     def test_does_not_follow_the_dict_it_was_made_from(self):
         source = {"a": 1}
         frozen = FrozenMap(source)

@@ -71,6 +71,41 @@ def test_in_order(pod):
     assert verdict(pod) == ("correct", "none")
 
 
+def test_vms_that_differ_in_one_fact_share_nothing():
+    """A judge remembers what many VMs have in common. Each is judged as it would be alone, whichever came before."""
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    nodes = [*vms.nodes(), vms.node("gpu-8", "gpu", taints=[taint]), vms.node("gpu-9", "gpu", ready=False)]
+    made, pinned = vms.plan_of(of_nodes=nodes), {"kubernetes.io/hostname": "gpu-8"}
+    pods = [
+        launcher(),
+        launcher(image=STOCK),
+        launcher(image="mirror.example/a/other:1"),
+        launcher(on="rest"),
+        launcher(on="gpu-9"),
+        launcher(pool=None, image=STOCK),
+        launcher(pool=None, image=IMAGE, device=False, on="rest"),
+        launcher(pool="primary", image=STOCK),
+        launcher(pool=None, image=STOCK, created=EARLIER),
+        launcher(made_by="0" * 12, image=STOCK),
+        launcher(device=False),
+        launcher(node_selector={"hw": "other"}),
+        launcher(node_selector={"hw": "other"}, image=STOCK),
+        launcher(node_selector=pinned, image=STOCK),
+        launcher(node_selector=pinned, image=STOCK, tolerations=[{"operator": "Exists"}]),
+        launcher(on="", node_selector={"hw": "other"}, status=vms.unschedulable()),
+        launcher(on="", status=vms.unschedulable()),
+        launcher(on="", status=vms.unschedulable("it says something else")),
+        launcher(on="", pool=None, status=vms.unschedulable()),
+        vms.by_webhook(launcher(), "a.example/b"),
+    ]
+    alone = [judged(pod, vms.vmi(), made=made) for pod in pods]
+    assert len({(each.verdict, each.reason, each.remedy) for each in alone}) == len(pods)
+    for order in (pods, pods[::-1]):
+        judge, vmi = Judge.for_plan(made), Vmi.from_object(vms.vmi())
+        together = {id(pod): judge.judge(LauncherPod.from_object(pod), vmi) for pod in (*order, *order)}
+        assert [together[id(pod)] for pod in pods] == alone
+
+
 def test_the_facts_of_a_judgement():
     found = judged(launcher()).to_dict()
     assert (found["namespace"], found["name"], found["pool"], found["owner"]) == ("plain", "vm", "gpu", "gpu")

@@ -180,6 +180,11 @@ batches:
   returned: success
   type: list
   elements: list
+next_batches:
+  description: For each batch, the next batch of its wave, for O(virtpools.kubevirt.pool_nodes#module:next_batch). Empty for the last one of a wave.
+  returned: success
+  type: list
+  elements: list
 waves:
   description: The waves, in order. Without O(waves) there is one.
   returned: success

@@ -37,6 +37,34 @@ options:
       - How far the rollout is before O(nodes), as M(virtpools.kubevirt.plan_info) returned it for the batch. With it, the text ends with a line that says
         how far the rollout is, and how long it may still take.
     type: dict
+  next_batch:
+    description:
+      - The moves that follow O(nodes), as M(virtpools.kubevirt.plan_info) returned them in RV(virtpools.kubevirt.plan_info#module:next_batches). Their
+        images are pulled while O(nodes) are handed over, so that the next batch need not wait for them.
+      - An image that cannot be pulled is not an error here. The next batch pulls again what is missing.
+    type: list
+    elements: dict
+    suboptions:
+      node:
+        description: The node.
+        type: str
+        required: true
+      from:
+        description: The owner it has.
+        type: str
+        required: true
+      to:
+        description: The owner it gets.
+        type: str
+        required: true
+      action:
+        description: What happens there.
+        type: str
+        required: true
+        choices:
+          - move
+          - finish
+          - replace
   first_batch:
     description: When the first batch of the run began, as RV(began) of that batch; the time that the run may still take is estimated from then on.
     type: float
@@ -134,6 +162,7 @@ text:
 """
 
 import time
+import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
@@ -142,6 +171,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import Plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.progress import Progress
 
@@ -149,6 +179,14 @@ ARGUMENTS = {
     **option_table.arguments("pools", "run", "pool_nodes"),
     "nodes": {"type": "list", "elements": "str"},
     "progress": {"type": "dict"},
+    "next_batch": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            **{key: {"type": "str", "required": True} for key in ("node", "from", "to")},
+            "action": {"type": "str", "required": True, "choices": ["move", "finish", "replace"]},
+        },
+    },
     "first_batch": {"type": "float"},
 }
 
@@ -182,14 +220,15 @@ def body(task: module_base.Task) -> dict:
         return result
     outcomes: list[HandoverOutcome] = []
     with task.writing(plan.snapshot.namespace):
-        for group in groups:
+        following = [Move.from_dict(move) for move in task.params["next_batch"] or ()]
+        for group, ahead in zip(groups, (*groups[1:], following), strict=True):
             names = [move.node for move in group]
             try:
                 if is_batch:
-                    outcomes += _carry_out(task, plan, names)
+                    outcomes += _carry_out(task, plan, names, ahead)
                 else:
                     _settle(task)
-                    outcomes += _carry_out(task, _planned(task, names), names)
+                    outcomes += _carry_out(task, _planned(task, names), names, ahead)
             except (ClusterError, InputErrors) as error:
                 # Nodes of earlier batches are still reported.
                 failed = isinstance(error, images.ImagesMissing)
@@ -212,7 +251,7 @@ def _planned(task: module_base.Task, nodes: list[str]) -> Plan:
     return plan
 
 
-def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[HandoverOutcome]:
+def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str], ahead: t.Sequence[Move]) -> list[HandoverOutcome]:
     options = batch_run.BatchOptions(
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],
@@ -221,7 +260,7 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str]) -> list[Han
         drain=task.asked.options.drain,
         drain_of_pools=task.asked.options.drain_of_pools,
     )
-    return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes))
+    return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes), ahead)
 
 
 def _progress(

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
 from ...core.base.findings import counted
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
+from ...core.observed.nodes import Node
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import DaemonSetChange, Plan
@@ -53,12 +55,14 @@ def carry_out(
     options: BatchOptions,
     clock: Clock,
     again: t.Callable[[], Plan] | None = None,
+    ahead: t.Sequence[Move] = (),
 ) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
     Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes.
 
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
+    :param ahead: the moves of the next batch, whose images are pulled meanwhile.
     :raises ClusterError: when something forbids the batch; then no node of it was touched.
     """
     began = clock.now()
@@ -88,7 +92,32 @@ def carry_out(
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
     epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
     batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
-    return [*gone, *batch.run(targets, handlers)]
+    with _pulling_ahead(cluster, plan, ahead, options, clock) as finish:
+        outcomes = batch.run(targets, handlers)
+        if not any(outcome.ends_run for outcome in outcomes):
+            finish()
+    return [*gone, *outcomes]
+
+
+@contextlib.contextmanager
+def _pulling_ahead(
+    cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock
+) -> t.Iterator[t.Callable[[], None]]:
+    """Pull the images of the next batch while this one is handed over. Yields a function that waits until they are there. Whatever
+    fails is left to that batch, which checks and pulls as if nothing had been done."""
+    pulls: list[images.Pull] = []
+    if options.prepull and moves:
+        with contextlib.suppress(ClusterError):
+            found = map(Node.from_object, live.nodes_named(cluster, {move.node for move in moves}))
+            pulls = _pulls(plan, moves, {node.name: node for node in found})
+    with images.pulling(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock) as wait:
+
+        def finish() -> None:
+            contents = wait().contents
+            with contextlib.suppress(ClusterError):
+                _note_contents(cluster, plan, moves, contents)
+
+        yield finish
 
 
 def pull_before_change(
@@ -176,12 +205,7 @@ def _target(plan: Plan, move: Move, owner: str) -> Target:
 
 
 def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:
-    pulls, stock = [], images.stock_images(plan.snapshot)
-    for move in moves:
-        daemonset = plan.snapshot.pools.get(move.target, plan.snapshot.primary)
-        if daemonset is not None and move.action != "finish":
-            known = image_contents.recorded(daemonset).keys()
-            pulls.append(images.Pull(plan.snapshot.nodes[move.node], daemonset, known, stock))
+    pulls = _pulls(plan, moves, plan.snapshot.nodes)
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, timeout, clock)
     what = "No node of this batch was touched, because"
     if pulled.problems:
@@ -190,10 +214,27 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
             f"next handler. {images.examples(pulled.problems)}. {images.CHECK_IMAGE}"
         )
     images.refuse_incomplete(what, pulled)
+    _note_contents(cluster, plan, moves, pulled.contents)
+
+
+def _pulls(plan: Plan, moves: t.Iterable[Move], nodes: t.Mapping[str, Node]) -> list[images.Pull]:
+    """What the next handlers on these nodes need."""
+    pulls, stock = [], images.stock_images(plan.snapshot)
+    for move in moves:
+        daemonset, node = plan.snapshot.pools.get(move.target, plan.snapshot.primary), nodes.get(move.node)
+        if daemonset is not None and node is not None and move.action != "finish":
+            pulls.append(images.Pull(node, daemonset, image_contents.recorded(daemonset).keys(), stock))
+    return pulls
+
+
+def _note_contents(
+    cluster: Cluster, plan: Plan, moves: t.Iterable[Move], contents: t.Mapping[str, image_contents.Contents]
+) -> None:
+    """Note what was found in the images of the pools that get these nodes."""
     for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
         daemonset = plan.snapshot.pools[pool]
         own = image_contents.roles_of(daemonset)
-        found = {image: contents for image, contents in pulled.contents.items() if image in own}
+        found = {image: each for image, each in contents.items() if image in own}
         image_record.write(cluster, plan.snapshot.namespace, daemonset["metadata"]["name"], found)
 
 

@@ -11,6 +11,7 @@ created has its image.
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass, field
 
@@ -117,14 +118,34 @@ class Start:
 
 def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock) -> Pulled:
     """Pull the missing images on all nodes side by side, and look into those that no run knows yet."""
-    pods: dict[str, Object] = {}
-    assigned: set[str] = set()
-    for each in pulls:
-        wanted = each.missing | (each.unknown - assigned)
-        assigned |= wanted
-        if wanted:
-            pods[each.node.name] = _pull_pod(namespace, each, sorted(wanted))
-    return _run(cluster, namespace, names.PULL, pods, timeout, clock)
+    return _run(cluster, namespace, names.PULL, _pull_pods(namespace, pulls), timeout, clock)
+
+
+@contextlib.contextmanager
+def pulling(
+    cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock
+) -> t.Iterator[t.Callable[[], Pulled]]:
+    """Pull images while something else is done. Yields a function that waits for what is left, and returns what came of it.
+
+    This only saves time: who needs the images later pulls what is missing then, and reports what does not come. So no error of
+    it may end what is done meanwhile, perhaps half-way.
+    """
+    pods_of = _pull_pods(namespace, pulls)
+    created: list[Leftover] = []
+
+    def wait() -> Pulled:
+        try:
+            return _await(cluster, namespace, pods_of, timeout, clock)
+        except ClusterError:
+            return Pulled()
+
+    try:
+        with contextlib.suppress(ClusterError):
+            _create(cluster, names.PULL, pods_of, created)
+        yield wait
+    finally:
+        with contextlib.suppress(ClusterError):
+            remove(cluster, created)
 
 
 def start(cluster: Cluster, namespace: str, starts: t.Sequence[Start], timeout: float, clock: Clock) -> dict[str, str]:
@@ -165,49 +186,59 @@ def _run(
     cluster: Cluster, namespace: str, purpose: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock
 ) -> Pulled:
     """Create pods, one for a node, until their images are on the nodes. The pods are always deleted."""
+    created: list[Leftover] = []
+    try:
+        _create(cluster, purpose, pods_of, created)
+        return _await(cluster, namespace, pods_of, timeout, clock)
+    finally:
+        remove(cluster, created)
+
+
+def _create(cluster: Cluster, purpose: str, pods_of: t.Mapping[str, Object], created: list[Leftover]) -> None:
+    """Create pods, one for a node, and add each to ``created``."""
     if pods_of and cluster.serves(kinds.SECURITY_CONTEXT_CONSTRAINTS):
         for pod in pods_of.values():
             del pod["spec"]["securityContext"][_LEFT_TO_OPENSHIFT[purpose]]
-    waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
-    # As we asked for them: a webhook may send pods to a mirror of the registry.
-    looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}
-    created: list[Leftover] = []
-    pulled = Pulled()
 
     def create(pod: Object) -> None:
         created.append(Leftover.from_object(cluster.create(kinds.POD, pod, dry_run=False)))
 
-    try:
-        at_once.for_each(create, [*pods_of.values()])
-        left = set(waiting)
-        pods: dict[str, Object] = {}
+    at_once.for_each(create, [*pods_of.values()])
 
-        def pending() -> str | None:
-            listed = cluster.list(kinds.POD, namespace, label_selector=names.PULL_LABEL)
-            pods.clear()
-            pods.update((pod["metadata"]["name"], pod) for pod in listed)
-            for name in sorted(left):
-                state = _state(pods.get(name), looks[name])
-                if state == "pulled":
-                    left.discard(name)
-                    _look(pods[name], looks[name], pulled)
-                elif state.startswith("failed"):
-                    left.discard(name)
-                    pulled.problems[waiting[name]] = state.removeprefix("failed: ")
-            if not left:
-                return None
-            return f"{counted(len(left), 'node pulls', 'nodes pull')} images: {examples({waiting[name]: _doing(pods.get(name)) for name in left})}"
 
-        if waiting:
-            clock.wait(pending, timeout)
-        for name in left:
-            if _pulled(pods.get(name), ()):
+def _await(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:
+    """Wait until the images of these pods, one for a node, are on the nodes."""
+    waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
+    # As we asked for them: a webhook may send pods to a mirror of the registry.
+    looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}
+    pulled = Pulled()
+    left = set(waiting)
+    pods: dict[str, Object] = {}
+
+    def pending() -> str | None:
+        listed = cluster.list(kinds.POD, namespace, label_selector=names.PULL_LABEL)
+        pods.clear()
+        pods.update((pod["metadata"]["name"], pod) for pod in listed)
+        for name in sorted(left):
+            state = _state(pods.get(name), looks[name])
+            if state == "pulled":
+                left.discard(name)
                 _look(pods[name], looks[name], pulled)
-            else:
-                late = f"images were not pulled within {timeout:.0f} s"
-                pulled.problems[waiting[name]] = f"{late}{_held_up(pods.get(name))}"
-    finally:
-        remove(cluster, created)
+            elif state.startswith("failed"):
+                left.discard(name)
+                pulled.problems[waiting[name]] = state.removeprefix("failed: ")
+        if not left:
+            return None
+        return f"{counted(len(left), 'node pulls', 'nodes pull')} images: {examples({waiting[name]: _doing(pods.get(name)) for name in left})}"
+
+    if waiting:
+        clock.wait(pending, timeout)
+    for name in left:
+        if _pulled(pods.get(name), ()):
+            _look(pods[name], looks[name], pulled)
+        else:
+            late = f"images were not pulled within {timeout:.0f} s"
+            pulled.problems[waiting[name]] = f"{late}{_held_up(pods.get(name))}"
     return pulled
 
 
@@ -248,6 +279,18 @@ def remove(cluster: Cluster, pods: t.Iterable[Leftover]) -> None:
         cluster.delete(kinds.POD, pod.name, pod.namespace, options, dry_run=False)
 
     at_once.for_each(delete, [*pods])
+
+
+def _pull_pods(namespace: str, pulls: t.Iterable[Pull]) -> dict[str, Object]:
+    """The pods that pull what is missing, by node. Only one of them looks into an image that no run knows yet."""
+    pods: dict[str, Object] = {}
+    assigned: set[str] = set()
+    for each in pulls:
+        wanted = each.missing | (each.unknown - assigned)
+        assigned |= wanted
+        if wanted:
+            pods[each.node.name] = _pull_pod(namespace, each, sorted(wanted))
+    return pods
 
 
 def _pull_pod(namespace: str, wanted: Pull, images: t.Iterable[str]) -> Object:

@@ -103,6 +103,7 @@ class CollectionProposal(PlanProposal[Plan]):
         plan, scope = self.plan, self.scope
         return {
             "batches": [[move.to_dict() for move in batch] for batch in plan.batches],
+            "next_batches": [[move.to_dict() for move in batch] for batch in scope.next_batches()],
             "waves": scope.to_list(),
             "stop": scope.stop or "",
             "progress": [each.to_dict() for each in scope.progress(now)],

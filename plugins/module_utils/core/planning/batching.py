@@ -57,6 +57,10 @@ class Move:
     def to_dict(self) -> dict[str, str]:
         return {"node": self.node, "from": self.source, "to": self.target, "action": self.action}
 
+    @classmethod
+    def from_dict(cls, move: t.Mapping[str, t.Any]) -> Move:
+        return cls(move["node"], move["from"], move["to"], move["action"])
+
 
 @dataclass(frozen=True)
 class Wave:

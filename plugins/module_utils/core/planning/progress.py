@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from ..base import names
 from ..base.findings import InputErrors, counted
-from .batching import Wave
+from .batching import Move, Wave
 from .plan import Plan
 
 _MOST_NAMED = 20
@@ -90,6 +90,10 @@ class RolloutScope:
             }
             for wave in self.plan.waves
         ]
+
+    def next_batches(self) -> list[tuple[Move, ...]]:
+        """For each batch, the next one of its wave. None follows the last, after which comes a gate."""
+        return [after for wave in self.plan.waves if wave.batches for after in (*wave.batches[1:], ())]
 
     def _pools(self, wave: Wave) -> set[str]:
         """The owners that get nodes or new handlers. When an earlier run began the wave these are all owners of its nodes,

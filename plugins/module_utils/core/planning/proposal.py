@@ -43,7 +43,10 @@ def wait_for(errors: t.Iterable[Finding]) -> PlanWait:
 
 
 NO_DETAILS: t.Final[t.Mapping[str, t.Any]] = {
-    **{key: [] for key in ("batches", "waves", "progress", "leftovers", "cleared", "retire", "released")},
+    **{
+        key: []
+        for key in ("batches", "next_batches", "waves", "progress", "leftovers", "cleared", "retire", "released")
+    },
     "steps": {},
     "stop": "",
     "found_list": "",

@@ -195,6 +195,46 @@ def test_a_batch_of_a_rollout_ends_with_its_progress(run):
     assert found["text"][-1].startswith("Progress: 1 of 1 node done, 1 of 1 in wave 1 of 1 (all); ")
 
 
+class TestNextBatch:
+    """Its images are pulled while the batch before it is handed over."""
+
+    @pytest.fixture(autouse=True)
+    def more(self, world):
+        world.put(builders.node("n2", labels={"hw": "gpu"}))
+        world.put(builders.handler_pod("n2"))
+        world.after = lambda _request: self.pull(world)
+
+    def pull(self, world):
+        for pod in world.all(kinds.POD):
+            if names.PULL_LABEL in pod["metadata"]["labels"]:
+                pod["status"] = builders.pulled(pod)
+
+    def before_n1(self, world):
+        """The nodes to which images were pulled before n1 had its new owner."""
+        path = f"/api/v1/namespaces/{builders.NAMESPACE}/pods"
+        owned = [
+            number
+            for number, request in enumerate(world.requests)
+            if request.path == "/api/v1/nodes/n1" and request.method != "GET"
+        ]
+        before = world.requests[: owned[-1]]
+        return [
+            request.body["spec"]["nodeName"] for request in before if (request.method, request.path) == ("POST", path)
+        ]
+
+    def test_as_the_plan_gives_it(self, run, world):
+        found = run("plan_info", pools=[RAW], max_unavailable="1")
+        assert [[move["node"] for move in batch] for batch in found["next_batches"]] == [["n2"], []]
+        result = run("pool_nodes", pools=[RAW], nodes=["n1"], next_batch=found["next_batches"][0])
+        assert [node["node"] for node in result["nodes"]] == ["n1"]
+        assert self.before_n1(world) == ["n2"]
+
+    def test_of_all_batches(self, run, world):
+        result = run("pool_nodes", pools=[RAW], max_unavailable="1")
+        assert [node["node"] for node in result["nodes"]] == ["n1", "n2"]
+        assert self.before_n1(world) == ["n2"]
+
+
 def test_bad_progress_is_refused_before_anything_is_done(run, world):
     assert "progress is not what" in run.failure("pool_nodes", pools=[RAW], progress={"wave": "x"})
     assert world.writes == []

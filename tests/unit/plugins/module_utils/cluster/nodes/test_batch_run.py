@@ -20,6 +20,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import image_contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
@@ -297,3 +298,84 @@ class TestPull:
         world = make_world(gpu_node("n1", "gpu", "primary", images=()))
         assert carry_out(world) == {"n1": "done"}
         assert self.pulled(world) == []
+
+
+TO_GPU = Move("n2", names.PRIMARY, "gpu", "move")
+
+
+class Pulling(World):
+    """Its kubelets pull images within some seconds."""
+
+    seconds = 5.0
+
+    def _tick(self):
+        super()._tick()
+        for pod in self.all(kinds.POD):
+            if names.PULL_LABEL in pod["metadata"]["labels"] and self._lasts(
+                ("pull", pod["metadata"]["uid"]), self.seconds
+            ):
+                pod["status"] = builders.pulled(pod)
+                node = self.find(kinds.NODE, pod["spec"]["nodeName"])
+                there = node["status"].setdefault("images", [])
+                there += [{"names": [container["image"]]} for container in pod["spec"]["containers"]]
+
+
+class TestNextBatch:
+    """Its images are pulled while a batch is handed over."""
+
+    def world(self, **fields):
+        nodes = [gpu_node("n1"), gpu_node("n2", images=(), **fields)]
+        sets = [builders.primary(), GPU]
+        return Pulling(builders.excluding_kubevirt(), *sets, *nodes, *builders.handlers_of(nodes, sets))
+
+    def run(self, world, ahead, **options):
+        made = plan.make_plan(live.take_snapshot(world.client(), nodes=["n1"]), (POOL,), Options())
+        given = replace(OPTIONS, **options)
+        return batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), ahead=ahead)
+
+    def seconds(self, world, *ahead):
+        """How long a batch with n1, and then one with n2, take."""
+        began = world.now
+        self.run(world, ahead)
+        assert carry_out(world, "n2") == {"n2": "done"}
+        return world.now - began
+
+    def test_need_not_wait_for_its_images(self):
+        waits, pulled = self.seconds(self.world()), self.seconds(self.world(), TO_GPU)
+        assert waits - pulled >= Pulling.seconds
+
+    def test_has_its_images_when_pulls_take_longer(self):
+        world = self.world()
+        world.seconds = 20.0
+        self.run(world, [TO_GPU])
+        assert set(IMAGES) & world.node("n2").images
+        assert not [pod for pod in world.all(kinds.POD) if names.PULL_LABEL in pod["metadata"]["labels"]]
+
+    def test_is_left_alone_when_a_node_of_this_one_fails(self):
+        world = self.world()
+        world.seconds = None
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="ImagePullBackOff")
+        began = world.now
+        (outcome,) = self.run(world, [TO_GPU], pull_timeout=600)
+        assert outcome.result == "returned"
+        assert world.now - began < 600
+        assert not [pod for pod in world.all(kinds.POD) if names.PULL_LABEL in pod["metadata"]["labels"]]
+
+    def test_reports_itself_what_cannot_be_pulled(self):
+        world = self.world()
+        world.seconds = None
+        (outcome,) = self.run(world, [TO_GPU])
+        assert outcome.result == "done"
+        with pytest.raises(ClusterError, match="images were not pulled within 30 s"):
+            carry_out(world, "n2")
+
+    def test_of_deleted_nodes(self):
+        world = self.world()
+        world.drop(kinds.NODE, "n2")
+        (outcome,) = self.run(world, [TO_GPU])
+        assert outcome.result == "done"
+
+    def test_is_not_pulled_where_nothing_is(self):
+        world = self.world()
+        self.run(world, [TO_GPU], prepull=False)
+        assert not [path for verb, path in world.writes if verb == "POST" and path.endswith("/pods")]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -18,7 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.leftovers import Leftover
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import ApiServer, Refused
 
 HANDLER, LAUNCHER = f"{builders.HANDLER_IMAGE}-gpu", f"{builders.LAUNCHER_IMAGE}-gpu"
 GPU = builders.pool_daemonset(builders.pool("gpu", imagePullSecrets=[{"name": "gpu"}]))
@@ -411,3 +412,55 @@ def test_a_pod_of_another_client_with_the_name_stays():
     with pytest.raises(ClusterError, match="already exists"):
         world.pull(builders.node("n1"), builders.node("n2"))
     assert world.all(kinds.POD) == [theirs]
+
+
+class TestPulling:
+    """Pulls that go on while something else is done."""
+
+    @contextlib.contextmanager
+    def pulling(self, world, *nodes, daemonset=GPU):
+        clock = images.Clock(now=lambda: world.now, sleep=world.sleep)
+        pulls = [images.Pull(Node.from_object(node), daemonset, image_contents.recorded(daemonset)) for node in nodes]
+        with images.pulling(world.client(), builders.NAMESPACE, pulls, 60.0, clock) as wait:
+            yield wait
+
+    def test_goes_on_while_something_else_is_done(self):
+        world = Kubelets()
+        with self.pulling(world, builders.node()) as wait:
+            assert len(world.all(kinds.POD)) == 1
+            world.sleep(world.seconds)
+            assert wait().problems == {}
+        assert world.now == world.seconds
+        assert world.all(kinds.POD) == []
+
+    def test_waits_for_what_is_left(self):
+        world = Kubelets()
+        with self.pulling(world, builders.node()) as wait:
+            wait()
+        assert world.now > world.seconds
+
+    def test_returns_what_was_found(self):
+        world = Kubelets()
+        world.say["n1"] = ended("qemu 10.1.0\nlooked")
+        with self.pulling(world, builders.node(), daemonset=UNKNOWN) as wait:
+            assert wait().contents[HANDLER] == Contents(qemu="10.1.0")
+
+    @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+    def test_no_error_ends_what_is_done_meanwhile(self, verb):
+        world, meanwhile = Kubelets(), []
+
+        def refuse(request):
+            if request.method == verb:
+                raise Refused(403, "Forbidden")
+
+        world.before = refuse
+        with self.pulling(world, builders.node()) as wait:
+            wait()
+            meanwhile.append("done")
+        assert meanwhile == ["done"]
+
+    def test_an_error_of_that_deletes_the_pods(self):
+        world = Kubelets()
+        with pytest.raises(LeaseLost), self.pulling(world, builders.node()):
+            raise LeaseLost("another run has the Lease")
+        assert world.all(kinds.POD) == []

@@ -83,6 +83,10 @@ def test_no_such_wave(made):
         RolloutScope.for_plan(made, "canery")
 
 
+def test_no_batch_follows_the_last_of_its_wave(made):
+    assert RolloutScope.for_plan(made, None).next_batches() == [(), made.batches[2], ()]
+
+
 def test_progress_follows_the_batches(made):
     stands = [
         Progress.from_argument(json.loads(json.dumps(each.to_dict())))

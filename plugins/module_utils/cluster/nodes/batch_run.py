@@ -103,13 +103,14 @@ def carry_out(
 def _pulling_ahead(
     cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock
 ) -> t.Iterator[t.Callable[[], None]]:
-    """Pull the images of the next batch while this one is handed over. Yields a function that waits until they are there. Whatever
-    fails is left to that batch, which checks and pulls as if nothing had been done."""
+    """Pull the images of the next batch while this one is handed over. Yields a function that waits for the pulls. Whatever fails is
+    left to that batch, which checks and pulls as if nothing had been done."""
     pulls: list[images.Pull] = []
     if options.prepull and moves:
         with contextlib.suppress(ClusterError):
             found = map(Node.from_object, live.nodes_named(cluster, {move.node for move in moves}))
-            pulls = _pulls(plan, moves, {node.name: node for node in found})
+            ready = {node.name: node for node in found if node.ready}  # no other would ever pull
+            pulls = _pulls(plan, moves, ready)
     with images.pulling(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock) as wait:
 
         def finish() -> None:

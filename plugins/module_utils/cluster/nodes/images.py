@@ -125,17 +125,17 @@ def pull(cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: flo
 def pulling(
     cluster: Cluster, namespace: str, pulls: t.Sequence[Pull], timeout: float, clock: Clock
 ) -> t.Iterator[t.Callable[[], Pulled]]:
-    """Pull images while something else is done. Yields a function that waits for what is left, and returns what came of it.
+    """Pull images during other work. Yields a function that waits for what is left, and returns what came of it.
 
-    This only saves time: who needs the images later pulls what is missing then, and reports what does not come. So no error of
-    it may end what is done meanwhile, perhaps half-way.
+    This only saves time: who needs the images later pulls what is missing then, and reports what does not come. So none of its
+    errors may end the other work, perhaps half-way, and it does not wait for what a kubelet complains about.
     """
     pods_of = _pull_pods(namespace, pulls)
     created: list[Leftover] = []
 
     def wait() -> Pulled:
         try:
-            return _await(cluster, namespace, pods_of, timeout, clock)
+            return _await(cluster, namespace, pods_of, timeout, clock, patient=False)
         except ClusterError:
             return Pulled()
 
@@ -206,8 +206,19 @@ def _create(cluster: Cluster, purpose: str, pods_of: t.Mapping[str, Object], cre
     at_once.for_each(create, [*pods_of.values()])
 
 
-def _await(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], timeout: float, clock: Clock) -> Pulled:
-    """Wait until the images of these pods, one for a node, are on the nodes."""
+def _await(
+    cluster: Cluster,
+    namespace: str,
+    pods_of: t.Mapping[str, Object],
+    timeout: float,
+    clock: Clock,
+    *,
+    patient: bool = True,
+) -> Pulled:
+    """Wait until the images of these pods, one for a node, are on the nodes.
+
+    :param patient: also for what a kubelet complains about: it may come with a later attempt.
+    """
     waiting = {pod["metadata"]["name"]: node for node, pod in pods_of.items()}
     # As we asked for them: a webhook may send pods to a mirror of the registry.
     looks = {pod["metadata"]["name"]: _looks(pod) for pod in pods_of.values()}
@@ -227,6 +238,9 @@ def _await(cluster: Cluster, namespace: str, pods_of: t.Mapping[str, Object], ti
             elif state.startswith("failed"):
                 left.discard(name)
                 pulled.problems[waiting[name]] = state.removeprefix("failed: ")
+            elif not patient and (complaint := _held_up(pods.get(name))):
+                left.discard(name)
+                pulled.problems[waiting[name]] = f"images are not pulled{complaint}"
         if not left:
             return None
         return f"{counted(len(left), 'node pulls', 'nodes pull')} images: {examples({waiting[name]: _doing(pods.get(name)) for name in left})}"

@@ -307,17 +307,29 @@ class Pulling(World):
     """Its kubelets pull images within some seconds."""
 
     seconds = 5.0
+    complaint = ""
+    """What they say instead."""
 
     def _tick(self):
         super()._tick()
         for pod in self.all(kinds.POD):
-            if names.PULL_LABEL in pod["metadata"]["labels"] and self._lasts(
-                ("pull", pod["metadata"]["uid"]), self.seconds
-            ):
-                pod["status"] = builders.pulled(pod)
-                node = self.find(kinds.NODE, pod["spec"]["nodeName"])
-                there = node["status"].setdefault("images", [])
-                there += [{"names": [container["image"]]} for container in pod["spec"]["containers"]]
+            if names.PULL_LABEL in pod["metadata"]["labels"]:
+                self._pull(pod)
+
+    def _pull(self, pod):
+        if self.complaint:
+            state = {"waiting": {"reason": "ErrImagePull", "message": self.complaint}}
+            containers = [{"image": each["image"], "state": state} for each in pod["spec"]["containers"]]
+            pod["status"] = {"phase": "Pending", "containerStatuses": containers}
+        elif self._lasts(("pull", pod["metadata"]["uid"]), self.seconds):
+            pod["status"] = builders.pulled(pod)
+            node = self.find(kinds.NODE, pod["spec"]["nodeName"])
+            there = node["status"].setdefault("images", [])
+            there += [{"names": [container["image"]]} for container in pod["spec"]["containers"]]
+
+
+def pods_created(world):
+    return [path for verb, path in world.writes if verb == "create" and path.endswith("/pods")]
 
 
 class TestNextBatch:
@@ -369,6 +381,20 @@ class TestNextBatch:
         with pytest.raises(ClusterError, match="images were not pulled within 30 s"):
             carry_out(world, "n2")
 
+    def test_does_not_wait_for_what_a_kubelet_complains_about(self):
+        """The next batch waits for it, as long as it may take."""
+        world = self.world()
+        world.complaint = "connection refused"
+        began = world.now
+        (outcome,) = self.run(world, [TO_GPU], pull_timeout=600)
+        assert outcome.result == "done"
+        assert world.now - began < 60
+
+    def test_is_not_pulled_on_a_node_that_is_not_ready(self):
+        world = self.world(ready=False)
+        self.run(world, [TO_GPU])
+        assert not pods_created(world)
+
     def test_of_deleted_nodes(self):
         world = self.world()
         world.drop(kinds.NODE, "n2")
@@ -378,4 +404,4 @@ class TestNextBatch:
     def test_is_not_pulled_where_nothing_is(self):
         world = self.world()
         self.run(world, [TO_GPU], prepull=False)
-        assert not [path for verb, path in world.writes if verb == "POST" and path.endswith("/pods")]
+        assert not pods_created(world)

@@ -3,10 +3,10 @@
 
 """Measures what the launcher policy adds to the time in which a launcher pod is created, and what its alternatives add.
 
-The same pod is created on one API server under policies of several sizes, with a webhook that only swaps one image, with
-``--kyverno`` under Kyverno's form of the policy, and under none, in turns and in random order, so that other load on the machine
-affects all of them alike. Creations are dry runs: the server admits them like any other, but writes nothing to etcd, so that
-the share of admission is larger than in reality.
+The same pod is created on one API server under policies of several sizes, with a webhook that only swaps one image, on a local
+connection and across a network hop (``network_hop.py``), with ``--kyverno`` under Kyverno's form of the policy, and under none,
+in turns and in random order, so that other load on the machine affects all of them alike. Creations are dry runs: the server
+admits them like any other, but writes nothing to etcd, so that the share of admission is larger than in reality.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import network_hop
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 SIZES = (1, 50, 200)
 ROUNDS = 400
 WARM_UP = 20
+# The round trip of a network between two machines, in seconds.
+ROUND_TRIP = 0.0005
 NONE = ""
 # What one pool and 200 pools may add.
 GOALS = {1: 1.0, 200: 2.0}
@@ -69,8 +73,8 @@ def main() -> int:
                 each = Contender(f"kyverno-{size}", "Kyverno", size)
                 server.install([kyverno_policy.derive(_table(size), KUBEVIRT)], each.arena)
                 contenders.append(each)
-        with _webhook(server, max(SIZES)) as arena:
-            contenders.append(Contender(arena, "a webhook that swaps one image", max(SIZES)))
+        with _webhooks(server, max(SIZES)) as webhooks:
+            contenders += webhooks
             server.settle()
             pods = {each.arena: in_arena(cases.launcher_pod("gpu on containerDisk"), each.arena) for each in contenders}
             pods[NONE] = cases.launcher_pod("gpu on containerDisk")
@@ -112,9 +116,8 @@ class Creator:
 
 
 @contextmanager
-def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
-    """Let the API server call a webhook for the pods of an arena, whose name this yields."""
-    arena = "webhook"
+def _webhooks(server: PolicyServer, pools: int) -> Iterator[list[Contender]]:
+    """Let the API server call a webhook for the pods of one arena directly, and for those of another across a network hop."""
     images = [
         f"{device}={pool['virtLauncherImage']}" for pool in _pools(pools) for device in pool["selector"]["deviceNames"]
     ]
@@ -126,12 +129,21 @@ def _webhook(server: PolicyServer, pools: int) -> Iterator[str]:
             try:
                 assert process.stdout is not None
                 shown = json.loads(process.stdout.readline())
-                client = {
-                    "url": shown["url"],
-                    "caBundle": base64.b64encode(shown["authority"].encode()).decode(),
-                }
-                server.put(WEBHOOK, WEBHOOK.object("test-swap", webhooks=[for_pods("swap", arena, client)]))
-                yield arena
+                url, authority = urlsplit(shown["url"]), base64.b64encode(shown["authority"].encode()).decode()
+                assert url.port is not None
+                setting = network_hop.setting_for(ROUND_TRIP)
+                away = f"{network_hop.measured_round_trip(setting) * 1000:.2f} ms away"
+                with network_hop.hop(url.port, setting) as port:
+                    ports = {
+                        Contender("webhook", "a webhook that swaps one image", pools): url.port,
+                        Contender("webhook-hop", f"the same webhook, {away}", pools): port,
+                    }
+                    for each, its in ports.items():
+                        there = url._replace(netloc=f"{url.hostname}:{its}").geturl()
+                        client = {"url": there, "caBundle": authority}
+                        name = f"test-swap-{each.arena}"
+                        server.put(WEBHOOK, WEBHOOK.object(name, webhooks=[for_pods("swap", each.arena, client)]))
+                    yield list(ports)
             finally:
                 process.terminate()
 

@@ -62,7 +62,7 @@ def carry_out(
     Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes.
 
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
-    :param ahead: the moves of the next batch, whose images are pulled meanwhile.
+    :param ahead: the moves of the next batch, whose images are pulled during the handovers.
     :raises ClusterError: when something forbids the batch; then no node of it was touched.
     """
     began = clock.now()

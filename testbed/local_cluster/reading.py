@@ -94,7 +94,7 @@ class Reader:
                 group_name = group["metadata"].get("name", "")
                 for version in group["versions"]:
                     folder = "/".join(part for part in (root, group_name, version["version"]) if part)
-                    for each in version["resources"]:
+                    for each in version.get("resources", ()):  # a group whose server does not answer has none
                         if "get" not in (each.get("verbs") or ()):  # KubeVirt's group of subresources has none
                             continue
                         kind = _Kind(folder, each["resource"], each["scope"] == "Namespaced")

@@ -83,6 +83,23 @@ class KindCluster:
         """Return an object or a list."""
         return dict(json.loads(self.kubectl("get", "-n", namespace, "-o", "json", *what)))
 
+    def keep_state(self, folder: Path) -> None:
+        """Write down what a person reads who looks for the cause of a failure. What cannot be read is replaced by the reason."""
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = ("--all-containers", "--prefix", "--tail=-1", "--max-log-requests=50")
+        asked = {
+            "objects.yaml": ("get", "vmi,vmim,pods,daemonsets,nodes,kubevirt", "-A", "-o", "yaml"),
+            "events.txt": ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+            "handlers.log": ("logs", "-n", self.options.namespace, "-l", "kubevirt.io=virt-handler", *whole),
+            "launchers.log": ("logs", "-n", "default", "-l", "kubevirt.io=virt-launcher", *whole),
+        }
+        for name, arguments in asked.items():
+            try:
+                said = self.kubectl(*arguments)
+            except ClusterError as error:
+                said = str(error)
+            (folder / name).write_text(said, "utf-8")
+
     def kubeconfig_for(self, name: str, cluster_roles: Iterable[str] = ()) -> Path:
         """Make a ServiceAccount with these ClusterRoles unless it exists; return a kubeconfig for it, valid one day."""
         manifests = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,18 @@ from kind_cluster.probe import Probe
 from kind_fixture import KindScenario
 from playbooks import RunningPlaybook
 
-REPORT = Path(__file__).parents[2] / ".build" / "test-kind.jsonl"
+BUILD = Path(__file__).parents[2] / ".build"
+REPORT = BUILD / "test-kind.jsonl"
+FAILURES = BUILD / "test-kind.failures"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the state in which a test has failed: the next test, or the end of the scenario, changes it."""
+    report = yield
+    if report.failed and report.when == "call" and "kind" in item.funcargs:
+        item.funcargs["kind"].keep_state(FAILURES / item.name)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
-import time
+import types
 
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.modules import pool_nodes
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
 
 RAW = builders.RAW_POOL
+NOW = 1_800_000_000.0
 pytestmark = pytest.mark.usefixtures("excluded")
 
 
@@ -21,15 +23,16 @@ def owner_writes(world):
     return [path for verb, path in world.writes if "/nodes/" in path]
 
 
-def test_hands_nodes_over(run, world):
-    before, began = world.now, time.time()
+def test_hands_nodes_over(run, world, monkeypatch):
+    monkeypatch.setattr(pool_nodes, "time", types.SimpleNamespace(time=lambda: NOW))
+    before = world.now
     found = run("pool_nodes", pools=[RAW])
     assert (found["changed"], found["changes"]) == (True, ["Node n1: primary -> gpu"])
     (node,) = found["nodes"]
     assert (node["node"], node["result"]) == ("n1", "done")
     assert node["seconds_without_handler"] > 0
-    # The cluster in memory has a clock of its own, on which all waits take place.
-    assert -1 < node["began"] - began < world.now - before - node["seconds_without_handler"] + 1
+    # The cluster in memory has a clock of its own, on which all waits take place. Both figures are rounded.
+    assert 0 <= node["began"] - NOW <= world.now - before - node["seconds_without_handler"] + 0.2
     assert found["events"][0].startswith("Node n1: primary -> gpu, ")
     assert found["text"] == ["1 of 1 node done."]
     assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})

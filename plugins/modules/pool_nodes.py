@@ -44,27 +44,6 @@ options:
       - An image that cannot be pulled is not an error here. The next batch pulls again what is missing.
     type: list
     elements: dict
-    suboptions:
-      node:
-        description: The node.
-        type: str
-        required: true
-      from:
-        description: The owner it has.
-        type: str
-        required: true
-      to:
-        description: The owner it gets.
-        type: str
-        required: true
-      action:
-        description: What happens there.
-        type: str
-        required: true
-        choices:
-          - move
-          - finish
-          - replace
   first_batch:
     description: When the first batch of the run began, as RV(began) of that batch; the time that the run may still take is estimated from then on.
     type: float
@@ -179,14 +158,7 @@ ARGUMENTS = {
     **option_table.arguments("pools", "run", "pool_nodes"),
     "nodes": {"type": "list", "elements": "str"},
     "progress": {"type": "dict"},
-    "next_batch": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            **{key: {"type": "str", "required": True} for key in ("node", "from", "to")},
-            "action": {"type": "str", "required": True, "choices": ["move", "finish", "replace"]},
-        },
-    },
+    "next_batch": {"type": "list", "elements": "dict"},
     "first_batch": {"type": "float"},
 }
 
@@ -194,7 +166,7 @@ ARGUMENTS = {
 def body(task: module_base.Task) -> dict:
     began = time.time()
     clock_began = began - task.clock.now()
-    nodes = task.params["nodes"]
+    nodes, following = task.params["nodes"], [Move.from_argument(move) for move in task.params["next_batch"] or ()]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
     is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
@@ -220,7 +192,6 @@ def body(task: module_base.Task) -> dict:
         return result
     outcomes: list[HandoverOutcome] = []
     with task.writing(plan.snapshot.namespace):
-        following = [Move.from_dict(move) for move in task.params["next_batch"] or ()]
         for group, ahead in zip(groups, (*groups[1:], following), strict=True):
             names = [move.node for move in group]
             try:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 from collections import deque
 from concurrent import futures
@@ -26,11 +25,11 @@ def results(call: t.Callable[[Item], Result], items: t.Sequence[Item]) -> t.Iter
     :raises Exception: an error of a call in place of its result. Nothing begins after that.
     """
     going: deque[futures.Future[Result]] = deque()
-    with _threads(min(MOST, len(items))) as begin:
+    with _executor(min(MOST, len(items))) as executor:
         for item in items:
             if len(going) >= MOST:
                 yield going.popleft().result()
-            going.append(begin(call, item))
+            going.append(executor.submit(call, item))
         while going:
             yield going.popleft().result()
 
@@ -53,31 +52,28 @@ def each(
     :param most: how many calls are made at the same time. A single one is made in the caller's thread.
     """
     going: dict[futures.Future[Result], Item] = {}
-    with _threads(min(most, len(waiting))) as begin:
+    with _executor(min(most, len(waiting))) as executor:
         while waiting or going:
             while waiting and len(going) < most:
                 item = waiting.popleft()
-                going[begin(call, item)] = item
+                going[executor.submit(call, item)] = item
             done = futures.wait(going, return_when=futures.FIRST_COMPLETED).done
             for future in [each for each in going if each in done]:
                 yield going.pop(future), future
 
 
-@contextlib.contextmanager
-def _threads(most: int) -> t.Iterator[t.Callable[..., futures.Future[t.Any]]]:
-    """What begins a call, in one of so many threads."""
-    if most <= 1:
-        yield _now
-        return
-    with futures.ThreadPoolExecutor(most) as executor:
-        yield executor.submit
+def _executor(most: int) -> futures.Executor:
+    """What makes calls, in so many threads."""
+    return futures.ThreadPoolExecutor(most) if most > 1 else _Here()
 
 
-def _now(call: t.Callable[[Item], Result], item: Item) -> futures.Future[Result]:
-    """Make a call in this thread."""
-    future: futures.Future[Result] = futures.Future()
-    try:
-        future.set_result(call(item))
-    except Exception as error:  # noqa: BLE001 (as a thread keeps it for the caller)
-        future.set_exception(error)
-    return future
+class _Here(futures.Executor):
+    """Makes each call at once, in the caller's thread."""
+
+    def submit(self, fn: t.Callable[..., t.Any], /, *args: t.Any, **kwargs: t.Any) -> futures.Future[t.Any]:
+        future: futures.Future[t.Any] = futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 (as a thread keeps it for the caller)
+            future.set_exception(error)
+        return future

@@ -9,7 +9,6 @@ from __future__ import annotations
 import typing as t
 
 V_co = t.TypeVar("V_co", covariant=True)
-T = t.TypeVar("T")
 
 
 class FrozenMap(t.Mapping[str, V_co]):
@@ -28,10 +27,6 @@ class FrozenMap(t.Mapping[str, V_co]):
     def __contains__(self, key: object) -> bool:
         return key in self._items
 
-    @t.overload
-    def get(self, key: str, default: None = None) -> V_co | None: ...
-    @t.overload
-    def get(self, key: str, default: V_co | T) -> V_co | T: ...
     def get(self, key: str, default: t.Any = None) -> t.Any:
         return self._items.get(key, default)
 

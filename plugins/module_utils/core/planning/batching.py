@@ -12,7 +12,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ..base import names
-from ..base.findings import Finding, counted, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, listed, note, warning
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, handler_fit
 from ..observed.snapshot import Snapshot
@@ -58,8 +58,15 @@ class Move:
         return {"node": self.node, "from": self.source, "to": self.target, "action": self.action}
 
     @classmethod
-    def from_dict(cls, move: t.Mapping[str, t.Any]) -> Move:
-        return cls(move["node"], move["from"], move["to"], move["action"])
+    def from_argument(cls, move: t.Mapping[str, t.Any]) -> Move:
+        """What ``to_dict`` gave.
+
+        :raises InputErrors: when it is something else.
+        """
+        try:
+            return cls(*(move[key] for key in ("node", "from", "to", "action")))
+        except KeyError as error:
+            raise InputErrors(["next_batch is not what plan_info returned; give that, or leave it out."]) from error
 
 
 @dataclass(frozen=True)

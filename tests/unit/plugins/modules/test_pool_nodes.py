@@ -241,3 +241,9 @@ class TestNextBatch:
 def test_bad_progress_is_refused_before_anything_is_done(run, world):
     assert "progress is not what" in run.failure("pool_nodes", pools=[RAW], progress={"wave": "x"})
     assert world.writes == []
+
+
+def test_a_next_batch_that_no_plan_gave_is_refused(run, world):
+    refused = run("pool_nodes", pools=[RAW], next_batch=[{"node": "n2"}])
+    assert refused["msg"] == "next_batch is not what plan_info returned; give that, or leave it out."
+    assert world.writes == []

@@ -114,9 +114,10 @@ def test_a_second_control_plane_node_may_join_during_a_run(scenario: Scenario) -
     with Watcher(scenario.cluster) as watcher:
         scenario.knob("gpu-00", "never-ready")
         running = scenario.start([newer], virtpools_max_unavailable=1, virtpools_node_timeout=120)
-        scenario.cluster.wait(lambda: scenario.handlers()["gpu-00"] == [newer["virtHandlerImage"]], 60, "a new handler")
-        generation = scenario.kubevirt()["metadata"]["generation"]
         try:
+            images = [newer["virtHandlerImage"]]
+            scenario.cluster.wait(lambda: scenario.handlers()["gpu-00"] == images, 60, "a new handler")
+            generation = scenario.kubevirt()["metadata"]["generation"]
             scenario.cluster.add_nodes(second)
             scenario.cluster.wait(lambda: "infra" not in scenario.kubevirt()["spec"], 30, "HCO to act")
             assert scenario.kubevirt()["metadata"]["generation"] == generation + 1
@@ -125,7 +126,8 @@ def test_a_second_control_plane_node_may_join_during_a_run(scenario: Scenario) -
             running.wait().succeeded()
             scenario.settled([newer])
         finally:
-            scenario.cluster.kubectl("delete", "node", "control-plane-1")
+            scenario.knob("gpu-00", None)
+            scenario.cluster.kubectl("delete", "node", "control-plane-1", "--ignore-not-found")
         scenario.site([GPU]).succeeded()
         watcher.stop()
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -123,10 +124,10 @@ class Scenario:
         return {name: each[OWNER] for name, each in labels.items() if OWNER in each}
 
     def handlers(self) -> dict[str, list[str]]:
-        """Return the images of the handlers on every node that has any."""
-        images: dict[str, list[str]] = {}
+        """Return the images of the handlers by node; a node between two handlers has an empty list, and no key."""
+        images: dict[str, list[str]] = defaultdict(list)
         for each in self.get("pods", "-l", "kubevirt.io=virt-handler")["items"]:
-            images.setdefault(each["spec"].get("nodeName", ""), []).append(each["spec"]["containers"][0]["image"])
+            images[each["spec"].get("nodeName", "")].append(each["spec"]["containers"][0]["image"])
         return images
 
     def info(self) -> Object:

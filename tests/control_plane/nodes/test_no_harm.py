@@ -29,6 +29,7 @@ UNAPPLIABLE = {
     "type": "json",
     "patch": '[{"op": "remove", "path": "/spec/template/spec/nothing"}]',
 }
+HANDS_OFF = "agent.virtpools.io/hands-off"
 START_SECONDS = "agent.virtpools.io/start-seconds"
 STOP_SECONDS = "agent.virtpools.io/stop-seconds"
 
@@ -162,6 +163,33 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     scenario.site([with_image("4")]).succeeded()
     assert vmi()["nodeName"] == NODE
     scenario.cluster.kubectl("delete", "vmi", "moving")
+
+
+def test_a_vm_that_its_handler_is_starting_is_awaited(scenario: HandlerScenario) -> None:
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "domain": {"devices": {}, "resources": {"requests": {"memory": "64Mi"}}},
+    }
+    metadata = {"name": "starting", "namespace": "default", "annotations": {HANDS_OFF: ""}}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    scenario.apply({**kind, "metadata": metadata, "spec": spec})
+
+    def status() -> dict[str, Any]:
+        return dict(scenario.cluster.get("vmi", "starting").get("status", {}))
+
+    scenario.cluster.wait(lambda: status().get("phase") == "Scheduled", 60, "the VM to be its handler's")
+    old = scenario.pods()
+    running = scenario.start([with_image("4-1")], virtpools_max_unavailable=2)
+    scenario.cluster.wait(lambda: scenario.pods().get(OTHER, old[OTHER]) != old[OTHER], 120, "the node beside it")
+    assert scenario.pods()[NODE] == old[NODE]
+    scenario.cluster.kubectl("annotate", "vmi", "starting", f"{HANDS_OFF}-")
+    running.wait().succeeded()
+    assert scenario.pods()[NODE] != old[NODE]
+    handlers = scenario.get("pods", "-l", "kubevirt.io=virt-handler", f"--field-selector=spec.nodeName={NODE}")["items"]
+    (started,) = [each["metadata"]["creationTimestamp"] for each in handlers]
+    phases = {each["phase"]: each["phaseTransitionTimestamp"] for each in status()["phaseTransitionTimestamps"]}
+    assert phases["Running"] <= started
+    scenario.cluster.kubectl("delete", "vmi", "starting")
 
 
 @pytest.mark.thorough  # the next test shows the same second look after a long pull

@@ -19,6 +19,7 @@ from ...core.observed.handlers import HandlerPod
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
+from ...core.observed.starts import is_starting
 from ...core.observed.webhook import Webhook
 from ...core.vms.launcher_pods import LauncherPod
 from ..api import at_once, waiting
@@ -358,3 +359,12 @@ def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
     # KubeVirt cannot run a VM on a node whose name is too long for a label value.
     possible = (node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
     yield from _labelled(cluster, kinds.VIRTUAL_MACHINE_INSTANCE, names.NODE_NAME_LABEL, possible)
+
+
+def starting_vms(cluster: Cluster, nodes: t.Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The VMs that the handlers of these nodes are starting, as namespace/name, by node."""
+    found: dict[str, tuple[str, ...]] = {}
+    for vmi in filter(is_starting, vmis_on(cluster, nodes)):
+        node, metadata = vmi["metadata"]["labels"][names.NODE_NAME_LABEL], vmi["metadata"]
+        found[node] = (*found.get(node, ()), f"{metadata['namespace']}/{metadata['name']}")
+    return found

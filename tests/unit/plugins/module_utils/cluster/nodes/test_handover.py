@@ -222,6 +222,78 @@ class TestMove:
         assert world.writes == []
 
 
+class TestStartingVms:
+    """A handler that ends in the middle of a start may leave the VM Failed."""
+
+    @staticmethod
+    def starts(world, node, seconds=NEVER, name="vm", **status):
+        """A VM that the handler of a node is starting, and that runs after so many seconds."""
+        metadata = {"namespace": "vms", "name": name, "labels": {names.NODE_NAME_LABEL: node}}
+        vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+        world.put({**vmi, "status": {"phase": "Scheduled", **status}})
+        if seconds is not NEVER:
+            world.at[world.now + seconds] = lambda: world.put({**vmi, "status": {"phase": "Running"}})
+
+    @staticmethod
+    def began(world, *moves, **options):
+        """After how many seconds each node's old handler was told to end."""
+        begin = world.now
+        found = hand_over(world, *moves, **options)
+        assert {outcome.result for outcome in found.values()} == {"done"}
+        return {name: outcome.began - begin for name, outcome in found.items()}
+
+    def test_are_waited_for_before_a_node_leaves(self, world):
+        self.starts(world, "n1", 20)
+        world.at[world.now + 15] = lambda: seen.append((world.node().owner, world.handlers()))
+        seen = []
+        began = self.began(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert seen == [("primary", ["virt-handler"])]
+        assert began["n2"] < 1
+        assert 20 <= began["n1"] < 22
+
+    def test_that_begin_meanwhile_are_waited_for(self, world):
+        self.starts(world, "n1", 10)
+        world.at[world.now + 9] = lambda: self.starts(world, "n1", 10, "other")
+        assert 19 <= self.began(world, ("n1", "primary", "gpu"))["n1"] < 21
+
+    def test_are_waited_for_before_a_handler_is_replaced(self):
+        world = TestReplace().outdated()
+        self.starts(world, "n1", 20)
+        assert 20 <= self.began(world, ("n1", "gpu", "gpu"), action="replace")["n1"] < 22
+
+    def test_are_waited_for_before_an_unproven_handler_is_replaced(self):
+        world = World(
+            *(builders.primary(), GPU, FPGA, builders.node("n1", "gpu", "primary")),
+            builders.handler_pod("n1", "virt-handler-gpu", template="old"),
+        )
+        self.starts(world, "n1", 20)
+        assert 20 <= self.began(world, ("n1", "primary", "gpu"), action="finish")["n1"] < 22
+
+    def test_are_not_waited_for_where_no_handler_ends(self):
+        world = make_world(builders.node("n1", "gpu", "primary"))
+        self.starts(world, "n1")
+        begin = world.now
+        assert hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"].began is None
+        assert world.now - begin < 5
+
+    def test_do_not_hold_up_a_run_for_ever(self, world):
+        self.starts(world, "n1")
+        assert 60 <= self.began(world, ("n1", "primary", "gpu"))["n1"] < 62
+        waits = [line for line in world.shown if " not done: " in line]
+        assert waits[0] == "1 node is not done: n1: its handler is starting VM vms/vm"
+
+    def test_are_not_waited_for_after_a_step_has_failed(self, world):
+        self.starts(world, "n1", conditions=[{"type": "Synchronized", "status": "False"}])
+        assert self.began(world, ("n1", "primary", "gpu"))["n1"] < 1
+
+    def test_wait_for_no_handler_that_is_not_ready(self):
+        node = builders.node("n1")
+        world = World(builders.primary(), GPU, FPGA, node, builders.handler_pod("n1", ready=False))
+        world.behave["virt-handler", "n1"] = Behaviour(start=NEVER)
+        self.starts(world, "n1")
+        assert self.began(world, ("n1", "primary", "gpu"))["n1"] < 1
+
+
 class TestFailure:
     def test_an_old_handler_that_never_ends_keeps_its_node(self, world):
         world.behave["virt-handler", "n1"] = Behaviour(stop=NEVER)

@@ -158,6 +158,16 @@ class TestVmisOnNodes:
         assert max(map(len, selectors)) < 4096
 
 
+class TestStartingVms:
+    def test_are_named_by_node(self):
+        server = fleet()
+        for name, node, phase in (("a", "n1", "Scheduled"), ("b", "n1", "Scheduled"), ("c", "n2", "Running")):
+            vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "status": {"phase": phase}}
+            metadata = {"namespace": "vms", "name": name, "labels": {names.NODE_NAME_LABEL: node}}
+            server.put({**vmi, "metadata": metadata})
+        assert live.starting_vms(server.client(), ["n1", "n2"]) == {"n1": ("vms/a", "vms/b")}
+
+
 class TestKubeVirt:
     def test_that_is_not_installed(self):
         with pytest.raises(InputErrors, match=r"The cluster at https://api.example:6443 has no KubeVirt"):

@@ -16,6 +16,8 @@ description:
   - The API server tries every write as a dry run first, so that the build's own webhooks can object before anything is stored.
   - virt-operator decides when each handler restarts. The module waits until every node has the one Ready handler that it should have, judged from the
     DaemonSets and their pods, and returns which nodes had none or two on the way.
+  - Before the first write, waits until no live migration runs, and makes handlers record VMs again that came by live migration since they started, since
+    the next handler marks a VM without a record as failed.
   - Where virt-operator follows a change of C(WorkerPool) objects only with the next change of the KubeVirt object, and where it has lost a change, the module
     turns a feature gate without effect on and off again.
 extends_documentation_fragment:
@@ -98,8 +100,12 @@ from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
+    handler_memory,
+    operator_pools,
+    settle,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import operator_pools, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import Change
@@ -172,6 +178,7 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
     if planned.steps:
         why = "virt-operator restarts handlers without waiting for them"
         settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
+        handler_memory.remind(task.cluster, planned.snapshot, planned.snapshot.handlers.keys(), task.clock)
     going_to = task.params["pools_from_history"] or None
     if planned.steps:
         live_history.write(

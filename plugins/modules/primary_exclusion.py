@@ -16,7 +16,8 @@ description:
   - It goes into C(spec.customizeComponents.patches) of the KubeVirt object. Where C(spec.workloads.nodePlacement) has required node-affinity terms, it
     goes into each of these terms instead, since they would override the patch. On a cluster that the HyperConverged Cluster Operator manages, it
     goes into these terms by one operation in the annotation C(kubevirt.kubevirt.io/jsonpatch) of the HyperConverged object. Entries of others stay.
-  - When it is added or removed, virt-operator restarts every primary handler once. The module first waits until no live migration runs.
+  - When it is added or removed, virt-operator restarts every primary handler once. The module first waits until no live migration runs, and
+    makes handlers record VMs again that came by live migration since they started, since the next handler marks a VM without a record as failed.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -79,7 +80,12 @@ import typing as t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import policies, settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
+    handler_memory,
+    policies,
+    settle,
+    writes,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import write_owner
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
@@ -116,6 +122,7 @@ def body(task: module_base.Task) -> dict:
         if edit.changed:
             why = "restarting the primary's handlers would break them"
             settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
+            handler_memory.remind(task.cluster, snapshot, snapshot.handlers.keys(), task.clock)
         _release(task, snapshot, released)
         if edit.changed:
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)

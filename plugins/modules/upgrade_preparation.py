@@ -21,7 +21,7 @@ description:
   - Before that, checks the cluster as M(virtpools.kubevirt.upgrade_info) does, and refuses what that reports as an error, and what would keep C(site) from
     applying the list after the upgrade. Waits until no VM on a node of a pool is being migrated or evicted, and refuses to go on when that takes longer
     than O(migration_timeout). With O(prepull=true), pulls the images of the list to the nodes of the pools, and looks whether they have all that KubeVirt
-    needs.
+    needs. Makes handlers record VMs again that came by live migration since they started, since the next handler marks a VM without a record as failed.
   - An approval covers the cluster, O(version), the list, the owner of every node, and the options that change what is written. It holds before, during
     and after the upgrade.
   - When KubeVirt has O(version) already, prepares nothing. What was prepared for another version is then taken back, for an upgrade that does not take
@@ -140,7 +140,7 @@ from dataclasses import dataclass
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import parts, settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory, parts, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.upgrade import Upgrade
@@ -171,6 +171,7 @@ def body(task: module_base.Task) -> dict:
             # Once it has begun, the images may be what the migrations wait for.
             if not upgraded and not made.begun:
                 _await_migrations(task, seen.snapshot)
+                handler_memory.remind(task.cluster, seen.snapshot, seen.snapshot.handlers.keys(), task.clock)
             if task.asked.options.prepull and not upgraded:
                 next_images.pull(task.cluster, made.plan, task.params["pull_timeout"], task.clock)
             # While this waited for the Lease, and for images, others may have changed what it had read.

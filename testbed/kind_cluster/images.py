@@ -43,6 +43,8 @@ LAUNCHER_USERS = {"v1.8.2": 0}
 STUB_NAMES = ("pause", "virt-exportproxy")
 NEWER_QEMU = f"virtpools-kind/virt-launcher:{KUBEVIRT}-newer-qemu"
 """A launcher whose QEMU has another major version."""
+FORGETFUL = f"virtpools-kind/virt-handler:{KUBEVIRT}-forgetful"
+"""A handler that has no record of the VMs that migrate to its node."""
 GUEST, GUEST_KERNEL, GUEST_INITRD = "virtpools-kind/guest:kernel", "/boot/vmlinuz", "/boot/initrd"
 """The guest's image, and where its kernel and files are."""
 
@@ -80,6 +82,7 @@ def make(log: Log = print) -> dict[str, object]:
     _node([kubernetes / "kubectl", node / "kubelet", node / "kubeadm", crictl / "crictl"], inside, log)
     make_registry(log)
     _launcher(NEWER_QEMU, debian.NEWER_LAUNCHER, launcher, log)
+    _handler(FORGETFUL, programs.build_forgetful_handler(log), log)
     make_guest(log)
     return _variables(release, earlier)
 

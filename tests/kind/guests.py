@@ -61,6 +61,12 @@ class GuestScenario:
         (uid,) = self.cluster.kind.get("vmi", name, namespace="default")["status"]["activePods"]
         return str(uid)
 
+    def is_recorded(self, name: str) -> bool:
+        """Say whether the handler of a guest's node has a record of its VM, which the next handler there needs."""
+        uid = self.cluster.kind.get("vmi", name, namespace="default")["metadata"]["uid"]
+        records = self.cluster.kind.on(self.node(name), "find", "/var/run/kubevirt-private/ghost-records", "-type", "f")
+        return f"/{uid}" in records
+
     def launcher_image(self, name: str) -> str:
         """Return the id of the image of a guest's launcher, by the container runtime of its node."""
         node, pods = self.node(name), f"virt-launcher-{name}-"

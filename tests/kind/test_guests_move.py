@@ -16,6 +16,7 @@ import pytest
 
 import playbooks
 from guests import MIGRATION, GuestScenario
+from kind_cluster.images import FORGETFUL
 from kind_fixture import GPU, PATIENT, KindScenario, Object, l4
 
 pytestmark = pytest.mark.timeout(1800)
@@ -133,6 +134,25 @@ def test_a_guest_goes_from_pool_to_pool_and_back(
             report(taker=taker, silence=round(silence(), 2))
         assert runs_in_its_pool(guest_scenario, TRAVELLER, *there)
         assert scenario.module("verification_info")["problems"] == {}
+
+
+def test_a_guest_that_its_handler_has_forgotten_is_not_lost(
+    scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
+) -> None:
+    """On a busy node, a handler may delete its record of a VM at the end of a migration. Here it always does so."""
+    gpu, *others = pools("gpu")
+    forgetful = scenario.push("virt-handler", "forgetful", base=FORGETFUL)
+    scenario.site([{**gpu, "virtHandlerImage": forgetful}, *others], **LEAVE).succeeded()
+    with guest_scenario.unnoticed(TRAVELLER, silence=MIGRATION):
+        guest_scenario.play("workload_update").succeeded()
+        scenario.kind.wait(lambda: not guest_scenario.is_recorded(TRAVELLER), 180, "its handler to forget it")
+    with guest_scenario.unnoticed(TRAVELLER) as silence:
+        run = scenario.site([gpu, *others], **LEAVE).succeeded()
+        assert "Handlers were made to record 1 VM again" in run.stdout
+        guest_scenario.restart_kubelets(TRAVELLER)
+        report(silence=round(silence(), 2))
+    assert guest_scenario.is_recorded(TRAVELLER)
+    assert scenario.module("verification_info")["problems"] == {}
 
 
 def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import time
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import (
     daemonsets,
     exclusion,
@@ -311,6 +311,22 @@ def node(
             "images": [{"names": [image]} for image in images],
         },
     }
+
+
+def migrated_vmi(node):
+    """A VM that came to the node by live migration, of which its handler may have no record any more."""
+    state = {"completed": True, "targetNode": node}
+    vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object(
+        "migrated", "vms", status={"phase": "Running", "nodeName": node, "migrationState": state}
+    )
+    vmi["metadata"]["labels"] = {names.NODE_NAME_LABEL: node}
+    return vmi
+
+
+def reminders(writes):
+    """After how many other writes, but for those of Leases and records, each patch of the VM came."""
+    relevant = [path for _verb, path in writes if "/leases" not in path and "/configmaps" not in path]
+    return [index for index, path in enumerate(relevant) if path.endswith("/virtualmachineinstances/migrated")]
 
 
 def handler_pod(on, of="virt-handler", *, template=None, ready=True, name=None, terminating=False, waiting=None):

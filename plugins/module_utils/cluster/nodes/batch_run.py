@@ -22,7 +22,7 @@ from ..api.client import Cluster, ClusterError
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock
 from ..reading import live
-from ..writing import former_template, image_record, policies, settle
+from ..writing import former_template, handler_memory, image_record, policies, settle
 from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
@@ -174,6 +174,7 @@ def _prepare(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: Bat
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
     _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
+    handler_memory.remind(cluster, plan.snapshot, [move.node for move in moves], clock)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:

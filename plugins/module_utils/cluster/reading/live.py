@@ -303,7 +303,7 @@ def _labelled(cluster: Cluster, kind: kinds.Kind, label: str, values: t.Iterable
     ordered = sorted(values)
     for start in range(0, len(ordered), _MOST_IN_SELECTOR):
         few = f"{label} in ({','.join(ordered[start : start + _MOST_IN_SELECTOR])})"
-        yield from cluster.list(kind, label_selector=few, missing_ok=True)
+        yield from cluster.list(kind, label_selector=few, missing_ok=True, managed_fields=False)
 
 
 def canary_vms(cluster: Cluster) -> list[Object]:

@@ -21,6 +21,9 @@ handler is replaced, this is its owner."""
 UNTIL_PREFIX = "until.virtpools.io/"
 """On nodes, followed by an owner: the epoch in which the node left that owner, while VMs from before still run there."""
 
+REMINDER_ANNOTATION = "virtpools.io/reminder"
+"""On a VirtualMachineInstance, for a moment: makes its handler look at it."""
+
 TEMPLATE_ANNOTATION = "virtpools.io/template"
 """On a pool DaemonSet's pod template: the digest of the template, which shows from which template a pod was created."""
 

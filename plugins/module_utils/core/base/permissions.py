@@ -105,6 +105,7 @@ EXPLAIN: tuple[Permission, ...] = (
 WRITER: tuple[Permission, ...] = (
     *READER,
     *_all("patch", "nodes"),
+    *_all("patch", "virtualmachineinstances", "kubevirt.io"),
     *_all("create update", "configmaps"),
     *_all("get create delete", "pods"),
     *_all("create patch update delete", "daemonsets", "apps"),
@@ -128,6 +129,7 @@ OPERATOR_WRITER: tuple[Permission, ...] = (
     *_all("list create update delete", "configmaps"),
     *_all("create update delete", "leases", "coordination.k8s.io"),
     *_all("update", "kubevirts", "kubevirt.io"),
+    *_all("patch", "virtualmachineinstances", "kubevirt.io"),
 )
 """What an operator-mode run needs."""
 

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from ..base import names
 from ..base.objects import KubeObject, condition, field
 from .handlers import node_of
+from .nodes import timestamp
 
 _FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 """Of migrations, and of VMIs."""
 
 _WAITING_FOR_SYNC = frozenset({"WaitingForSync", "Synchronizing"})
 """Phases of the receiver and of the sender of a decentralized migration until they have found each other."""
+
+_CLOCKS_DIFFER_SECONDS = 60.0
+"""How much the clocks of two nodes may differ: a source notes when a migration has ended, a target when its handler started."""
 
 _REJECTED_BY_QUOTA = "migrationRejectedByResourceQuota"
 
@@ -80,6 +84,25 @@ def is_evacuated(vmi: KubeObject) -> bool:
     status = vmi.get("status") or {}
     node = status.get("evacuationNodeName")
     return bool(node) and node == status.get("nodeName") and status.get("phase") not in _FINAL_PHASES
+
+
+def may_be_forgotten(vmi: KubeObject, since: float) -> bool:
+    """Whether the handler of a running VM may have no record of it any more, which its successor needs to find the VM.
+
+    At the end of a migration, the target's handler updates the VMI and then deletes its record. It writes a new one when it looks at
+    the VM the next time. On a busy node that look may come before the deletion, and no other may follow (KubeVirt 1.8.2 and 1.9.0:
+    finalCleanup and CloseLauncherClient in pkg/virt-handler; seen with 1.9.0). The API does not show it.
+
+    :param since: when the handler started, in seconds since 1970. It has a record of each VM that was there then.
+    """
+    status = vmi.get("status") or {}
+    state = status.get("migrationState") or {}
+    if status.get("phase") != "Running" or not state.get("completed") or state.get("failed"):
+        return False
+    if state.get("targetNode") != status.get("nodeName"):
+        return False
+    ended = timestamp(state.get("endTimestamp"))
+    return ended is None or ended >= since - _CLOCKS_DIFFER_SECONDS
 
 
 def waits_for_other_half(migration: KubeObject) -> bool:

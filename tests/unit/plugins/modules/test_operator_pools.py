@@ -321,6 +321,14 @@ def added(world, build):
     return [entry["name"] for entry in kubevirt(world)["spec"].get(fake_operator_mode.FIELDS[build]) or []]
 
 
+def test_handlers_are_reminded_of_vms_before_they_restart(run, world, build):
+    node = world.handler_pods()[0]["spec"]["nodeName"]
+    world.put(builders.migrated_vmi(node))
+    world.writes.clear()
+    assert operator(run, build)["changed"]
+    assert builders.reminders(world.writes) == [0, 1]
+
+
 class TestAnotherUser:
     """Adds a pool after the plan was made. A run waits for live migrations before its first write, up to 900 s."""
 

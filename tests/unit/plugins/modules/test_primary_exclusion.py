@@ -57,6 +57,15 @@ class TestPresent:
         assert run("primary_exclusion")["changed"] is False
         assert world.now >= 1010
 
+    @pytest.mark.parametrize("state", ["present", "absent"])
+    def test_reminds_handlers_of_vms_before_they_restart(self, run, operator, state):
+        if state == "absent":
+            run("primary_exclusion")
+        operator.put(builders.migrated_vmi("n1"))
+        operator.writes.clear()
+        assert run("primary_exclusion", state=state)["changed"] is True
+        assert builders.reminders(operator.writes) == [0, 1]
+
     def test_waits_for_migrations_before_anything_is_changed(self, run, operator):
         vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
         migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m1", "vms", spec={"vmiName": "vm"})

@@ -192,6 +192,12 @@ class TestMigrations:
             "within 30 s evicted VMs did not leave their nodes: VM vms/vm on n1. See why its migrations fail" in message
         )
 
+    def test_that_has_ended_makes_the_handler_record_its_vm(self, run, world):
+        world.put(builders.migrated_vmi("n1"))
+        world.writes.clear()
+        assert prepare(run)["changed"]
+        assert builders.reminders(world.writes) == [0, 1]
+
     def test_that_ends_is_waited_for(self, run, world):
         self.put(world)
         world.at[world.now + 20] = lambda: self.put(world, phase="Succeeded")

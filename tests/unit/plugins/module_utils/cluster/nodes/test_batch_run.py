@@ -90,6 +90,14 @@ class TestDone:
         carry_out(world)
         assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
 
+    def test_reminds_handlers_of_vms_before_it_ends_them(self):
+        world = make_world(gpu_node(), gpu_node("n2"))
+        world.put(builders.migrated_vmi("n2"))
+        assert carry_out(world) == {"n1": "done", "n2": "done"}
+        changed = [path.rsplit("/", 1)[-1] for verb, path in world.writes if verb == "patch"]
+        assert changed[:3] == ["migrated", "migrated", "n1"]
+        assert changed.count("migrated") == 2
+
     def test_waits_for_migrations_through_its_nodes(self):
         world = make_world(gpu_node())
         world.put(VMI)

@@ -26,6 +26,31 @@ def nodes_of(of, *vmis, target=None):
     return found.nodes
 
 
+HERE = {"phase": "Running", "nodeName": "n2"}
+CAME = {"completed": True, "targetNode": "n2", "endTimestamp": "2026-11-27T12:00:00Z"}
+ENDED = 1795780800.0
+
+
+class TestForgottenVms:
+    @pytest.mark.parametrize(
+        ("status", "started", "forgotten"),
+        [
+            ({**HERE, "migrationState": CAME}, ENDED - 1000, True),
+            ({**HERE, "migrationState": CAME}, ENDED + 59, True),
+            ({**HERE, "migrationState": CAME}, ENDED + 61, False),
+            ({**HERE, "migrationState": {**CAME, "endTimestamp": None}}, ENDED + 61, True),
+            ({**HERE, "migrationState": {**CAME, "failed": True}}, 0, False),
+            ({**HERE, "migrationState": {**CAME, "completed": False}}, 0, False),
+            ({**HERE, "migrationState": {**CAME, "targetNode": "n1"}}, 0, False),
+            ({**HERE, "phase": "Succeeded", "migrationState": CAME}, 0, False),
+            (HERE, 0, False),
+            (None, 0, False),
+        ],
+    )
+    def test_came_to_the_handler_that_runs_there(self, status, started, forgotten):
+        assert migrations.may_be_forgotten({"metadata": {"name": "vm"}, "status": status}, started) is forgotten
+
+
 class TestMigrations:
     def test_end_where_their_vmi_says(self):
         vmi = {

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import at_once
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Refused, World
+
+VMI = kinds.VIRTUAL_MACHINE_INSTANCE
+REMINDER = names.REMINDER_ANNOTATION
+OTHERS = {"kubevirt.io/latest-observed-api-version": "v1"}
+NODES = ("n1", "n2")
+
+
+@pytest.fixture
+def world():
+    """A VM that came to each node by migration, and one that was always there."""
+    nodes = [builders.node(name) for name in NODES]
+    world = World(builders.kubevirt(), builders.primary(), *nodes, *builders.handlers_of(nodes, [builders.primary()]))
+    for node in NODES:
+        put(world, f"came-to-{node}", node, {"completed": True, "targetNode": node})
+        put(world, f"born-on-{node}", node)
+    return world
+
+
+def put(world, name, node, migration=None, annotations=OTHERS):
+    vmi = VMI.object(name, "vms", status={"phase": "Running", "nodeName": node, "migrationState": migration})
+    vmi["metadata"].update(labels={names.NODE_NAME_LABEL: node}, annotations=annotations)
+    world.put(vmi)
+
+
+def remind(world, nodes=NODES):
+    snapshot = live.take_snapshot(world.client(), builders.NAMESPACE, "kubevirt")
+    world.requests.clear()
+    return handler_memory.remind(world.client(), snapshot, nodes, world.clock())
+
+
+def patched(world):
+    """The values that each VM's annotation got."""
+    values = {}
+    for request in world.requests:
+        if request.method == "PATCH":
+            (change,) = [each for each in request.body if each["op"] != "test"]
+            values.setdefault(request.path.rsplit("/", 1)[-1], []).append(change["op"])
+    return values
+
+
+def test_a_vm_that_migrated_is_changed_and_changed_back(world):
+    began = world.now
+    assert remind(world) == 2
+    assert patched(world) == {f"came-to-{node}": ["add", "remove"] for node in NODES}
+    assert {frozenset(vmi["metadata"]["annotations"].items()) for vmi in world.all(VMI)} == {frozenset(OTHERS.items())}
+    assert world.now - began >= 5
+    assert world.shown == ["Handlers were made to record 2 VMs again, for VMs may be lost that came by live migration."]
+
+
+def test_side_by_side(world, monkeypatch):
+    monkeypatch.setattr(at_once, "MOST", 8)
+    for number in range(50):
+        put(world, f"many-{number}", "n1", {"completed": True, "targetNode": "n1"})
+    assert remind(world) == 52
+    assert set(map(len, patched(world).values())) == {2}
+
+
+def test_without_such_a_vm_nothing_is_written_and_waited_for(world):
+    for node in NODES:
+        world.drop(VMI, f"came-to-{node}", "vms")
+    began = world.now
+    assert remind(world) == 0
+    assert (patched(world), world.shown, world.now) == ({}, [], began)
+
+
+def test_of_other_nodes_is_left_alone(world):
+    assert remind(world, ["n2", "n3"]) == 1
+    assert list(patched(world)) == ["came-to-n2"]
+
+
+def test_what_a_killed_run_left_is_removed(world):
+    put(world, "came-to-n1", "n1", {"completed": True, "targetNode": "n1"}, {REMINDER: "5", **OTHERS})
+    remind(world, ["n1"])
+    assert patched(world) == {"came-to-n1": ["add", "remove"]}
+    assert world.find(VMI, "came-to-n1", "vms")["metadata"]["annotations"] == OTHERS
+
+
+def test_a_vm_that_another_client_changes_meanwhile_keeps_that_change(world):
+    def interfere(request):
+        if request.method == "PATCH":
+            world.before = lambda request: None
+            put(world, "came-to-n1", "n1", annotations={REMINDER: "theirs", **OTHERS})
+
+    world.before = interfere
+    assert remind(world, ["n1"]) == 1
+    assert world.find(VMI, "came-to-n1", "vms")["metadata"]["annotations"][REMINDER] == "theirs"
+
+
+def test_a_vm_that_is_deleted_meanwhile_is_no_error(world):
+    def delete(request):
+        if request.method == "PATCH":
+            world.before = lambda request: None
+            world.drop(VMI, "came-to-n1", "vms")
+
+    world.before = delete
+    assert remind(world, ["n1"]) == 1
+
+
+def test_a_refused_change_is_an_error_that_names_the_vm(world):
+    def refuse(request):
+        if request.method == "PATCH":
+            raise Refused(403, "Forbidden", "no")
+
+    world.before = refuse
+    with pytest.raises(ClusterError, match="came-to-n1"):
+        remind(world, ["n1"])

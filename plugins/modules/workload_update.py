@@ -20,6 +20,8 @@ description:
   - Reads from the live launcher policy what new launcher pods get. The module refuses to work when that policy is missing or was changed by hand, and
     while KubeVirt itself would update these VMs again and again.
   - A VM with the right images stays where it is.
+  - At the end, makes handlers record VMs again that came by live migration since they started, by the annotation C(virtpools.io/reminder) on each, which
+    it removes at once. The next handler of a node marks a VM as failed that the present one has no record of.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -150,6 +152,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.m
     Limits,
     MigrationOutcome,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
@@ -187,6 +190,8 @@ def body(task: module_base.Task) -> dict:
             mapping = _mapping(task, snapshot)
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock, _pool):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
+            if any(outcome.result == "done" for outcome in outcomes):
+                handler_memory.remind(task.cluster, snapshot, snapshot.handlers.keys(), task.clock)
         except ClusterError as error:
             raise module_base.TaskFailed(
                 str(error), _result(outdated, outcomes, task.params["max_listed_vms"])

@@ -15,7 +15,7 @@ import contextlib
 import typing as t
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted
+from ...core.base.findings import counted, listed
 from ...core.base.objects import Object, metadata_patch
 from ...core.observed.migrations import may_be_forgotten
 from ...core.observed.snapshot import Snapshot
@@ -25,7 +25,10 @@ from ..api.waiting import Clock, seconds_since_1970
 from ..reading import live
 
 _SECONDS = 5.0
-"""How long handlers get to write their records, of which the API shows nothing. On a busy machine it took less than one second."""
+"""How long handlers get to write their records, of which the API shows nothing. Even with busy nodes they were there by then."""
+
+_CLEANUP_SECONDS = 30.0
+"""How long handlers get to clean up after a migration: they may delete a record right after that."""
 
 
 def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock: Clock) -> int:
@@ -35,24 +38,42 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
     """
     handlers = {node: snapshot.handlers.get(node, ()) for node in nodes}
     since = {node: max((pod.started or 0.0 for pod in pods), default=0.0) for node, pods in handlers.items() if pods}
-    forgotten = [
-        {
-            "metadata": {key: vmi["metadata"].get(key) for key in ("name", "namespace", "annotations")}
-        }  # there may be 100,000
-        for vmi in live.vmis_on(cluster, since.keys())
-        if may_be_forgotten(vmi, since[vmi["metadata"]["labels"][names.NODE_NAME_LABEL]])
-    ]
+    forgotten = _forgotten(cluster, since, clock)
+    if not forgotten:
+        return 0
 
     def change(vmi: Object) -> None:
         clock.beat()
         _change(cluster, vmi)
 
     at_once.for_each(change, forgotten)
-    if forgotten:
-        vms = counted(len(forgotten), "VM", "VMs")
-        clock.status.say(f"Handlers were made to record {vms} again, for VMs may be lost that came by live migration.")
-        clock.sleep(_SECONDS)
+    vms = counted(len(forgotten), "VM", "VMs")
+    clock.status.say(f"Handlers were made to record {vms} again, for VMs may be lost that came by live migration.")
+    clock.sleep(_SECONDS)
     return len(forgotten)
+
+
+def _forgotten(cluster: Cluster, since: t.Mapping[str, float], clock: Clock) -> list[Object]:
+    """The VMs that may be forgotten, once the handlers have cleaned up after their migrations."""
+    found: list[Object] = []
+
+    def cleaning_up() -> str | None:
+        found.clear()
+        vms = []
+        for vmi in live.vmis_on(cluster, since.keys()):
+            metadata = vmi["metadata"]
+            if not may_be_forgotten(vmi, since[metadata["labels"][names.NODE_NAME_LABEL]]):
+                continue
+            found.append({"metadata": {key: metadata.get(key) for key in ("name", "namespace", "annotations")}})
+            if names.MIGRATION_TARGET_LABEL in metadata["labels"]:
+                vms.append(f"VM {metadata['namespace']}/{metadata['name']}")
+        return f"handlers clean up after the migration of {listed(vms)}" if vms else None
+
+    began = clock.now()
+    clock.wait(cleaning_up, _CLEANUP_SECONDS)
+    if found and clock.now() > began:
+        clock.sleep(_SECONDS)  # the record goes after the label
+    return found
 
 
 def _change(cluster: Cluster, vmi: Object) -> None:

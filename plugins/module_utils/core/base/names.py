@@ -152,6 +152,9 @@ OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
+MIGRATION_TARGET_LABEL = "kubevirt.io/migrationTargetNodeName"
+"""On a VMI that is being migrated: where to. That node's handler removes it when it has cleaned up."""
+
 NODE_NAME_LABEL = "kubevirt.io/nodeName"
 """On a VMI whose pod runs: the pod's node."""
 

@@ -178,7 +178,7 @@ _MIGRATE: tuple[Permission, ...] = _all("get create delete", "virtualmachineinst
 CANARY_VM: tuple[Permission, ...] = (*_all("create delete", "virtualmachines", "kubevirt.io"), *EXPLAIN)
 """What ``canary_vm`` needs besides; with an instancetype it reads what ``explanation_info`` reads."""
 
-WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE)
+WORKLOAD_UPDATE: tuple[Permission, ...] = (*READER, *_MIGRATE, *_all("patch", "virtualmachineinstances", "kubevirt.io"))
 """What ``workload_update`` needs."""
 
 

@@ -97,6 +97,17 @@ def test_migrates_what_can_be_migrated_and_lists_the_rest(run, world, add):
     assert world.all(kinds.LEASE) == []
 
 
+def test_handlers_record_migrated_vms_again(run, world, add):
+    Kubevirt(world)
+    add("old")
+    world.put(builders.migrated_vmi("n2"))
+    found = run("workload_update")
+    assert found["events"][-1].startswith("Handlers were made to record ")
+    (*migrated, first, last) = [path.rsplit("/", 1)[-1] for _verb, path in world.writes if "/leases" not in path]
+    assert migrated[0] == "virtualmachineinstancemigrations"
+    assert (first, last) == ("migrated", "migrated")
+
+
 def test_a_second_run_finds_nothing(run, world, add):
     Kubevirt(world)
     add("old")

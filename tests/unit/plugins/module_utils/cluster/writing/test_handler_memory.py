@@ -70,6 +70,29 @@ def test_side_by_side(world, monkeypatch):
     assert set(map(len, patched(world).values())) == {2}
 
 
+def test_a_handler_cleans_up_first(world):
+    """It may delete its record right after that, so that a reminder before would be in vain."""
+    vmi = world.find(VMI, "came-to-n1", "vms")
+    vmi["metadata"]["labels"][names.MIGRATION_TARGET_LABEL] = "n1"
+    world.put(vmi)
+    world.at[world.now + 10] = lambda: put(world, "came-to-n1", "n1", {"completed": True, "targetNode": "n1"})
+    began = world.now
+    first = []
+    world.before = lambda request: first.append(world.now) if request.method == "PATCH" and not first else None
+    assert remind(world, ["n1"]) == 1
+    assert 15 <= first[0] - began < 19
+    assert patched(world) == {"came-to-n1": ["add", "remove"]}
+
+
+def test_a_handler_that_never_cleans_up_is_reminded_all_the_same(world):
+    vmi = world.find(VMI, "came-to-n1", "vms")
+    vmi["metadata"]["labels"][names.MIGRATION_TARGET_LABEL] = "n1"
+    world.put(vmi)
+    began = world.now
+    assert remind(world, ["n1"]) == 1
+    assert 40 <= world.now - began < 45
+
+
 def test_without_such_a_vm_nothing_is_written_and_waited_for(world):
     for node in NODES:
         world.drop(VMI, f"came-to-{node}", "vms")

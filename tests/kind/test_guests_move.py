@@ -136,25 +136,6 @@ def test_a_guest_goes_from_pool_to_pool_and_back(
         assert scenario.module("verification_info")["problems"] == {}
 
 
-def test_a_guest_that_its_handler_has_forgotten_is_not_lost(
-    scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
-) -> None:
-    """On a busy node, a handler may delete its record of a VM at the end of a migration. Here it always does so."""
-    gpu, *others = pools("gpu")
-    forgetful = scenario.push("virt-handler", "forgetful", base=FORGETFUL)
-    scenario.site([{**gpu, "virtHandlerImage": forgetful}, *others], **LEAVE).succeeded()
-    with guest_scenario.unnoticed(TRAVELLER, silence=MIGRATION):
-        guest_scenario.play("workload_update").succeeded()
-        scenario.kind.wait(lambda: not guest_scenario.is_recorded(TRAVELLER), 180, "its handler to forget it")
-    with guest_scenario.unnoticed(TRAVELLER) as silence:
-        run = scenario.site([gpu, *others], **LEAVE).succeeded()
-        assert "Handlers were made to record 1 VM again" in run.stdout
-        guest_scenario.restart_kubelets(TRAVELLER)
-        report(silence=round(silence(), 2))
-    assert guest_scenario.is_recorded(TRAVELLER)
-    assert scenario.module("verification_info")["problems"] == {}
-
-
 def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(
     scenario: KindScenario, guest_scenario: GuestScenario, images: dict[str, Object], report: Report
 ) -> None:
@@ -279,6 +260,25 @@ def test_a_guest_that_cannot_migrate_stays_and_is_named(
         report(update=update, silence=round(silence(), 2))
     assert (update["how"], guest_scenario.node(FIXED)) == ("restart", node)
     assert "extra" in update["reason"]
+
+
+def test_a_guest_that_its_handler_has_forgotten_is_not_lost(
+    scenario: KindScenario, guest_scenario: GuestScenario, pools: Callable[..., list[Object]], report: Report
+) -> None:
+    """On a busy node, a handler may delete its record of a VM at the end of a migration. Here it always does so."""
+    gpu, *others = pools("gpu")
+    forgetful = scenario.push("virt-handler", "forgetful", base=FORGETFUL)
+    scenario.site([{**gpu, "virtHandlerImage": forgetful}, *others], **LEAVE).succeeded()
+    with guest_scenario.unnoticed(TRAVELLER, silence=MIGRATION):
+        guest_scenario.play("workload_update").succeeded()
+        scenario.kind.wait(lambda: not guest_scenario.is_recorded(TRAVELLER), 180, "its handler to forget it")
+    with guest_scenario.unnoticed(TRAVELLER) as silence:
+        run = scenario.site([gpu, *others], **LEAVE).succeeded()
+        assert "Handlers were made to record 1 VM again" in run.stdout
+        guest_scenario.restart_kubelets(TRAVELLER)
+        report(silence=round(silence(), 2))
+    assert guest_scenario.is_recorded(TRAVELLER)
+    assert scenario.module("verification_info")["problems"] == {}
 
 
 def in_the_gpu_pool(scenario: KindScenario, guests: GuestScenario, pools: Callable[..., list[Object]]) -> None:

@@ -12,6 +12,7 @@ worked. A handler that has to look at the VM again writes the record again, so w
 from __future__ import annotations
 
 import contextlib
+import functools
 import typing as t
 
 from ...core.base import kinds, names
@@ -46,8 +47,9 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
         clock.beat()
         _change(cluster, vmi)
 
-    at_once.for_each(change, forgotten)
     vms = counted(len(forgotten), "VM", "VMs")
+    for done, _none in enumerate(at_once.results(change, forgotten), 1):
+        clock.status.remind(functools.partial("{0} of {1} were changed for a moment".format, done, vms))
     clock.status.say(f"Handlers were made to record {vms} again, for VMs may be lost that came by live migration.")
     clock.sleep(_SECONDS)
     return len(forgotten)

@@ -70,6 +70,14 @@ def test_side_by_side(world, monkeypatch):
     assert set(map(len, patched(world).values())) == {2}
 
 
+def test_that_takes_long_shows_how_far_it_is(world):
+    for number in range(20):
+        put(world, f"many-{number}", "n1", {"completed": True, "targetNode": "n1"})
+    world.before = lambda request: world.sleep(1) if request.method == "PATCH" else None
+    assert remind(world) == 22
+    assert world.shown[0] == "15 of 22 VMs were changed for a moment"
+
+
 def test_a_handler_cleans_up_first(world):
     """It may delete its record right after that, so that a reminder before would be in vain."""
     vmi = world.find(VMI, "came-to-n1", "vms")

@@ -12,7 +12,6 @@ worked. A handler that has to look at the VM again writes the record again, so w
 from __future__ import annotations
 
 import contextlib
-import functools
 import typing as t
 
 from ...core.base import kinds, names
@@ -43,13 +42,19 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
     if not forgotten:
         return 0
 
+    changed: list[str] = []
+    vms = counted(len(forgotten), "VM", "VMs")
+
     def change(vmi: Object) -> None:
         clock.beat()
         _change(cluster, vmi)
+        changed.append(vmi["metadata"]["name"])
 
-    vms = counted(len(forgotten), "VM", "VMs")
-    for done, _none in enumerate(at_once.results(change, forgotten), 1):
-        clock.status.remind(functools.partial("{0} of {1} were changed for a moment".format, done, vms))
+    def progress() -> str:
+        return f"{len(changed)} of {vms} were changed for a moment"
+
+    for _done in at_once.results(change, forgotten):
+        clock.status.remind(progress)
     clock.status.say(f"Handlers were made to record {vms} again, for VMs may be lost that came by live migration.")
     clock.sleep(_SECONDS)
     return len(forgotten)

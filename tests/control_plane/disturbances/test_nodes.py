@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scenario import FORMER_OWNER, OWNER, Object, Scenario, pool
+from scenario import FORMER_OWNER, HANDS_OFF, OWNER, Object, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "a100")
 FRESH = pool("fresh", "a100")
 GPU_NODES = ("gpu-00", "gpu-01", "gpu-02")
 # The agent, which plays virt-handler, leaves VMs with this annotation alone.
-HANDS_OFF = "agent.virtpools.io/hands-off"
 TAINT = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
 
 

@@ -16,7 +16,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
-from scenario import FORMER_OWNER, Scenario, pool
+from scenario import FORMER_OWNER, HANDS_OFF, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "gpu")
@@ -29,7 +29,6 @@ UNAPPLIABLE = {
     "type": "json",
     "patch": '[{"op": "remove", "path": "/spec/template/spec/nothing"}]',
 }
-HANDS_OFF = "agent.virtpools.io/hands-off"
 START_SECONDS = "agent.virtpools.io/start-seconds"
 STOP_SECONDS = "agent.virtpools.io/stop-seconds"
 

@@ -19,7 +19,7 @@ from kubernetes import client, config
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import Run
-from scenario import FORMER_OWNER, HANDLER_KNOB, Scenario, pool
+from scenario import FORMER_OWNER, HANDLER_KNOB, HANDS_OFF, Scenario, pool
 from watcher import Watcher
 
 QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
@@ -211,7 +211,7 @@ def fail_vms(scenario: Scenario, node: str, *names: str) -> None:
     failed = {"metadata": {"labels": {"kubevirt.io/nodeName": node}}, "status": {"phase": "Failed", "nodeName": node}}
 
     def fail(name: str) -> None:
-        metadata = {"name": name, "annotations": {"agent.virtpools.io/hands-off": ""}}
+        metadata = {"name": name, "annotations": {HANDS_OFF: ""}}
         vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
         user.create_namespaced_custom_object(*vmis, vmi)
         controller.patch_namespaced_custom_object(*vmis, name, failed)

@@ -29,6 +29,7 @@ OWNER = "virtpools.io/pool"
 FORMER_OWNER = "virtpools.io/former-owner"
 OUR_REQUIREMENT = {"key": OWNER, "operator": "DoesNotExist"}
 HANDLER_KNOB = "agent.virtpools.io/handler"
+HANDS_OFF = "agent.virtpools.io/hands-off"
 # Handlers write these all the time.
 LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", HANDLER_KNOB)
 # A proxy that the environment names cannot reach this machine's loopback. Modules run in this process.

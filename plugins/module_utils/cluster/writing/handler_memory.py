@@ -36,8 +36,8 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
 
     :raises ClusterError: when a VM cannot be changed.
     """
-    handlers = {node: snapshot.handlers.get(node, ()) for node in nodes}
-    since = {node: max((pod.started or 0.0 for pod in pods), default=0.0) for node, pods in handlers.items() if pods}
+    handlers = {node: pods for node in nodes if (pods := snapshot.handlers.get(node))}
+    since = {node: max(pod.started or 0.0 for pod in pods) for node, pods in handlers.items()}
     forgotten = _forgotten(cluster, since, clock)
     if not forgotten:
         return 0

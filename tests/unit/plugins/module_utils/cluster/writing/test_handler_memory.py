@@ -44,7 +44,7 @@ def remind(world, nodes=NODES):
 
 
 def patched(world):
-    """The values that each VM's annotation got."""
+    """What was done to each VM's annotation, in order."""
     values = {}
     for request in world.requests:
         if request.method == "PATCH":

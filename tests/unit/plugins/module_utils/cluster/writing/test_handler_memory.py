@@ -121,7 +121,7 @@ def test_what_a_killed_run_left_is_removed(world):
     assert world.find(VMI, "came-to-n1", "vms")["metadata"]["annotations"] == OTHERS
 
 
-def test_a_vm_that_another_client_changes_meanwhile_keeps_that_change(world):
+def test_a_change_by_another_client_is_kept(world):
     def interfere(request):
         if request.method == "PATCH":
             world.before = lambda request: None

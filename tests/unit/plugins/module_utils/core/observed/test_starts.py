@@ -28,5 +28,5 @@ def vmi(phase, *conditions, **metadata):
         *((vmi(phase), False) for phase in ("Pending", "Scheduling", "Running", "Succeeded", "Failed")),
     ],
 )
-def test_a_vm_is_starting_while_its_handler_goes_from_step_to_step(instance, starting):
+def test_a_vm_is_starting_while_its_handler_works_on_it(instance, starting):
     assert starts.is_starting(instance) is starting

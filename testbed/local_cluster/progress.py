@@ -30,7 +30,8 @@ def build(
     :param tags: the option for build tags, or nothing.
     :param cgo: also compile the C in packages.
     """
-    total = _to_compile(program, [*tags, *packages], folder, cgo)
+    costs = _to_compile(program, [*tags, *packages], folder, cgo)
+    total = sum(costs.values())
     command = [program, "build", "-v", *arguments, *tags, *packages]
     others: list[str] = []
     started = said = time.monotonic()
@@ -42,17 +43,17 @@ def build(
             if " " in line.strip():
                 others.append(line)
                 continue
-            done += 1
             now = time.monotonic()
-            if now - said >= SECONDS_PER_LINE and done <= total:
+            if now - said >= SECONDS_PER_LINE and 0 < done < total:
                 said = now
-                log(f"  {done:,} of {total:,} packages, about {spoken(time_to_go(done, total, now - started))} to go")
+                log(f"  {done / total:.0%} compiled, about {spoken(time_to_go(done, total, now - started))} to go")
+            done += costs.get(line.strip(), 0)
     if process.returncode != 0:
         raise go.failed(command, "".join(others))
 
 
 def time_to_go(done: int, total: int, seconds: float) -> float:
-    """Return the seconds that the packages left will take, if they take as long as those done."""
+    """Return the seconds that the packages left will take, if they take as long for their cost as those done."""
     return seconds * (total - done) / done
 
 
@@ -61,7 +62,24 @@ def spoken(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds >= 90 else f"{max(5, round(seconds / 5) * 5)} s"
 
 
-def _to_compile(program: str, packages: list[str], folder: Path, cgo: bool) -> int:
-    """Count the packages that the build cache lacks; this downloads the modules that are not there yet."""
-    reasons = go.output(program, ["list", "-deps", "-f", "{{.StaleReason}}", *packages], folder, cgo).splitlines()
-    return sum("available in build cache" not in reason for reason in reasons)
+def _to_compile(program: str, packages: list[str], folder: Path, cgo: bool) -> dict[str, int]:
+    """Return what each package costs that the build cache lacks; this downloads modules that are not there yet."""
+    fields = ["ImportPath", "Stale", "StaleReason", "Dir", "len .Deps", 'join .GoFiles "/"', 'join .CFiles "/"']
+    form = "\t".join(f"{{{{{field if ' ' in field else f'.{field}'}}}}}" for field in fields)
+    costs = {}
+    for line in go.output(program, ["list", "-deps", "-f", form, *packages], folder, cgo).splitlines():
+        name, stale, reason, place, imported, *files = line.split("\t")
+        # A program is stale until it is installed, even if the cache has it.
+        if stale == "true" and "available in build cache" not in reason:
+            size = sum((Path(place) / file).stat().st_size for each in files for file in each.split("/") if file)
+            costs[name] = cost(size, int(imported))
+    return costs
+
+
+def cost(size: int, imported: int) -> int:
+    """Return how long a package takes to compile, in units of a byte of source.
+
+    By measurement, starting the compiler takes as long as 80,000 bytes, and each package that this one imports, itself or
+    by another, as long as 400. The number of packages alone was wrong by half, for the last ones import the most.
+    """
+    return 80_000 + size + 400 * imported

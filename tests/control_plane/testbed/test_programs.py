@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,24 +163,46 @@ def test_time_to_go(done: int, total: int, seconds: float, text: str) -> None:
     assert progress.spoken(progress.time_to_go(done, total, seconds)) == text
 
 
-def _go(folder: Path, build: str) -> str:
-    """Return a program that answers like Go: four packages are to be compiled, one is in the build cache."""
-    stale = "stale dependency: internal/abi\\nbuild ID mismatch\\nnot installed but available in build cache\\n"
-    program = folder / "go"
-    program.write_text(f"#!/bin/sh\ncase $1 in list) printf '{stale * 2}' ;; build) {build} ;; esac\n", "utf-8")
-    program.chmod(0o755)
-    return str(program)
+@pytest.fixture
+def go(tmp_path: Path) -> Callable[[str], str]:
+    """Return a function that makes a program that answers like Go: two packages and a program are to be compiled."""
+    (tmp_path / "abi.go").write_text("package abi\n" * 1000, "utf-8")
+    (tmp_path / "types.go").write_text("package api\n" * 2000, "utf-8")
+    listed = [
+        ("unsafe", "false", "", "0", ""),
+        ("internal/abi", "true", "build ID mismatch", "1", "abi.go"),
+        ("k8s.io/api", "true", "stale dependency: internal/abi", "150", "abi.go/types.go"),
+        ("k8s.io/cmd", "true", "stale dependency: k8s.io/api", "151", ""),
+        ("k8s.io/done", "true", "not installed but available in build cache", "150", "types.go"),
+    ]
+    lines = ["\t".join([*line[:3], str(tmp_path), *line[3:], ""]) + "\n" for line in listed]
+    (tmp_path / "list").write_text("".join(lines), "utf-8")
+
+    def make(build: str) -> str:
+        program = tmp_path / "go"
+        program.write_text(f"#!/bin/sh\ncase $1 in list) cat {tmp_path}/list ;; build) {build} ;; esac\n", "utf-8")
+        program.chmod(0o755)
+        return str(program)
+
+    return make
 
 
-def test_progress_counts_packages_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_progress_counts_what_the_cache_lacks_and_nothing_else(
+    go: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0)
-    program = _go(tmp_path, "printf 'internal/abi\\ngo: downloading k8s.io/api v0.34.2\\nk8s.io/api\\n' >&2")
+    named = "internal/abi\\ngo: downloading k8s.io/api v0.34.2\\nk8s.io/api\\nk8s.io/cmd\\n"
     said: list[str] = []
-    progress.build(program, [], ["k8s.io/api"], tmp_path, said.append)
-    assert [line.split(",")[0].strip() for line in said] == ["1 of 4 packages", "2 of 4 packages"]
+    progress.build(go(f"printf '{named}' >&2"), [], ["k8s.io/cmd"], tmp_path, said.append)
+    first, second = 80_000 + 12_000 + 400, 80_000 + 36_000 + 60_000
+    total = first + second + 80_000 + 60_400
+    assert [line.split(",")[0].strip() for line in said] == [
+        f"{first / total:.0%} compiled",
+        f"{(first + second) / total:.0%} compiled",
+    ]
 
 
-def test_a_failed_build_says_what_go_said(tmp_path: Path) -> None:
-    program = _go(tmp_path, "printf 'internal/abi\\n# k8s.io/api\\ntypes.go:1:2: undefined: x\\n' >&2; exit 1")
+def test_a_failed_build_says_what_go_said(go: Callable[[str], str], tmp_path: Path) -> None:
+    program = go("printf 'internal/abi\\n# k8s.io/api\\ntypes.go:1:2: undefined: x\\n' >&2; exit 1")
     with pytest.raises(ClusterError, match=r"(?s)go build -v k8s\.io/api\n# k8s.io/api\ntypes.go:1:2: undefined: x$"):
         progress.build(program, [], ["k8s.io/api"], tmp_path, pytest.fail)

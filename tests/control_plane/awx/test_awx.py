@@ -235,6 +235,7 @@ BEARERS = {
 KUBECONFIGS = {f"virtpools_awx_{access}": {"kubeconfig": SECRETS[2]} for access in ("reader", "writer")}
 
 
+@pytest.mark.thorough  # three more whole runs
 def test_an_administrator_of_an_organization_needs_no_other(server: Server) -> None:
     """Also where AWX could not read the project at first."""
     awx = server.awx
@@ -494,6 +495,7 @@ def test_a_second_run_changes_nothing(added: Server, monkeypatch: pytest.MonkeyP
     assert awx.snapshot() == before
 
 
+@pytest.mark.thorough  # with the next three one more whole run
 def test_other_variables_change_what_they_are_about(added: Server, changed: tuple[Run, list[Object]]) -> None:
     """With a user name and a password this time."""
     awx, (run, templates) = added.awx, changed
@@ -508,6 +510,7 @@ def test_other_variables_change_what_they_are_about(added: Server, changed: tupl
     assert all(secret not in run.stdout for secret in SECRETS)
 
 
+@pytest.mark.thorough  # see above
 def test_what_was_added_stays_beside_what_is_new(added: Server, changed: tuple[Run, list[Object]]) -> None:
     awx, verify = added.awx, "virtpools verify"
     assert sorted(awx.related("job_templates", verify, "labels")) == ["night", "pools"]
@@ -515,6 +518,7 @@ def test_what_was_added_stays_beside_what_is_new(added: Server, changed: tuple[R
     assert awx.survey("job_templates", verify)["spec"] == [*_questions("verify"), TICKET]
 
 
+@pytest.mark.thorough  # see above
 def test_a_link_of_ours_comes_back_and_no_other_goes(added: Server, changed: tuple[Run, list[Object]]) -> None:
     """Without its link, a node would run at every launch, before any approval."""
     linked = [(item["workflow"], item["node"]) for item in _items(changed[0], "Link the nodes of the workflows")]
@@ -524,6 +528,7 @@ def test_a_link_of_ours_comes_back_and_no_other_goes(added: Server, changed: tup
     assert verify["success_nodes"] == ["ticket"]
 
 
+@pytest.mark.thorough  # see above
 def test_lists_of_answers_hide_that_of_the_inventory(added: Server, changed: tuple[Run, list[Object]]) -> None:
     """So there is one list, whatever the project has."""
     awx = added.awx
@@ -542,7 +547,7 @@ def test_lists_of_answers_hide_that_of_the_inventory(added: Server, changed: tup
     assert "virtpools_awx_pool_list is survey, and virtpools_awx_variables has virtpools_pools" in refused
 
 
-def test_everything_is_taken_away_but_what_somebody_else_made(added: Server, changed: tuple[Run, list[Object]]) -> None:
+def test_everything_is_taken_away_but_what_somebody_else_made(added: Server) -> None:
     awx = added.awx
     organization = awx.one("organizations", "virtpools")["id"]
     awx.add("teams", name="ops", organization=organization)

@@ -22,6 +22,8 @@ from webhooks import serve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.thorough  # a back end that few clusters have; unit tests merge its rules
+
 DEVICE, THEIR_DEVICE = "nvidia.com/GA100_A100_PCIE_40GB", "vendor.example/accelerator"
 STOCK = f"{IMAGES}/virt-launcher:v1.9.0"
 THEIRS = f"""\

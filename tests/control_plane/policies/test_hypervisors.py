@@ -13,6 +13,8 @@ from local_cluster import Fleet, Nodes, programs
 from scenario import Object, pool
 from vm_scenario import VMS, VmScenario
 
+pytestmark = pytest.mark.thorough  # an option of single pools; unit tests judge its arguments and pods
+
 LABEL = "kubevirt.io/hypervisor"
 KVM, MSHV = "devices.kubevirt.io/kvm", "devices.kubevirt.io/mshv"
 NODE, PLAIN_NODE = "mshv-00", "plain-00"

@@ -13,6 +13,8 @@ import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from scenario import NAMESPACE, Object, Scenario, pool
 
+pytestmark = pytest.mark.thorough  # mirrors and digests; unit tests compare such images
+
 VMS = "default"
 STOCK = "kubevirt/virt-launcher:v1.9.0"
 OURS = "gpu/virt-launcher:v1.9.0"

@@ -13,6 +13,8 @@ import pytest
 from local_cluster import Fleet, Nodes
 from scenario import OWNER, Object, Scenario, pool
 
+pytestmark = pytest.mark.thorough  # make test-kind pulls from a registry with a password
+
 NODE = "gpu-00"
 IMAGE = "private.example/virt-launcher:v1.9.0-gpu"
 REGISTRY = "agent.virtpools.io/registry"

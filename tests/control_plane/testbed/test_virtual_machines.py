@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from local_cluster import LocalCluster
 
+pytestmark = pytest.mark.thorough  # the test bed itself: it changes rarely
+
 Object = dict[str, Any]
 
 GPU = "nvidia.com/AD102GL_L40S"

@@ -14,6 +14,8 @@ from local_cluster import Fleet, LocalCluster
 from playbooks import Account, run
 from watcher import OWNER, Watcher
 
+pytestmark = pytest.mark.thorough  # the test bed itself: it changes rarely
+
 POOL = {
     "name": "pool",
     "nodeSelector": {"kubernetes.io/hostname": "node-00"},

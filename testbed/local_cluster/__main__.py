@@ -112,7 +112,6 @@ def _build(arguments: argparse.Namespace) -> int:
 def _seed(_arguments: argparse.Namespace) -> int:
     say(LocalCluster.seed(instance.Options("", kubevirt=programs.KUBEVIRT), programs.build(say), say))
     say(programs.build_one("KubeVirt", programs.EARLIER, say))
-    say(programs.build_one("Prometheus", programs.PROMETHEUS, say))
     return 0
 
 

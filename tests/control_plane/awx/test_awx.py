@@ -171,6 +171,7 @@ def test_check_mode_lists_what_it_would_create_and_only_reads(server: Server) ->
     assert server.awx.snapshot() == before
 
 
+@pytest.mark.thorough  # one more whole run
 def test_check_mode_compares_what_it_can_and_lists_the_rest(server: Server) -> None:
     """In an organization of somebody else, which stays as it is."""
     organization = server.awx.add("organizations", name="ops", description="Operations")
@@ -290,6 +291,7 @@ def test_one_cluster_becomes_several_and_one_again(server: Server) -> None:
     assert awx.one("hosts", "lab") == lab
 
 
+@pytest.mark.thorough  # two more whole runs
 def test_only_what_is_marked_is_taken_away(server: Server) -> None:
     awx = server.awx
     organization = awx.add("organizations", name="virtpools", description=MARK)["id"]

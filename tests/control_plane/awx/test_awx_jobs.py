@@ -241,6 +241,7 @@ def test_a_rollback_and_a_removal_have_plans_of_their_own(awx: Awx, east: LocalC
     assert "virtpools.io/pool" not in east.kubectl("get", "nodes", "-o", "yaml")
 
 
+@pytest.mark.thorough  # starts a second cluster
 def test_two_clusters_have_a_digest_each(tmp_path: Path, east: LocalCluster, west: LocalCluster) -> None:
     clusters = {"east": east, "west": west}
     hosts = {

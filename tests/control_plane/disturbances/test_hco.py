@@ -106,6 +106,7 @@ def test_the_exclusion_keeps_what_others_have_in_the_annotation(scenario: Scenar
     scenario.settled([GPU])
 
 
+@pytest.mark.thorough  # a rare event, and two runs more
 def test_a_second_control_plane_node_may_join_during_a_run(scenario: Scenario) -> None:
     """HCO then renders no replicas any more, so KubeVirt is at another generation in the middle of the run (seen)."""
     second = Fleet.from_groups(dataclasses.replace(CONTROL_PLANE_NODE, name="control-plane-1"))

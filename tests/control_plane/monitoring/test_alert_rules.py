@@ -45,6 +45,8 @@ from metrics import (
 )
 from promtool import MINUTES, Evaluation, Promtool, Series, Values, counter, metric, over_time, series
 
+pytestmark = pytest.mark.thorough  # compiling promtool takes minutes, and the rules change rarely
+
 PAGE = Path(__file__).parents[3] / "docs/alerts.md"
 FIRING = 'max by (alertname, pool, node, policy, code, verdict) (ALERTS{alertstate="firing"})'
 

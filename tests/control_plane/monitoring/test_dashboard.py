@@ -17,6 +17,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring
 from metrics import SCOPE, checked, well
 from promtool import Evaluation, Promtool, metric, over_time, series
 
+pytestmark = pytest.mark.thorough  # compiling promtool takes minutes, and the dashboard changes rarely
+
 ROOT = Path(__file__).parents[3]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "playbooks/files/grafana-dashboard.json").read_text("utf-8"))
 PANELS = DASHBOARD["panels"]

@@ -23,6 +23,8 @@ from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import Account, run
 from watcher import PRIMARY, Watcher
 
+pytestmark = pytest.mark.thorough  # unit tests have random fleets, too
+
 NODES = int(os.environ.get("VIRTPOOLS_TEST_NODES", "60"))
 RUNS = int(os.environ.get("VIRTPOOLS_TEST_RUNS", "2"))
 START_SECONDS = STOP_SECONDS = 0.3

@@ -228,6 +228,7 @@ def test_a_node_tainted_during_a_long_pull_keeps_its_handler(scenario: HandlerSc
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, None)
 
 
+@pytest.mark.thorough  # unit tests have outages at every step
 def test_an_outage_of_a_webhook_half_way_delays_the_handover(scenario: HandlerScenario) -> None:
     """For longer than a request is repeated: nodes without a handler are not given up."""
     scenario.site([with_image("4")]).succeeded()
@@ -268,6 +269,7 @@ def test_an_outage_of_a_webhook_half_way_delays_the_handover(scenario: HandlerSc
 
 
 def test_a_name_is_an_error_unless_a_pool_had_it(scenario: HandlerScenario) -> None:
+    scenario.site([pool("fresh", "gpu")], virtpools_prune=True).succeeded()
     with scenario.no_writes():
         error = scenario.remove(["fresh", "gpuu"]).refused()
     assert error == (

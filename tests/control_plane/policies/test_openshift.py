@@ -14,6 +14,8 @@ import pytest
 from local_cluster import ClusterError, Fleet, LocalCluster, Nodes
 from scenario import NAMESPACE, Object, Scenario, pool
 
+pytestmark = pytest.mark.thorough  # a policy plays OpenShift's admission
+
 GPU = pool(
     "gpu",
     "gpu",

@@ -10,9 +10,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
 from scenario import Scenario, pool
+
+pytestmark = pytest.mark.thorough  # unit tests close the gate on heartbeats
 
 POOL = pool("gpu", "gpu")
 WAVES = [{"name": "canary", "nodes": ["gpu-00"]}]

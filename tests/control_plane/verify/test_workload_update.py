@@ -180,6 +180,7 @@ def test_a_new_image_is_found_and_carried_out_once(scenario: WorkloadUpdateScena
     assert (again["changed"], again["counts"]["outdated"], again["counts"]["restart"]) == (False, 1, 1)
 
 
+@pytest.mark.thorough  # unit tests read each version
 def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: WorkloadUpdateScenario) -> None:
     images = {
         f"virt{what.title()}Image": f"registry.example/virt-{what}:v1.10.0-a100" for what in ("handler", "launcher")
@@ -200,6 +201,7 @@ def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: Workloa
     assert "MutatingAdmissionPolicy virtpools-outdated: update" in back.get("changes", ()), back
 
 
+@pytest.mark.thorough  # unit tests stop at the limit
 def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(scenario: WorkloadUpdateScenario) -> None:
     scenario.update_by()
     scenario.start_vms(*(instance(f"big-{number}", cpus=40) for number in range(3)))
@@ -226,6 +228,7 @@ def test_failures_stop_at_the_limit_and_leave_the_vm_where_it_is(scenario: Workl
     scenario.cluster.kubectl("delete", "-n", VMS, "virtualmachineinstance", "big-0", "big-1", "big-2")
 
 
+@pytest.mark.thorough  # unit tests wait for others
 def test_a_migration_that_waits_for_others_says_so(scenario: WorkloadUpdateScenario) -> None:
     """KubeVirt runs no more migrations at once, and one of somebody's never ends."""
     limit = {"migrations": {"parallelMigrationsPerCluster": 1}}

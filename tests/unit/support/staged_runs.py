@@ -42,7 +42,8 @@ NEXT_GPU = {
     "virtLauncherImage": f"registry.example/virt-launcher:{NEW}",
 }
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_CRASHES"))
-"""Each fault at each write; else each write meets one of them, and each of them many writes. The power fails at each."""
+"""Each fault at each write, and each build with a field of its own; else each write meets one fault, each fault many writes, and
+moves between the modes one build. The power fails at each write."""
 
 
 @dataclass(frozen=True)

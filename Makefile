@@ -132,7 +132,7 @@ one: $(VENV) ## Run the given tests: make one T="tests/unit -k selectors", make 
 	pytest $(or $(T),$(error T is missing: make one T="tests/unit -k selectors"))
 
 .PHONY: test-unit
-test-unit: test-agent ## Unit tests of the core, the modules and the agent, without a cluster: 2 minutes
+test-unit: test-agent ## Unit tests of the core, the modules and the agent, without a cluster: some minutes
 	pytest --numprocesses 2 tests/unit
 
 .PHONY: test-agent

@@ -14,6 +14,10 @@ from . import go
 from .go import Log
 
 SECONDS_PER_LINE = 15
+PACKAGE = (
+    "{{.ImportPath}}\t{{.Stale}}\t{{.StaleReason}}\t{{.Dir}}\t{{len .Deps}}\t{{join .GoFiles `/`}}/{{join .CFiles `/`}}"
+)
+"""What go list says of a package. A slash is in no name of a file."""
 
 
 def build(
@@ -64,14 +68,12 @@ def spoken(seconds: float) -> str:
 
 def _to_compile(program: str, packages: list[str], folder: Path, cgo: bool) -> dict[str, int]:
     """Return what each package costs that the build cache lacks; this downloads modules that are not there yet."""
-    fields = ["ImportPath", "Stale", "StaleReason", "Dir", "len .Deps", 'join .GoFiles "/"', 'join .CFiles "/"']
-    form = "\t".join(f"{{{{{field if ' ' in field else f'.{field}'}}}}}" for field in fields)
     costs = {}
-    for line in go.output(program, ["list", "-deps", "-f", form, *packages], folder, cgo).splitlines():
-        name, stale, reason, place, imported, *files = line.split("\t")
+    for line in go.output(program, ["list", "-deps", "-f", PACKAGE, *packages], folder, cgo).splitlines():
+        name, stale, reason, place, imported, files = line.split("\t")
         # A program is stale until it is installed, even if the cache has it.
         if stale == "true" and "available in build cache" not in reason:
-            size = sum((Path(place) / file).stat().st_size for each in files for file in each.split("/") if file)
+            size = sum((Path(place) / file).stat().st_size for file in files.split("/") if file)
             costs[name] = cost(size, int(imported))
     return costs
 

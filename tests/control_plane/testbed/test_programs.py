@@ -175,7 +175,7 @@ def go(tmp_path: Path) -> Callable[[str], str]:
         ("k8s.io/cmd", "true", "stale dependency: k8s.io/api", "151", ""),
         ("k8s.io/done", "true", "not installed but available in build cache", "150", "types.go"),
     ]
-    lines = ["\t".join([*line[:3], str(tmp_path), *line[3:], ""]) + "\n" for line in listed]
+    lines = ["\t".join([*line[:3], str(tmp_path), *line[3:]]) + "/\n" for line in listed]
     (tmp_path / "list").write_text("".join(lines), "utf-8")
 
     def make(build: str) -> str:

@@ -3,7 +3,7 @@
 
 """Operator mode on each build of KubeVirt with pools of its own: the whole way of a user, and what is refused before it begins.
 
-One cluster for each build; the tests run in order, those of A and C in make test-thorough. What builds do is played by the agent.
+One cluster for each build; the tests run in order. What builds do is played by the agent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ FLEET = Fleet.from_groups(
 STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
 ONE = B
 """The build of scenarios of which one is enough: what differs between builds has unit tests on all."""
-BUILDS = [build if build is ONE else pytest.param(build, marks=pytest.mark.thorough) for build in (A, B, C)]
 
 # The pool of each VM by its device, its label, and its nodeSelector; none for KubeVirt's own launcher image.
 POOL_OF = {
@@ -131,7 +130,7 @@ def machines(scenario: BuildScenario) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in scenario.launchers().items()}
 
 
-@pytest.fixture(scope="module", params=BUILDS, ids=lambda build: build.name)
+@pytest.fixture(scope="module", params=[A, B, C], ids=lambda build: build.name)
 def scenario(request: pytest.FixtureRequest, start_cluster: Any) -> Iterator[BuildScenario]:
     # It ends with its scenarios: what an idle cluster costs, those of the other builds lack.
     with start_cluster(FLEET, build=request.param.name) as cluster:
@@ -317,7 +316,6 @@ def test_one_run_moves_to_collection_pools_after_a_killed_one(scenario: BuildSce
     scenario.again(scenario.pools(), virtpools_mode="collection")
 
 
-@pytest.mark.thorough  # unit tests move from each build
 def test_one_run_moves_to_collection_pools_from_the_other_builds(scenario: BuildScenario) -> None:
     only_on(scenario, A, C)
     _moves_to_collection_pools(scenario, virtpools_mode="collection", virtpools_remove_vms="leave")

@@ -219,7 +219,7 @@ test-core: $(VENV) ## Unit tests and the full user journey with another ansible-
 	$(CONTROL_PLANE) ci/user_journey.sh .build/core-$(CORE)
 
 .PHONY: test-thorough
-test-thorough: $(VENV) ## All control-plane tests, also those too slow for make test, and a bigger random fleet: 2 hours
+test-thorough: $(VENV) ## All control-plane tests, also those too slow for make test, a bigger random fleet, moves from all builds: 2 hours
 	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest --numprocesses 2 tests/unit/runs/test_moving.py
 	VIRTPOOLS_TEST_NODES=300 VIRTPOOLS_TEST_RUNS=4 $(ON_CONTROL_PLANE)
 

@@ -32,7 +32,7 @@ FLEET = Fleet.from_groups(
 # How long handlers take to stop and to start.
 AGENT = "--stop-seconds 5 --start-seconds 5"
 PLAIN = ("plain-00", "plain-01", "plain-02")
-GOAL = 1.3
+GOAL = 1.1
 
 
 def main() -> int:

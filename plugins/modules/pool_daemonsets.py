@@ -15,8 +15,9 @@ description:
     nodes, tolerations and pull secrets. DaemonSets of pools that exist but are not in the list are derived again, too.
   - The DaemonSets have the update strategy C(OnDelete), so no handler restarts because of this module. M(virtpools.kubevirt.pool_nodes) replaces
     handlers node by node.
-  - Before it changes the DaemonSet of a pool that has nodes, the module pulls the new images on the nodes whose handlers are replaced first, unless
-    O(prepull=false). When an image cannot be pulled there, it leaves the DaemonSet as it is, so that a node that restarts still gets its handler.
+  - Before it creates or changes DaemonSets, the module pulls their images on the nodes that get such a handler first, and looks into them, unless
+    O(prepull=false). When an image cannot be pulled there, or lacks something, it writes no DaemonSet, so that a node that restarts still gets its
+    handler.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -40,7 +41,7 @@ options:
     type: int
     default: 300
   pull_timeout:
-    description: Seconds that the new images of a pool may take to be pulled.
+    description: Seconds that the new images of all pools may take to be pulled.
     type: int
     default: 900
 author:
@@ -67,7 +68,11 @@ import typing as t
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle, writes
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
+    image_record,
+    settle,
+    writes,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange, Plan
@@ -94,9 +99,12 @@ def body(task: module_base.Task) -> dict:
     elif changes:
         options = batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull)
         with task.writing(plan.snapshot.namespace):
-            for change in changes:
-                batch_run.pull_before_change(task.cluster, plan, change, options, task.clock)
+            contents = batch_run.pull_before_changes(task.cluster, plan, changes, options, task.clock)
             diffs = [_carry_out(task, plan, change, dry_run=False) for change in changes]
+            # Not with the change: the note would stand in its diff, which check mode cannot foresee.
+            for daemonset in (change.desired for change in changes):
+                if daemonset is not None:
+                    image_record.write(task.cluster, daemonset, contents)
             # They disappear side by side.
             for change in (change for change in changes if change.action == "delete"):
                 settle.await_daemonset_gone(

@@ -48,10 +48,11 @@ def test_an_unpullable_image_is_found_before_any_node_changes(scenario: Scenario
     marker = scenario.cluster.audit_marker()
     run = scenario.site([{**GPU, "virtHandlerImage": "unpullable.example/virt-handler:v1.9.0"}])
     said = run.refused()
-    assert "No node of this batch was touched, because 3 of 3 cannot get the images of their next handler." in said
+    assert "DaemonSet kubevirt/virt-handler-gpu was not created, because 3 of 3 nodes cannot get its images." in said
     assert "gpu-00: " in said
     assert "unpullable.example/virt-handler:v1.9.0" in said
-    assert scenario.writes(marker, "nodes") == []
+    assert scenario.writes(marker, "daemonsets") == scenario.writes(marker, "nodes") == []
+    scenario.wait_until_settled()  # KubeVirt goes on rolling out the exclusion
     assert {name: scenario.node(name) for name in GPU_NODES} == before
     assert scenario.handlers() == handlers
     assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
@@ -61,8 +62,8 @@ def test_an_image_that_lacks_something_is_found_as_well(scenario: Scenario) -> N
     image = "registry.example/virt-handler:incomplete"
     marker = scenario.cluster.audit_marker()
     said = scenario.site([{**GPU, "virtHandlerImage": image}]).refused()
-    assert "No node of this batch was touched, because" in said
-    assert f"image {image} lacks /usr/bin/virt-tail. Build pool images on" in said
+    refused = f"DaemonSet kubevirt/virt-handler-gpu was not created, because image {image} lacks /usr/bin/virt-tail."
+    assert f"{refused} Build pool images on" in said
     assert scenario.writes(marker, "nodes") == []
     assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []
 

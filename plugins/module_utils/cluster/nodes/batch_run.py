@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ...core.base import names
 from ...core.base.findings import counted
+from ...core.base.objects import KubeObject
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
 from ...core.observed.nodes import Node
 from ...core.planning.batching import Move, drain_of
@@ -121,34 +122,57 @@ def _pulling_ahead(
         yield finish
 
 
-def pull_before_change(
-    cluster: Cluster, plan: Plan, change: DaemonSetChange, options: BatchOptions, clock: Clock
-) -> None:
-    """Pull the images of a pool's new template on the nodes of the first batch that replaces handlers of the pool.
+def pull_before_changes(
+    cluster: Cluster, plan: Plan, changes: t.Sequence[DaemonSetChange], options: BatchOptions, clock: Clock
+) -> dict[str, image_contents.Contents]:
+    """Pull the images of new templates, each on the nodes of the first batch that gets handlers from it. Returns what is in them.
 
-    From the change on, the DaemonSet starts every new pod from the new template, also on a node that restarts and is not
-    due yet. So an image that cannot be pulled must be noticed before.
+    From the change on, a DaemonSet starts every new pod from its new template, also on a node that restarts and is not due
+    yet. So an image that cannot be pulled must be noticed before. A new pool has no node yet, but there KubeVirt may be restarting
+    all its handlers, which takes longer than the pulls.
 
-    :raises images.ImagesMissing: when a node cannot get an image.
+    :raises images.ImagesMissing: when nodes cannot get images, or images lack something, for all changes at once.
     """
-    if not options.prepull or change.desired is None:
-        return
-    replaced = [[move for move in batch if (move.source, move.target) == (change.pool,) * 2] for batch in plan.batches]
-    first = next((moves for moves in replaced if moves), [])
+    due = [(change, _first_moves(plan, change)) for change in changes if change.desired is not None]
+    if not options.prepull or not due:
+        return {}
     images.remove(cluster, plan.snapshot.leftover_pulls)
+    pulls = [pull for change, moves in due for pull in _pulls_of(plan, change, moves)]
+    pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
+    if pulled.problems:
+        for node in _deleted(cluster, [move for _change, moves in due for move in moves]):
+            pulled.problems.pop(node, None)
+    refused = [sentence for change, moves in due for sentence in _refused_by_images(change, moves, pulled)]
+    if refused:
+        raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))
+    return pulled.contents
+
+
+def _first_moves(plan: Plan, change: DaemonSetChange) -> list[Move]:
+    """The moves of the first batch that gets handlers from the DaemonSet. A handover that has begun must not wait for pulls."""
+    of_pool = ([m for m in batch if m.target == change.pool and m.action != "finish"] for batch in plan.batches)
+    return next(filter(None, of_pool), [])
+
+
+def _pulls_of(plan: Plan, change: DaemonSetChange, moves: t.Iterable[Move]) -> list[images.Pull]:
+    """What handlers from the changed DaemonSet need on these nodes."""
     present = plan.snapshot.pools.get(change.pool)
     known = () if present is None else image_contents.recorded(present).keys()
-    stock = images.stock_images(plan.snapshot)
-    pulls = [images.Pull(plan.snapshot.nodes[move.node], change.desired, known, stock) for move in first]
-    pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
-    what = f"DaemonSet {change.namespace}/{change.name} was not changed, because"
-    missing = {node: problem for node, problem in pulled.problems.items() if node not in _deleted(cluster, first)}
+    desired, stock = t.cast("KubeObject", change.desired), images.stock_images(plan.snapshot)
+    return [images.Pull(plan.snapshot.nodes[move.node], desired, known, stock) for move in moves]
+
+
+def _refused_by_images(change: DaemonSetChange, moves: t.Sequence[Move], pulled: images.Pulled) -> t.Iterator[str]:
+    """Sentences on why the DaemonSet does not get its new template."""
+    written = "created" if change.action == "create" else "changed"
+    what = f"DaemonSet {change.namespace}/{change.name} was not {written}, because"
+    missing = {move.node: pulled.problems[move.node] for move in moves if move.node in pulled.problems}
     if missing:
-        raise images.ImagesMissing(
-            f"{what} {len(missing)} of {counted(len(first), 'node')} cannot get its new images. {images.examples(missing)}. {images.CHECK_IMAGE}"
-        )
-    # What was found is noted with the batch: a note now would stand in the diff of the change, which check mode cannot foresee.
-    images.refuse_incomplete(what, pulled)
+        nodes = f"{len(missing)} of {counted(len(moves), 'node')}"
+        yield f"{what} {nodes} cannot get its images. {images.examples(missing)}."
+    lacking = images.incomplete(pulled, image_contents.roles_of(t.cast("KubeObject", change.desired)))
+    if lacking:
+        yield f"{what} {lacking}"
 
 
 def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
@@ -234,10 +258,7 @@ def _note_contents(
 ) -> None:
     """Note what was found in the images of the pools that get these nodes."""
     for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
-        daemonset = plan.snapshot.pools[pool]
-        own = image_contents.roles_of(daemonset)
-        found = {image: each for image, each in contents.items() if image in own}
-        image_record.write(cluster, plan.snapshot.namespace, daemonset["metadata"]["name"], found)
+        image_record.write(cluster, plan.snapshot.pools[pool], contents)
 
 
 def _try_launchers(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float, clock: Clock) -> None:

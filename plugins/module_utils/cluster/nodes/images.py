@@ -164,17 +164,23 @@ def stock_images(snapshot: Snapshot) -> frozenset[str]:
     return frozenset() if snapshot.primary is None else frozenset(daemonsets.images_of(snapshot.primary).values())
 
 
+def incomplete(pulled: Pulled, images: t.Collection[str]) -> str:
+    """What some of these images lack that KubeVirt's pods start, and what to do, as the end of a sentence; empty when nothing."""
+    lacking = "; ".join(
+        f"image {image} lacks {listed(parts)}" for image, parts in sorted(pulled.lacking.items()) if image in images
+    )
+    return lacking and f"{lacking}. Build pool images on KubeVirt's image of the same version (docs/pool-images.md)."
+
+
 def refuse_incomplete(what: str, pulled: Pulled) -> None:
     """Refuse images that lack what KubeVirt's pods start.
 
     :param what: the beginning of the message.
     :raises ImagesMissing: with the images and what they lack.
     """
-    if pulled.lacking:
-        lacking = "; ".join(f"image {image} lacks {listed(parts)}" for image, parts in sorted(pulled.lacking.items()))
-        raise ImagesMissing(
-            f"{what} {lacking}. Build pool images on KubeVirt's image of the same version (docs/pool-images.md)."
-        )
+    lacking = incomplete(pulled, pulled.lacking)
+    if lacking:
+        raise ImagesMissing(f"{what} {lacking}")
 
 
 def examples(problems: t.Mapping[str, str]) -> str:

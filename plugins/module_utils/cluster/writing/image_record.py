@@ -9,23 +9,26 @@ from __future__ import annotations
 import typing as t
 
 from ...core.base import kinds
-from ...core.base.objects import Object
+from ...core.base.objects import KubeObject, Object
 from ...core.kubevirt import image_contents
 from ...core.kubevirt.image_contents import Contents
 from ..api.client import Cluster
 
 
-def write(cluster: Cluster, namespace: str, name: str, contents: t.Mapping[str, Contents]) -> None:
-    """Note the contents of some images of the DaemonSet, beside those of its other images.
+def write(cluster: Cluster, daemonset: KubeObject, contents: t.Mapping[str, Contents]) -> None:
+    """Note the contents of the DaemonSet's own images that are among these, beside those of its other images.
 
     Neither the pod template nor the spec changes, so no handler restarts.
 
     :raises ClusterError: when the DaemonSet cannot be read or written.
     """
-    if not contents:
+    own = image_contents.roles_of(daemonset)
+    found = {image: each for image, each in contents.items() if image in own}
+    if not found:
         return
 
     def change(now: Object) -> Object:
-        return dict(image_contents.with_record(now, contents))
+        return dict(image_contents.with_record(now, found))
 
-    cluster.edit(kinds.DAEMON_SET, name, namespace, change, dry_run=False)
+    metadata = daemonset["metadata"]
+    cluster.edit(kinds.DAEMON_SET, metadata["name"], metadata["namespace"], change, dry_run=False)

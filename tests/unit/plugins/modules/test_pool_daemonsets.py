@@ -63,7 +63,69 @@ class TestNewImage:
         assert run("pool_daemonsets", pools=[self.NEXT], pull_timeout=5)["changed"]
 
 
+class TestNewPool:
+    """The pool has no DaemonSet yet, and a node that will get one of its handlers."""
+
+    def test_is_not_created_when_its_images_do_not_come(self, run, world):
+        found = run("pool_daemonsets", pools=[RAW], pull_timeout=5)
+        assert found["failed"]
+        assert found["msg"].startswith(
+            "DaemonSet kubevirt/virt-handler-gpu was not created, because 1 of 1 node cannot get its images. n1: images were not pulled "
+            "within 5 s"
+        )
+        assert live(world) is None
+        assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
+
+    def test_is_not_created_when_its_images_lack_something(self, run, world):
+        world.after = lambda request: world.end_pulls(looks="missing virt-chroot\nlooked")
+        text = run.failure("pool_daemonsets", pools=[RAW])
+        what = f"DaemonSet kubevirt/virt-handler-gpu was not created, because image {builders.GPU_IMAGE} lacks virt-chroot."
+        assert text.startswith(what)
+        assert live(world) is None
+
+    def test_none_is_created_and_all_problems_are_told(self, run, world):
+        """The third would be all right."""
+        world.put(builders.node("n2", labels={"hw": "other"}))
+        world.put(builders.node("n3", labels={"hw": "third"}))
+        third = {**RAW, "name": "third", "nodeSelector": {"hw": "third"}, "virtHandlerImage": builders.HANDLER_IMAGE}
+
+        def pull(_request):
+            world.end_pulls()
+            for pod in world.all(kinds.POD):
+                if names.PULL_LABEL in pod["metadata"]["labels"] and pod["spec"]["nodeName"] != "n3":
+                    del pod["status"]
+
+        world.after = pull
+        text = run.failure("pool_daemonsets", pools=[RAW, OTHER, third], pull_timeout=5)
+        assert text.count("was not created, because 1 of 1 node cannot get its images") == 2
+        assert text.count("set virtpools_prepull: false") == 1
+        assert "virt-handler-third" not in text
+        assert [live(world, pool) for pool in ("gpu", "other", "third")] == [None] * 3
+
+    def test_has_a_note_of_what_its_images_contain(self, run, world):
+        world.after = lambda request: world.end_pulls()
+        (diff,) = run("pool_daemonsets", pools=[RAW])["diff"]
+        assert image_contents.recorded(live(world)) == {builders.GPU_IMAGE: image_contents.Contents("10.1.0", "11.9.0")}
+        assert names.CONTENTS_ANNOTATION not in str(diff)
+
+    def test_does_not_wait_for_images_where_no_node_gets_it(self, run, world):
+        assert run("pool_daemonsets", pools=[OTHER])["changed"]
+        assert not [path for verb, path in world.writes if "/pods" in path]
+
+    def test_is_created_while_the_exclusion_is_rolled_out(self, run, world):
+        world.after = lambda request: world.end_pulls()
+        run_id = run("run_lease")["run_id"]
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        assert run("pool_daemonsets", pools=[RAW], run_id=run_id)["changed"]
+        world.put(builders.primary(desired=2, ready=1))
+        assert run("pool_daemonsets", pools=[RAW, OTHER], run_id=run_id)["changed"]
+
+
 class TestPresent:
+    @pytest.fixture(autouse=True)
+    def pulled(self, world):
+        world.after = lambda request: world.end_pulls()
+
     def test_makes_what_is_missing(self, run, world):
         found = run("pool_daemonsets", pools=[RAW])
         assert (found["changed"], found["changes"]) == (True, ["DaemonSet kubevirt/virt-handler-gpu: create"])

@@ -18,6 +18,11 @@ def stored(world):
     return world.find(kinds.CONFIG_MAP, names.HISTORY, builders.NAMESPACE)
 
 
+@pytest.fixture(autouse=True)
+def pulled(world):
+    world.after = lambda request: world.end_pulls()
+
+
 @pytest.fixture
 def record(run):
     """Record a list as the end of a run does, once the cluster has it."""

@@ -217,11 +217,6 @@ class TestRefused:
 class TestPull:
     SECRET: t.ClassVar = {"imagePullSecrets": [{"name": "registry"}]}
 
-    def pull(self, world):
-        for pod in world.all(kinds.POD):
-            if names.PULL_LABEL in pod["metadata"]["labels"]:
-                pod["status"] = builders.pulled(pod)
-
     def pulled(self, world):
         return [r.body["spec"]["nodeName"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
 
@@ -242,7 +237,7 @@ class TestPull:
     def test_is_tried_as_by_launcher_pods_where_pull_secrets_exist(self, fields, tried):
         pool = builders.pool("gpu", virtLauncherImage=IMAGES[2], selector={"deviceNames": ["a.example/b"]}, **fields)
         world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
-        world.after = lambda request: self.pull(world)
+        world.after = lambda request: world.end_pulls()
         assert carry_out(world, pools=(pool,)) == {"n1": "done"}
         pods = [r.body["spec"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
         started = [pod for pod in pods if pod["serviceAccountName"] == "default"]
@@ -271,13 +266,7 @@ class TestPull:
         unknown = copy.deepcopy(GPU)
         del unknown["metadata"]["annotations"][names.CONTENTS_ANNOTATION]
         world = make_world(*nodes, sets=[builders.primary(), unknown])
-
-        def look(_request):
-            for pod in world.all(kinds.POD):
-                if names.PULL_LABEL in pod["metadata"]["labels"]:
-                    pod["status"] = builders.pulled(pod, looks=looks)
-
-        world.after = look
+        world.after = lambda request: world.end_pulls(looks=looks)
         return world
 
     def test_an_image_that_lacks_something(self):

@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
 NAME = "virt-handler-gpu"
-FOUND = {builders.HANDLER_IMAGE: Contents(qemu="10.1.0")}
+FOUND = {builders.GPU_IMAGE: Contents(qemu="10.1.0")}
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def live(world):
 
 def test_changes_nothing_but_the_note(world):
     before = live(world)
-    image_record.write(world.client(), builders.NAMESPACE, NAME, FOUND)
-    assert image_contents.recorded(live(world))[builders.HANDLER_IMAGE] == Contents(qemu="10.1.0")
+    image_record.write(world.client(), live(world), FOUND)
+    assert image_contents.recorded(live(world))[builders.GPU_IMAGE] == Contents(qemu="10.1.0")
     assert live(world)["spec"] == before["spec"]
     assert live(world)["metadata"]["labels"] == before["metadata"]["labels"]
 
@@ -41,7 +41,12 @@ def test_changes_nothing_but_the_note(world):
 @pytest.mark.parametrize("twice", [False, True])
 def test_writes_nothing_without_news(world, twice):
     if twice:
-        image_record.write(world.client(), builders.NAMESPACE, NAME, FOUND)
+        image_record.write(world.client(), live(world), FOUND)
         world.writes.clear()
-    image_record.write(world.client(), builders.NAMESPACE, NAME, FOUND if twice else {})
+    image_record.write(world.client(), live(world), FOUND if twice else {})
+    assert world.writes == []
+
+
+def test_leaves_out_images_that_the_daemonset_does_not_have(world):
+    image_record.write(world.client(), live(world), {f"{builders.GPU_IMAGE}-other": Contents()})
     assert world.writes == []

@@ -220,12 +220,12 @@ test-core: $(VENV) ## Unit tests and the full user journey with another ansible-
 
 .PHONY: test-thorough
 test-thorough: $(VENV) ## All control-plane tests, also those too slow for make test, a bigger random fleet, moves from all builds: 2 hours
-	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest --numprocesses 2 tests/unit/runs/test_moving.py
+	VIRTPOOLS_TEST_ALL=1 pytest --numprocesses 2 tests/unit/runs/test_moving.py
 	VIRTPOOLS_TEST_NODES=300 VIRTPOOLS_TEST_RUNS=4 $(ON_CONTROL_PLANE)
 
 .PHONY: test-crash
 test-crash: $(VENV) ## Runs disturbed in every way at every write, and killed at every write on the local Kubernetes: hours
-	VIRTPOOLS_TEST_ALL_CRASHES=1 pytest tests/unit/runs/test_crash.py
+	VIRTPOOLS_TEST_ALL=1 pytest tests/unit/runs/test_crash.py
 	VIRTPOOLS_TEST_ALL_KILLS=1 pytest -s tests/control_plane/disturbances/test_crash.py tests/control_plane/disturbances/test_interruption.py
 
 .PHONY: mutants

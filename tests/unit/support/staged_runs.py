@@ -41,7 +41,7 @@ NEXT_GPU = {
     "virtHandlerImage": f"registry.example/virt-handler:{NEW}",
     "virtLauncherImage": f"registry.example/virt-launcher:{NEW}",
 }
-ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL_CRASHES"))
+ALL = bool(os.environ.get("VIRTPOOLS_TEST_ALL"))
 """Each fault at each write, and each build with a field of its own; else each write meets one fault, each fault many writes, and
 moves between the modes one build. The power fails at each write."""
 

@@ -16,7 +16,7 @@ from ..admission import launcher_backends, outdated_policy
 from ..base.findings import listed
 from ..base.objects import KubeObject
 from ..kubevirt import launcher_arguments, preflight
-from ..observed.nodes import Node
+from ..observed.nodes import Node, timestamp
 from ..observed.snapshot import Admission, Snapshot
 from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
@@ -73,11 +73,28 @@ def vmi_problem(vmi: KubeObject) -> GateProblem | None:
     status = vmi.get("status") or {}
     title, subject = _named(vmi)
     what = f"{title} on node {status.get('nodeName')}"
+    if _is_to_end(vmi):
+        return None
     if status.get("phase") == "Failed":
         return GateProblem("vmi_failed", subject, f"{what} has failed.", final=True)
     if status.get("phase") == "Scheduled":  # Its pod runs, its guest does not yet.
         return GateProblem("vmi_starting", subject, f"{what} stays Scheduled.", starting=True)
     return None
+
+
+def _is_to_end(vmi: KubeObject) -> bool:
+    """Whether a VM instance was deleted, and not only because it had failed.
+
+    When a VM is deleted while its node has no handler, the kubelet ends the guest, and the next handler marks the VM as Failed until
+    it is gone (seen on KubeVirt 1.9.0). A VM that failed first may be deleted by KubeVirt, which then starts it again.
+    """
+    deleted = timestamp(vmi["metadata"].get("deletionTimestamp"))
+    if deleted is None:
+        return False
+    status = vmi.get("status") or {}
+    phases = {each.get("phase"): each for each in status.get("phaseTransitionTimestamps") or ()}
+    failed = timestamp(phases.get("Failed", {}).get("phaseTransitionTimestamp"))
+    return status.get("phase") != "Failed" or (failed is not None and deleted < failed)
 
 
 def cured_failures(pods: t.Iterable[LauncherPod], snapshot: Snapshot, admission: Admission) -> frozenset[str]:

@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import Gate, GateProblem, baseline_of
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import (
+    Gate,
+    GateProblem,
+    baseline_of,
+    vmi_problem,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
 
 
@@ -37,3 +42,33 @@ class TestBaseline:
     def test_that_somebody_edited_is_no_traceback(self):
         (new,) = problems(1)
         assert Gate(["sha256:?", "sha256:AAA"]).blocking([new]) == [new]
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted", "failed", "code"),
+    [
+        ("Failed", None, 30, "vmi_failed"),
+        ("Failed", 2, 31, None),
+        ("Failed", 31, 30, "vmi_failed"),
+        ("Failed", 30, 30, "vmi_failed"),
+        ("Failed", 2, None, "vmi_failed"),
+        ("Scheduled", None, None, "vmi_starting"),
+        ("Scheduled", 2, None, None),
+        ("Running", None, None, None),
+    ],
+)
+def test_a_vm_that_was_deleted_before_it_failed_is_no_problem(phase, deleted, failed, code):
+    """KubeVirt deletes a VM that has failed, to start it again: that comes after the failure."""
+
+    def at(second):
+        return f"2026-11-28T06:51:{second:02}Z"
+
+    metadata = {"name": "vm", "namespace": "team", "uid": "1"}
+    if deleted is not None:
+        metadata["deletionTimestamp"] = at(deleted)
+    phases = [{"phase": "Running", "phaseTransitionTimestamp": at(0)}]
+    if failed is not None:
+        phases.append({"phase": "Failed", "phaseTransitionTimestamp": at(failed)})
+    status = {"phase": phase, "nodeName": "n1", "phaseTransitionTimestamps": phases}
+    found = vmi_problem({"metadata": metadata, "status": status})
+    assert (found and found.code) == code

@@ -72,6 +72,12 @@ class TestFindProblems:
         problems = gates.find_problems(world.client(), builders.NAMESPACE, "kubevirt", nodes, world.now)
         assert any("n1" in str(problem) for problem in problems) == found
 
+    def test_are_none_on_a_node_that_the_primary_cannot_serve(self, world):
+        world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
+        taint = {"key": "a", "effect": "NoSchedule"}
+        world.put(builders.node("n1", labels={"hw": "gpu"}, taints=[taint]))
+        assert gates.find_problems(world.client(), builders.NAMESPACE, "kubevirt", ["n1"], world.now) == []
+
 
 class TestVmsThatFailedWithAFormerImage:
     """Their launcher refused an argument of a newer KubeVirt. Where VMs get another image by now, the run has cured that."""

@@ -86,7 +86,7 @@ def _is_to_end(vmi: KubeObject) -> bool:
     """Whether a VM instance was deleted, and not only because it had failed.
 
     When a VM is deleted while its node has no handler, the kubelet ends the guest, and the next handler marks the VM as Failed until
-    it is gone (seen on KubeVirt 1.9.0). A VM that failed first may be deleted by KubeVirt, which then starts it again.
+    it is deleted (seen on KubeVirt 1.9.0). A VM that failed first may be deleted by KubeVirt, which then starts it again.
     """
     deleted = timestamp(vmi["metadata"].get("deletionTimestamp"))
     if deleted is None:

@@ -277,7 +277,7 @@ HANDOVER_UNFINISHED = NodeCheck(
 )
 
 GATE = (
-    # Warnings close no gate: a plan that gives a node to a primary which does not run there says so.
+    # Warnings close no gate: a plan that gives a node to a primary which does not run there has one, too.
     *(check for check in STATE if check.severity == "error"),
     NodeCheck("node_not_ready", "the status NotReady", lambda _facts, node: not node.ready),
     NodeCheck(

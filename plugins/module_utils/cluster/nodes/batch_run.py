@@ -133,16 +133,16 @@ def pull_before_changes(
 
     :raises images.ImagesMissing: when nodes cannot get images, or images lack something, for all changes at once.
     """
-    due = [(change, _first_moves(plan, change)) for change in changes if change.desired is not None]
+    due = [(change, new, _first_moves(plan, change)) for change in changes if (new := change.desired) is not None]
     if not options.prepull or not due:
         return {}
     images.remove(cluster, plan.snapshot.leftover_pulls)
-    pulls = [pull for change, moves in due for pull in _pulls_of(plan, change, moves)]
+    pulls = [pull for change, new, moves in due for pull in _pulls_of(plan, change.pool, new, moves)]
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     if pulled.problems:
-        for node in _deleted(cluster, [move for _change, moves in due for move in moves]):
+        for node in _deleted(cluster, [move for _change, _new, moves in due for move in moves]):
             pulled.problems.pop(node, None)
-    refused = [sentence for change, moves in due for sentence in _refused_by_images(change, moves, pulled)]
+    refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
         raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))
     return pulled.contents
@@ -154,23 +154,24 @@ def _first_moves(plan: Plan, change: DaemonSetChange) -> list[Move]:
     return next(filter(None, of_pool), [])
 
 
-def _pulls_of(plan: Plan, change: DaemonSetChange, moves: t.Iterable[Move]) -> list[images.Pull]:
-    """What handlers from the changed DaemonSet need on these nodes."""
-    present = plan.snapshot.pools.get(change.pool)
+def _pulls_of(plan: Plan, pool: str, new: KubeObject, moves: t.Iterable[Move]) -> list[images.Pull]:
+    """What handlers from the new DaemonSet of a pool need on these nodes."""
+    present, stock = plan.snapshot.pools.get(pool), images.stock_images(plan.snapshot)
     known = () if present is None else image_contents.recorded(present).keys()
-    desired, stock = t.cast("KubeObject", change.desired), images.stock_images(plan.snapshot)
-    return [images.Pull(plan.snapshot.nodes[move.node], desired, known, stock) for move in moves]
+    return [images.Pull(plan.snapshot.nodes[move.node], new, known, stock) for move in moves]
 
 
-def _refused_by_images(change: DaemonSetChange, moves: t.Sequence[Move], pulled: images.Pulled) -> t.Iterator[str]:
-    """Sentences on why the DaemonSet does not get its new template."""
+def _refused_by_images(
+    change: DaemonSetChange, new: KubeObject, moves: t.Sequence[Move], pulled: images.Pulled
+) -> t.Iterator[str]:
+    """Sentences on why a DaemonSet is not written as ``new``."""
     written = "created" if change.action == "create" else "changed"
     what = f"DaemonSet {change.namespace}/{change.name} was not {written}, because"
     missing = {move.node: pulled.problems[move.node] for move in moves if move.node in pulled.problems}
     if missing:
         nodes = f"{len(missing)} of {counted(len(moves), 'node')}"
         yield f"{what} {nodes} cannot get its images. {images.examples(missing)}."
-    lacking = images.incomplete(pulled, image_contents.roles_of(t.cast("KubeObject", change.desired)))
+    lacking = images.incomplete(pulled, image_contents.roles_of(new))
     if lacking:
         yield f"{what} {lacking}"
 

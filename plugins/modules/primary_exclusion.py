@@ -44,10 +44,6 @@ options:
         forever. They have no virt-handler until they are handed over. Others are ignored.
     type: list
     elements: str
-  wait:
-    description: Whether to wait until KubeVirt has rolled out the change. Without, another call waits for it, and changes nothing.
-    type: bool
-    default: true
   settle_timeout:
     description: Seconds that KubeVirt may take to roll out a change of its primary virt-handler.
     type: int
@@ -77,10 +73,6 @@ changes:
   type: list
   elements: str
   sample: ["KubeVirt kubevirt/kubevirt: keep the primary virt-handler off nodes with the label virtpools.io/pool (spec.customizeComponents.patches)"]
-settled:
-  description: Whether KubeVirt has rolled out its primary virt-handler as it is asked for. V(false) only with O(wait=false), or in check mode.
-  returned: success
-  type: bool
 """
 
 import typing as t
@@ -108,7 +100,6 @@ ARGUMENTS = {
     **option_table.arguments("run", "primary_exclusion"),
     "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
     "after_nodes": {"type": "bool", "default": False},
-    "wait": {"type": "bool", "default": True},
     "released": {"type": "list", "elements": "str"},
 }
 
@@ -121,12 +112,11 @@ def body(task: module_base.Task) -> dict:
     _refuse(snapshot, edit, present, released, owned=not (task.check_mode and task.params["after_nodes"]))
     changes = [f"Node {node}: {names.PRIMARY} -> {names.IN_TRANSIT}" for node in _owned(snapshot, released)]
     changes += [str(edit)] if edit.changed else []
-    settled = not (changes or preflight.own_change_settling(snapshot))
-    result = {"changed": bool(changes), "object": title(edit.after), "changes": changes, "settled": settled}
+    result = {"changed": bool(changes), "object": title(edit.after), "changes": changes}
     if edit.changed and task.check_mode:
         _before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=True)
         return {**result, "diff": [module_base.object_diff(edit.before, after)]}
-    if task.check_mode or settled:
+    if task.check_mode or not (changes or preflight.own_change_settling(snapshot)):
         return result
     with task.writing(snapshot.namespace):
         if edit.changed:
@@ -137,11 +127,9 @@ def body(task: module_base.Task) -> dict:
         if edit.changed:
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
             result["diff"] = [module_base.object_diff(before, after)]
-        if task.params["wait"]:
-            timeout = task.params["settle_timeout"]
-            brought = edit if present else None
-            settle.await_primary(task.cluster, snapshot, timeout, task.clock, excluded=present, edit=brought)
-            result["settled"] = True
+        timeout = task.params["settle_timeout"]
+        brought = edit if present else None
+        settle.await_primary(task.cluster, snapshot, timeout, task.clock, excluded=present, edit=brought)
     return result
 
 

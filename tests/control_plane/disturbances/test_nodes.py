@@ -52,7 +52,6 @@ def test_an_unpullable_image_is_found_before_any_node_changes(scenario: Scenario
     assert "gpu-00: " in said
     assert "unpullable.example/virt-handler:v1.9.0" in said
     assert scenario.writes(marker, "daemonsets") == scenario.writes(marker, "nodes") == []
-    scenario.wait_until_settled()  # KubeVirt goes on rolling out the exclusion
     assert {name: scenario.node(name) for name in GPU_NODES} == before
     assert scenario.handlers() == handlers
     assert scenario.get("pods", "-l", "virtpools.io/pull")["items"] == []

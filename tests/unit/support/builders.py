@@ -382,11 +382,7 @@ def looked_into(state, image, **contents):
     return dataclasses.replace(state, daemonsets=sets)
 
 
-LOOKS = "qemu 10.1.0\nlibvirt 11.9.0\nlooked\n"
-"""What a look into a complete image finds."""
-
-
-def pulled(pod, *, looks=LOOKS):
+def pulled(pod, *, looks="qemu 10.1.0\nlibvirt 11.9.0\nlooked\n"):
     """The status of a pull pod whose containers have ended; ``looks``: what they found in their images."""
     ended = {"exitCode": 0, "reason": "Completed", "message": looks}
     statuses = [

@@ -24,12 +24,10 @@ class OperatedWorld(World):
 
     ``rendered``: the KubeVirt spec that HCO renders, without its annotation.
     ``hco_works``: whether HCO's operator runs.
-    ``looks``: what looks into images find.
     """
 
     rendered: t.ClassVar = builders.kubevirt()["spec"]
     hco_works = True
-    looks = builders.LOOKS
 
     def _tick(self):
         self._render()
@@ -161,7 +159,7 @@ class OperatedWorld(World):
         node = self.find(kinds.NODE, pod["spec"]["nodeName"])
         had = [each["names"] for each in node["status"]["images"]]
         node["status"]["images"] += [{"names": [image]} for image in images if [image] not in had]
-        pod["status"] = builders.pulled(pod, looks=self.looks)
+        pod["status"] = builders.pulled(pod)
 
 
 def _ready(pod):

@@ -128,8 +128,8 @@ def pull_before_changes(
     """Pull the images of new templates, each on the nodes of the first batch that gets handlers from it. Returns what is in them.
 
     From the change on, a DaemonSet starts every new pod from its new template, also on a node that restarts and is not due
-    yet. So an image that cannot be pulled must be noticed before. A new pool has no node yet, but there KubeVirt may be restarting
-    all its handlers, which takes longer than the pulls.
+    yet. So an image that cannot be pulled must be noticed before. For a new pool, all its images are reported before any policy or
+    node changes.
 
     :raises images.ImagesMissing: when nodes cannot get images, or images lack something, for all changes at once.
     """

@@ -112,14 +112,6 @@ class TestNewPool:
         assert run("pool_daemonsets", pools=[OTHER])["changed"]
         assert not [path for verb, path in world.writes if "/pods" in path]
 
-    def test_is_created_while_the_exclusion_is_rolled_out(self, run, world):
-        world.after = lambda request: world.end_pulls()
-        run_id = run("run_lease")["run_id"]
-        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
-        assert run("pool_daemonsets", pools=[RAW], run_id=run_id)["changed"]
-        world.put(builders.primary(desired=2, ready=1))
-        assert run("pool_daemonsets", pools=[RAW, OTHER], run_id=run_id)["changed"]
-
 
 class TestPresent:
     @pytest.fixture(autouse=True)

@@ -57,17 +57,6 @@ class TestPresent:
         assert run("primary_exclusion")["changed"] is False
         assert world.now >= 1010
 
-    def test_without_wait_another_call_waits(self, run, operator):
-        began = operator.now
-        found = run("primary_exclusion", wait=False)
-        assert (found["changed"], found["settled"]) == (True, False)
-        assert operator.now == began
-        assert run("primary_exclusion", wait=False)["settled"] is False
-        found = run("primary_exclusion")
-        assert (found["changed"], found["settled"]) == (False, True)
-        assert operator.now >= began + 10
-        assert run("primary_exclusion", wait=False)["settled"] is True
-
     @pytest.mark.parametrize("state", ["present", "absent"])
     def test_reminds_handlers_of_vms_before_they_restart(self, run, operator, state):
         if state == "absent":

@@ -137,10 +137,11 @@ def pull_before_changes(
     if not options.prepull or not due:
         return {}
     images.remove(cluster, plan.snapshot.leftover_pulls)
-    pulls = [pull for change, new, moves in due for pull in _pulls_of(plan, change.pool, new, moves)]
+    firsts = [move for _change, _new, moves in due for move in moves]
+    pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due})
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     if pulled.problems:
-        for node in _deleted(cluster, [move for _change, _new, moves in due for move in moves]):
+        for node in _deleted(cluster, firsts):
             pulled.problems.pop(node, None)
     refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
@@ -152,13 +153,6 @@ def _first_moves(plan: Plan, change: DaemonSetChange) -> list[Move]:
     """The moves of the first batch that gets handlers from the DaemonSet. A handover that has begun must not wait for pulls."""
     of_pool = ([m for m in batch if m.target == change.pool and m.action != "finish"] for batch in plan.batches)
     return next(filter(None, of_pool), [])
-
-
-def _pulls_of(plan: Plan, pool: str, new: KubeObject, moves: t.Iterable[Move]) -> list[images.Pull]:
-    """What handlers from the new DaemonSet of a pool need on these nodes."""
-    present, stock = plan.snapshot.pools.get(pool), images.stock_images(plan.snapshot)
-    known = () if present is None else image_contents.recorded(present).keys()
-    return [images.Pull(plan.snapshot.nodes[move.node], new, known, stock) for move in moves]
 
 
 def _refused_by_images(
@@ -244,13 +238,23 @@ def _pull(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], timeout: float,
     _note_contents(cluster, plan, moves, pulled.contents)
 
 
-def _pulls(plan: Plan, moves: t.Iterable[Move], nodes: t.Mapping[str, Node]) -> list[images.Pull]:
-    """What the next handlers on these nodes need."""
+def _pulls(
+    plan: Plan,
+    moves: t.Iterable[Move],
+    nodes: t.Mapping[str, Node],
+    new: t.Mapping[str, KubeObject] | None = None,
+) -> list[images.Pull]:
+    """What the next handlers on these nodes need.
+
+    :param new: by pool, the DaemonSets that are about to be written.
+    """
     pulls, stock = [], images.stock_images(plan.snapshot)
     for move in moves:
-        daemonset, node = plan.snapshot.pools.get(move.target, plan.snapshot.primary), nodes.get(move.node)
+        present, node = plan.snapshot.pools.get(move.target, plan.snapshot.primary), nodes.get(move.node)
+        daemonset = (new or {}).get(move.target, present)
         if daemonset is not None and node is not None and move.action != "finish":
-            pulls.append(images.Pull(node, daemonset, image_contents.recorded(daemonset).keys(), stock))
+            known = () if present is None else image_contents.recorded(present).keys()
+            pulls.append(images.Pull(node, daemonset, known, stock))
     return pulls
 
 

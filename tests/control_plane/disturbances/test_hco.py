@@ -163,6 +163,26 @@ def test_writes_by_v1beta1_keep_our_operation(scenario: Scenario) -> None:
     scenario.wait_until_settled()
 
 
+@pytest.mark.thorough
+def test_a_direct_edit_that_hco_reverts_keeps_the_exclusion(scenario: Scenario) -> None:
+    scenario.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
+    scenario.cluster.wait(lambda: OWNER in str(_placement(scenario)), 30, "HCO to revert that")
+    scenario.wait_until_settled()
+    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
+    scenario.settled([GPU])
+
+
+@pytest.mark.thorough
+def test_an_operation_that_others_drop_returns_with_the_next_run(scenario: Scenario) -> None:
+    _annotate(scenario, json.dumps(SOMEBODYS))
+    scenario.cluster.wait(lambda: OWNER not in str(_placement(scenario)), 30, "HCO to act")
+    scenario.wait_until_settled()
+    assert "exclusion_missing" in scenario.findings()
+    scenario.site([GPU]).succeeded()
+    assert _operations(scenario)[:2] == SOMEBODYS
+    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
+
+
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 ELSEWHERE = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-01"]}
 TOLERATION = {"key": "reserved", "operator": "Exists"}
@@ -205,26 +225,6 @@ def test_a_placement_narrowed_then_removed_doubles_no_handlers(
         scenario.wait_until_settled()
         watcher.stop()
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
-
-
-@pytest.mark.thorough
-def test_a_direct_edit_that_hco_reverts_keeps_the_exclusion(scenario: Scenario) -> None:
-    scenario.patch(f"kubevirt/{KUBEVIRT}", {"op": "remove", "path": "/spec/workloads"})
-    scenario.cluster.wait(lambda: OWNER in str(_placement(scenario)), 30, "HCO to revert that")
-    scenario.wait_until_settled()
-    assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
-    scenario.settled([GPU])
-
-
-@pytest.mark.thorough
-def test_an_operation_that_others_drop_returns_with_the_next_run(scenario: Scenario) -> None:
-    _annotate(scenario, json.dumps(SOMEBODYS))
-    scenario.cluster.wait(lambda: OWNER not in str(_placement(scenario)), 30, "HCO to act")
-    scenario.wait_until_settled()
-    assert "exclusion_missing" in scenario.findings()
-    scenario.site([GPU]).succeeded()
-    assert _operations(scenario)[:2] == SOMEBODYS
-    scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
 
 
 def _guarded_site(scenario: Scenario) -> None:

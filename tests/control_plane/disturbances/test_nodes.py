@@ -121,6 +121,9 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> 
 
     assert "Node tainted: tainted -> primary" in pooled.site([GPU], virtpools_prune=True).succeeded().changes
     assert "tainted" not in pooled.handlers(), "the primary never ran there"
+    assert "taint gpu=true:NoSchedule" in pooled.findings()["handler_lost"]
+    pooled.cluster.kubectl("annotate", "node", "tainted", "kubevirt.io/heartbeat-")
+    assert pooled.findings() == {}, "as on a node that never had a handler"
 
 
 @pytest.mark.thorough  # unit tests hold back nodes for every reason

@@ -15,7 +15,7 @@ import playbooks
 from full_dump import differences, dump, ours
 from local_cluster import ClusterError, Fleet, Nodes
 from local_cluster.kubevirt import CONTROL_PLANE_NODE
-from scenario import OUR_REQUIREMENT, OWNER, Object, Scenario, pool
+from scenario import OUR_REQUIREMENT, OWNER, TWO_HANDLERS, Object, Scenario, pool
 from watcher import Watcher
 
 HCO = "hyperconverged/kubevirt-hyperconverged"
@@ -183,7 +183,7 @@ def test_an_operation_that_others_drop_returns_with_the_next_run(scenario: Scena
     scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 60, "nothing to be wrong")
     # Without the guard, virt-handler came back to pool nodes. The agent notes that; a later test compares the whole cluster.
     for node in scenario.owners():
-        scenario.cluster.kubectl("annotate", "node", node, "agent.virtpools.io/two-handlers-")
+        scenario.cluster.kubectl("annotate", "node", node, f"{TWO_HANDLERS}-")
 
 
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scenario import FORMER_OWNER, HANDS_OFF, OWNER, Object, Scenario, pool
+from scenario import FORMER_OWNER, HANDS_OFF, HEARTBEAT, OWNER, TWO_HANDLERS, Object, Scenario, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "a100")
@@ -122,7 +122,7 @@ def test_a_tainted_node_waits_for_a_pool_that_tolerates_it(pooled: Scenario) -> 
     assert "Node tainted: tainted -> primary" in pooled.site([GPU], virtpools_prune=True).succeeded().changes
     assert "tainted" not in pooled.handlers(), "the primary never ran there"
     assert "taint gpu=true:NoSchedule" in pooled.findings()["handler_lost"]
-    pooled.cluster.kubectl("annotate", "node", "tainted", "kubevirt.io/heartbeat-")
+    pooled.cluster.kubectl("annotate", "node", "tainted", f"{HEARTBEAT}-")
     assert pooled.findings() == {}, "as on a node that never had a handler"
 
 
@@ -230,7 +230,6 @@ def test_a_run_goes_on_through_a_restart_of_the_api_server(pooled: Scenario) -> 
     controller = "system:serviceaccount:kube-system:daemon-set-controller"
     deleted = [write for write in pooled.cluster.writes(marker, controller) if write.verb == "delete"]
     twice = [write for write in deleted if write.name.startswith("virt-handler-fresh-")]
-    two_handlers = "agent.virtpools.io/two-handlers"
-    crowded = [name for name in GPU_NODES if two_handlers in pooled.node(name)["annotations"]]
+    crowded = [name for name in GPU_NODES if TWO_HANDLERS in pooled.node(name)["annotations"]]
     assert len(crowded) <= len(twice), (crowded, twice)
     pooled.settled([FRESH])

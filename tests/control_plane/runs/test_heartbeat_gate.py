@@ -14,13 +14,12 @@ import pytest
 
 import playbooks
 from local_cluster import Fleet, LocalCluster, Nodes
-from scenario import Scenario, pool
+from scenario import HEARTBEAT, Scenario, pool
 
 pytestmark = pytest.mark.thorough  # unit tests close the gate on heartbeats
 
 POOL = pool("gpu", "gpu")
 WAVES = [{"name": "canary", "nodes": ["gpu-00"]}]
-HEARTBEAT = "kubevirt.io/heartbeat"
 LONG_AGO = "2026-01-02T03:04:05Z"
 # The agent's knob: the real virt-handler would have to hang.
 SILENT = "agent.virtpools.io/heartbeat"

@@ -13,7 +13,7 @@ import pytest
 import playbooks
 from full_dump import dump
 from playbooks import Run, RunningPlaybook
-from scenario import Object, Scenario
+from scenario import TWO_HANDLERS, Object, Scenario
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 VERSION = "v1.9.0"
@@ -95,9 +95,7 @@ class OperatorModeScenario(Scenario):
         """
         objects = {key: obj for key, obj in dump(self.cluster).items() if not key.startswith("replicasets.apps ")}
         for obj in objects.values():
-            noted = {"Deployment": "deployment.kubernetes.io/revision", "Node": "agent.virtpools.io/two-handlers"}.get(
-                obj["kind"]
-            )
+            noted = {"Deployment": "deployment.kubernetes.io/revision", "Node": TWO_HANDLERS}.get(obj["kind"])
             if noted is None:
                 continue
             annotations = obj["metadata"].get("annotations", {})

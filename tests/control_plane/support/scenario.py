@@ -30,8 +30,10 @@ FORMER_OWNER = "virtpools.io/former-owner"
 OUR_REQUIREMENT = {"key": OWNER, "operator": "DoesNotExist"}
 HANDLER_KNOB = "agent.virtpools.io/handler"
 HANDS_OFF = "agent.virtpools.io/hands-off"
+TWO_HANDLERS = "agent.virtpools.io/two-handlers"
+HEARTBEAT = "kubevirt.io/heartbeat"
 # Handlers write these all the time.
-LIVELY = ("kubevirt.io/heartbeat", "kubevirt.io/schedulable", HANDLER_KNOB)
+LIVELY = (HEARTBEAT, "kubevirt.io/schedulable", HANDLER_KNOB)
 # A proxy that the environment names cannot reach this machine's loopback. Modules run in this process.
 os.environ.update(NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
 

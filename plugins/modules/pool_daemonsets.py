@@ -18,6 +18,7 @@ description:
   - Before it creates or changes DaemonSets, the module pulls their images on the nodes that get such a handler first, and looks into them, unless
     O(prepull=false). When an image cannot be pulled there, or lacks something, it writes no DaemonSet, so that a node that restarts still gets its
     handler.
+  - For the first pools, runs do so with O(state=pulled), before M(virtpools.kubevirt.primary_exclusion) lets KubeVirt restart its handlers.
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
   - virtpools.kubevirt.kubevirt
@@ -29,13 +30,20 @@ options:
   state:
     description:
       - V(present) creates and updates the DaemonSets of all pools.
+      - V(pulled) does what V(present) does before that, and writes no DaemonSet. Once a pool has a DaemonSet, it does nothing, because an exclusion
+        that was lost must not wait for images.
       - V(absent), with O(prune=true), deletes those of pools that exist and are not in the list. It is refused while such a pool owns a node that could
         be handed over. It keeps the DaemonSet of a pool with nodes that cannot leave it now.
     type: str
     default: present
     choices:
       - present
+      - pulled
       - absent
+  contents:
+    description: What images contain, from RV(contents) of V(state=pulled). The module does not look into these images again.
+    type: dict
+    default: {}
   timeout:
     description: Seconds that a deleted DaemonSet and its pods may take to disappear.
     type: int
@@ -52,6 +60,11 @@ EXAMPLES = r"""
 - name: Create the DaemonSets
   virtpools.kubevirt.pool_daemonsets:
     pools: "{{ virtpools_pools }}"
+
+- name: Find out whether nodes get the images of the first pools
+  virtpools.kubevirt.pool_daemonsets:
+    state: pulled
+    pools: "{{ virtpools_pools }}"
 """
 
 RETURN = r"""
@@ -61,6 +74,11 @@ changes:
   type: list
   elements: str
   sample: ["DaemonSet kubevirt/virt-handler-gpu: create"]
+contents:
+  description: What the images contain, for O(contents). Empty in check mode, and when a pool has a DaemonSet.
+  returned: success, with O(state=pulled)
+  type: dict
+  sample: {"registry.example/virt-launcher:v1.9.0-gpu": {"qemu": "10.1.0", "libvirt": "11.9.0"}}
 """
 
 import typing as t
@@ -75,11 +93,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange, Plan
 
 ARGUMENTS = {
     **option_table.arguments("pools", "run"),
-    "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+    "state": {"type": "str", "default": "present", "choices": ["present", "pulled", "absent"]},
+    "contents": {"type": "dict", "default": {}},
     "timeout": {"type": "int", "default": 300},
     "pull_timeout": {"type": "int", "default": 900},
 }
@@ -88,6 +108,8 @@ ARGUMENTS = {
 def body(task: module_base.Task) -> dict:
     plan = task.plan()
     task.refuse_in_run(plan)
+    if task.params["state"] == "pulled":
+        return {"changed": False, "changes": [], "contents": _pulled(task, plan)}
     changes = plan.daemonsets
     if task.params["state"] == "absent":
         changes = plan.retired
@@ -97,9 +119,8 @@ def body(task: module_base.Task) -> dict:
     if task.check_mode:
         diffs = [_carry_out(task, plan, change, dry_run=True) for change in changes]
     elif changes:
-        options = batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull)
         with task.writing(plan.snapshot.namespace):
-            contents = batch_run.pull_before_changes(task.cluster, plan, changes, options, task.clock)
+            contents = _pull(task, plan, changes)
             diffs = [_carry_out(task, plan, change, dry_run=False) for change in changes]
             # Not with the change: the note would stand in its diff, which check mode cannot foresee.
             for daemonset in (change.desired for change in changes):
@@ -113,6 +134,27 @@ def body(task: module_base.Task) -> dict:
     else:
         diffs = []
     return {"changed": bool(changes), "changes": [str(change) for change in changes], "diff": diffs}
+
+
+def _pulled(task: module_base.Task, plan: Plan) -> dict[str, dict]:
+    """Pull the images, and return what is in them. The restoring of a lost exclusion would have to wait for it, so only the first
+    pools do so."""
+    if task.check_mode or plan.snapshot.pools:
+        return {}
+    with task.writing(plan.snapshot.namespace):
+        return {image: found.to_object() for image, found in _pull(task, plan, plan.daemonsets).items()}
+
+
+def _pull(task: module_base.Task, plan: Plan, changes: t.Sequence[DaemonSetChange]) -> dict[str, Contents]:
+    given = {image: obj for image, obj in task.params["contents"].items() if isinstance(obj, dict)}
+    return batch_run.pull_before_changes(
+        task.cluster,
+        plan,
+        changes,
+        batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull),
+        task.clock,
+        {image: Contents.from_object(obj) for image, obj in given.items()},
+    )
 
 
 def _held(pool: str, nodes: t.Sequence[str]) -> str:

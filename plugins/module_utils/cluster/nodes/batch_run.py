@@ -14,6 +14,7 @@ from ...core.base import names
 from ...core.base.findings import counted
 from ...core.base.objects import KubeObject
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
+from ...core.kubevirt.image_contents import Contents
 from ...core.observed.nodes import Node
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
@@ -123,22 +124,28 @@ def _pulling_ahead(
 
 
 def pull_before_changes(
-    cluster: Cluster, plan: Plan, changes: t.Sequence[DaemonSetChange], options: BatchOptions, clock: Clock
-) -> dict[str, image_contents.Contents]:
+    cluster: Cluster,
+    plan: Plan,
+    changes: t.Sequence[DaemonSetChange],
+    options: BatchOptions,
+    clock: Clock,
+    known: t.Mapping[str, Contents],
+) -> dict[str, Contents]:
     """Pull the images of new templates, each on the nodes of the first batch that gets handlers from it. Returns what is in them.
 
     From the change on, a DaemonSet starts every new pod from its new template, also on a node that restarts and is not due
     yet. So an image that cannot be pulled must be noticed before. For a new pool, all its images are reported before any policy or
     node changes.
 
+    :param known: what this run has found in images. It does not look into them again.
     :raises images.ImagesMissing: when nodes cannot get images, or images lack something, for all changes at once.
     """
     due = [(change, new, _first_moves(plan, change)) for change in changes if (new := change.desired) is not None]
     if not options.prepull or not due:
-        return {}
+        return dict(known)
     images.remove(cluster, plan.snapshot.leftover_pulls)
     firsts = [move for _change, _new, moves in due for move in moves]
-    pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due})
+    pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due}, known)
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     if pulled.problems:
         for node in _deleted(cluster, firsts):
@@ -146,7 +153,7 @@ def pull_before_changes(
     refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
         raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))
-    return pulled.contents
+    return {**known, **pulled.contents}
 
 
 def _first_moves(plan: Plan, change: DaemonSetChange) -> list[Move]:
@@ -243,24 +250,24 @@ def _pulls(
     moves: t.Iterable[Move],
     nodes: t.Mapping[str, Node],
     new: t.Mapping[str, KubeObject] | None = None,
+    known: t.Collection[str] = (),
 ) -> list[images.Pull]:
     """What the next handlers on these nodes need.
 
     :param new: by pool, the DaemonSets that are about to be written.
+    :param known: images into which this run has looked.
     """
     pulls, stock = [], images.stock_images(plan.snapshot)
     for move in moves:
         present, node = plan.snapshot.pools.get(move.target, plan.snapshot.primary), nodes.get(move.node)
         daemonset = (new or {}).get(move.target, present)
         if daemonset is not None and node is not None and move.action != "finish":
-            known = () if present is None else image_contents.recorded(present).keys()
-            pulls.append(images.Pull(node, daemonset, known, stock))
+            recorded = () if present is None else image_contents.recorded(present)
+            pulls.append(images.Pull(node, daemonset, {*known, *recorded}, stock))
     return pulls
 
 
-def _note_contents(
-    cluster: Cluster, plan: Plan, moves: t.Iterable[Move], contents: t.Mapping[str, image_contents.Contents]
-) -> None:
+def _note_contents(cluster: Cluster, plan: Plan, moves: t.Iterable[Move], contents: t.Mapping[str, Contents]) -> None:
     """Note what was found in the images of the pools that get these nodes."""
     for pool in {move.target for move in moves} & plan.snapshot.pools.keys():
         image_record.write(cluster, plan.snapshot.pools[pool], contents)

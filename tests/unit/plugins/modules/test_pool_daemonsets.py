@@ -113,6 +113,50 @@ class TestNewPool:
         assert not [path for verb, path in world.writes if "/pods" in path]
 
 
+class TestPulled:
+    """What the first run does before KubeVirt restarts its handlers."""
+
+    def test_tells_what_is_in_the_images_and_writes_no_daemonset(self, run, world):
+        world.after = lambda request: world.end_pulls()
+        found = run("pool_daemonsets", state="pulled", pools=[RAW])
+        assert found["contents"] == {builders.GPU_IMAGE: {"qemu": "10.1.0", "libvirt": "11.9.0"}}
+        assert (found["changed"], found["changes"]) == (False, [])
+        assert live(world) is None
+        assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
+
+    def test_what_it_told_is_noted_without_a_second_look(self, run, world):
+        world.after = lambda request: world.end_pulls()
+        contents = run("pool_daemonsets", state="pulled", pools=[RAW])["contents"]
+        world.put(builders.node("n1", labels={"hw": "gpu"}, images=[builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]))
+        world.writes.clear()
+        assert run("pool_daemonsets", pools=[RAW], contents=contents)["changed"]
+        assert not [path for verb, path in world.writes if "/pods" in path]
+        assert image_contents.recorded(live(world)) == {builders.GPU_IMAGE: image_contents.Contents("10.1.0", "11.9.0")}
+
+    def test_looks_again_where_what_it_gets_is_no_contents(self, run, world):
+        world.after = lambda request: world.end_pulls()
+        run("pool_daemonsets", pools=[RAW], contents={builders.GPU_IMAGE: "10.1.0"})
+        assert image_contents.recorded(live(world)) == {builders.GPU_IMAGE: image_contents.Contents("10.1.0", "11.9.0")}
+
+    def test_fails_like_the_change(self, run, world):
+        text = run.failure("pool_daemonsets", state="pulled", pools=[RAW], pull_timeout=5)
+        assert text.startswith(
+            "DaemonSet kubevirt/virt-handler-gpu was not created, because 1 of 1 node cannot get its images."
+        )
+
+    def test_does_nothing_once_there_is_a_pool(self, run, world, excluded):
+        """A lost exclusion must not wait for the images of another pool."""
+        world.put(builders.kubevirt())
+        world.put(builders.node("n2", labels={"hw": "other"}))
+        assert run("pool_daemonsets", state="pulled", pools=[RAW, OTHER], pull_timeout=5)["contents"] == {}
+        assert not [path for verb, path in world.writes if "/pods" in path]
+
+    @pytest.mark.parametrize("how", [{"check": True}, {"prepull": False}])
+    def test_starts_no_pod_in_check_mode_or_without_prepull(self, run, world, how):
+        assert run("pool_daemonsets", state="pulled", pools=[RAW], **how)["contents"] == {}
+        assert not [path for verb, path in world.writes if "/pods" in path]
+
+
 class TestPresent:
     @pytest.fixture(autouse=True)
     def pulled(self, world):

@@ -78,7 +78,7 @@ def update_findings(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterat
             "workload_updates_never_end",
             f"{hco.title(snapshot.kubevirt)} has {' and '.join(methods)} in {'.'.join(_METHODS)}, and considers every "
             f"VM with the launcher image of pool {listed(pools)} outdated: it would {what} these VMs again and again. Either "
-            f"empty {_place(snapshot)} (which also ends KubeVirt's hotplug of CPU and memory and its volume migrations), "
+            f"empty {_place(snapshot)} (which also ends KubeVirt's hotplug of CPU, memory and network interfaces, and its volume migrations), "
             "and leave updates to the VMs' owners; or empty it and run the playbook virtpools.kubevirt.workload_update for "
             "them; or keep it and set virtpools_outdated: correct, which makes KubeVirt see its own image in these VMs.",
         )

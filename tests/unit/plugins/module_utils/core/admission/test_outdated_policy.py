@@ -89,7 +89,7 @@ class TestCheck:
         assert (finding.severity, finding.code) == ("error", "workload_updates_never_end")
         ways = (
             "empty spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt kubevirt/kubevirt",
-            "hotplug of CPU and memory and its volume migrations",
+            "hotplug of CPU, memory and network interfaces, and its volume migrations",
             "virtpools.kubevirt.workload_update",
             "virtpools_outdated: correct",
         )

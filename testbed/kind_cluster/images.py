@@ -17,7 +17,7 @@ from pathlib import Path
 from local_cluster import paths, programs
 from local_cluster.go import Log
 
-from . import debian, engine, guest
+from . import debian, engine, guest, multus
 from .debian import Debian
 from .engine import File
 
@@ -84,6 +84,7 @@ def make(log: Log = print) -> dict[str, object]:
     _launcher(NEWER_QEMU, debian.NEWER_LAUNCHER, launcher, log)
     _handler(FORGETFUL, programs.build_forgetful_handler(log), log)
     make_guest(log)
+    multus.build(log)  # tests put it on nodes
     return _variables(release, earlier)
 
 

@@ -35,6 +35,9 @@ PROMETHEUS = "v0.313.1"
 KIND = "v0.33.0"
 CRICTL = "v1.36.0"
 REGISTRY = "v3.1.2"
+# What attaches pods to further networks. Newer versions of Multus cannot be had from the module proxy.
+MULTUS = "v4.2.0"
+BRIDGE = "v1.6.2"
 VERSIONS = {
     "Kubernetes": KUBERNETES_VERSIONS,
     "KubeVirt": KUBEVIRT_VERSIONS,
@@ -46,6 +49,8 @@ VERSIONS = {
     "Kind": modules.versions("Kind"),
     "Crictl": modules.versions("Crictl"),
     "Registry": modules.versions("Registry"),
+    "Multus": modules.versions("Multus"),
+    "Bridge": modules.versions("Bridge"),
 }
 
 # What our own module builds.
@@ -62,6 +67,8 @@ OTHER_PROGRAMS = {
     "Kind": ("sigs.k8s.io/kind", "cmd/kind"),
     "Crictl": ("sigs.k8s.io/cri-tools", "cmd/crictl"),
     "Registry": ("github.com/distribution/distribution/v3", "cmd/registry"),
+    "Multus": ("gopkg.in/k8snetworkplumbingwg/multus-cni.v4", "cmd/multus"),
+    "Bridge": ("github.com/containernetworking/plugins", "plugins/main/bridge"),
 }
 PROMETHEUS_PROGRAMS = ("cmd/promtool",)
 # What runs on a node of kind: its programs are those of Kubernetes and of KubeVirt that a local cluster does without.
@@ -102,6 +109,21 @@ func NewNBDClient(string) nbdv1.NBDServer { return nil }
 WITHOUT_C = {
     "pkg/virt-handler/node-labeller/kvm-caps-info-plugin_amd64.go": (
         "package nodelabeller\n\nfunc getCapLabels() []string { return nil }\n"
+    ),
+}
+# Kernels of containers' hosts may lack the device that virt-handler puts in the place of a pod's further interface: there a bridge
+# without ports does as well.
+WITHOUT_DUMMIES: dict[str, tuple[tuple[str, str], ...]] = {
+    "pkg/network/driver/nmstate/types.go": (('TypeDummy  = "dummy"', "TypeDummy  = TypeBridge"),),
+    "pkg/network/driver/nmstate/spec.go": (
+        (
+            """\
+	TypeDummy: func(iface Interface) (vishnetlink.Link, error) {
+		return initLink(iface.Name, &vishnetlink.Dummy{})
+	},
+""",
+            "",
+        ),
     ),
 }
 # A virt-handler that always does what KubeVirt's own does now and then on a busy node: at the end of a migration it deletes its
@@ -229,7 +251,8 @@ def build_one(title: str, version: str, log: Log = print) -> Path:
 
 def build_forgetful_handler(log: Log = print) -> Path:
     """Build a virt-handler that forgets each VM which migrates to its node, if the cache lacks it; return its folder."""
-    module = replace(_module("Handler", KUBEVIRT), edited=FORGETFUL)
+    module = _module("Handler", KUBEVIRT)
+    module = replace(module, edited={**module.edited, **FORGETFUL})
     step = Step(tuple(module.imports), _stamps("Handler", KUBEVIRT), module)
     made = _product(f"a forgetful virt-handler {KUBEVIRT}", f"forgetful-{module.name}", (step,))
     make([made], log)
@@ -303,7 +326,15 @@ def _module(title: str, version: str) -> Module:
             edited=EXPANSION,
         )
     if title == "Handler":
-        return Module(title, "kubevirt.io/kubevirt", version, HANDLER_PROGRAMS, staging=version, replaced=WITHOUT_C)
+        return Module(
+            title,
+            "kubevirt.io/kubevirt",
+            version,
+            HANDLER_PROGRAMS,
+            staging=version,
+            replaced=WITHOUT_C,
+            edited=WITHOUT_DUMMIES,
+        )
     if title == "Launcher":
         return Module(
             title,

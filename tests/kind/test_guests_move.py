@@ -16,6 +16,7 @@ import pytest
 
 import playbooks
 from guests import MIGRATION, GuestScenario
+from kind_cluster import multus
 from kind_cluster.images import FORGETFUL
 from kind_fixture import GPU, PATIENT, KindScenario, Object, l4
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.timeout(1800)
 Report = Callable[..., None]
 LEAVE = {"virtpools_remove_vms": "leave"}
 SELECTING, TYPED, EQUIPPED, FIXED, TRAVELLER = "selecting", "typed", "equipped", "fixed", "traveller"
+CONNECTED = "connected"
 DEVICE = "vendor.example/accelerator"
 
 
@@ -161,6 +163,52 @@ def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(
         (attaching,) = [each for each in scenario.kind.containers(node) if each.pod.startswith("hp-volume-")]
         report(silence=round(silence(), 2), attaching=attaching.image)
     assert attaching.image_id == scenario.kind.image_id(node, scenario.stock["virt-launcher"])
+
+
+def test_a_network_is_plugged_into_a_running_guest_of_a_pool(
+    scenario: KindScenario, guest_scenario: GuestScenario, images: dict[str, Object], report: Report
+) -> None:
+    """KubeVirt asks for a live migration, by which it comes: to a pod of the pool, like every other."""
+    guest_scenario.start(CONNECTED, "gpu")
+    node = guest_scenario.node(CONNECTED)
+    assert "eth1" not in guest_scenario.type(CONNECTED, "ls /sys/class/net; echo listed", "\nlisted")
+    with multus.installed(scenario.kind):
+        scenario.apply(multus.bridge("second"))
+        second = {
+            "interfaces": {"name": "second", "bridge": {}},
+            "networks": {"name": "second", "multus": {"networkName": "second"}},
+        }
+        places = {
+            "interfaces": "/spec/template/spec/domain/devices/interfaces/-",
+            "networks": "/spec/template/spec/networks/-",
+        }
+        plug = json.dumps([{"op": "add", "path": places[what], "value": value} for what, value in second.items()])
+        with guest_scenario.unnoticed(CONNECTED, silence=MIGRATION) as silence:
+            scenario.kind.kubectl("patch", "vm", "-n", "default", CONNECTED, "--type=json", "-p", plug)
+            scenario.kind.wait(lambda: must_migrate(scenario, CONNECTED), 120, "KubeVirt to ask for a migration")
+            scenario.apply(migration(CONNECTED))
+            scenario.kind.wait(lambda: guest_scenario.node(CONNECTED) != node, 300, "the migration that plugs it in")
+
+            def names() -> str:
+                return guest_scenario.type(CONNECTED, "ls /sys/class/net; echo listed", "\nlisted")
+
+            scenario.kind.wait(lambda: "eth1" in names(), 120, "the guest to see it", 5)
+            report(silence=round(silence(), 2))
+        assert runs_in_its_pool(guest_scenario, CONNECTED, images["gpu"]["virtLauncherImage"], scenario.gpu_nodes)
+        assert scenario.module("verification_info")["problems"] == {}
+        scenario.kind.kubectl("delete", "vm", "-n", "default", CONNECTED, "--timeout=120s")
+
+
+def must_migrate(scenario: KindScenario, name: str) -> bool:
+    """Say whether KubeVirt asks for a live migration of a guest."""
+    conditions = scenario.kind.get("vmi", name, namespace="default")["status"]["conditions"]
+    return any(each["type"] == "MigrationRequired" and each["status"] == "True" for each in conditions)
+
+
+def migration(name: str) -> Object:
+    """Return a live migration of a guest."""
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
+    return {**kind, "metadata": {"name": name, "namespace": "default"}, "spec": {"vmiName": name}}
 
 
 def volume(name: str, path: str, size: str = "16Mi") -> list[dict[str, Any]]:

@@ -137,8 +137,7 @@ def body(task: module_base.Task) -> dict:
 
 
 def _pulled(task: module_base.Task, plan: Plan) -> dict[str, dict]:
-    """Pull the images, and return what is in them. The restoring of a lost exclusion would have to wait for it, so only the first
-    pools do so."""
+    """Pull the images of the first pools, and return what is in them. Later, a lost exclusion would have to wait for this."""
     if task.check_mode or plan.snapshot.pools:
         return {}
     with task.writing(plan.snapshot.namespace):

@@ -174,17 +174,15 @@ def test_a_network_is_plugged_into_a_running_guest_of_a_pool(
     assert "eth1" not in guest_scenario.type(CONNECTED, "ls /sys/class/net; echo listed", "\nlisted")
     with multus.installed(scenario.kind):
         scenario.apply(multus.bridge("second"))
-        second = {
-            "interfaces": {"name": "second", "bridge": {}},
-            "networks": {"name": "second", "multus": {"networkName": "second"}},
-        }
-        places = {
-            "interfaces": "/spec/template/spec/domain/devices/interfaces/-",
-            "networks": "/spec/template/spec/networks/-",
-        }
-        plug = json.dumps([{"op": "add", "path": places[what], "value": value} for what, value in second.items()])
+        spec = "/spec/template/spec"
+        interface = {"name": "second", "bridge": {}}
+        network = {"name": "second", "multus": {"networkName": "second"}}
+        plug = [
+            {"op": "add", "path": f"{spec}/domain/devices/interfaces/-", "value": interface},
+            {"op": "add", "path": f"{spec}/networks/-", "value": network},
+        ]
         with guest_scenario.unnoticed(CONNECTED, silence=MIGRATION) as silence:
-            scenario.kind.kubectl("patch", "vm", "-n", "default", CONNECTED, "--type=json", "-p", plug)
+            scenario.kind.kubectl("patch", "vm", "-n", "default", CONNECTED, "--type=json", "-p", json.dumps(plug))
             scenario.kind.wait(lambda: must_migrate(scenario, CONNECTED), 120, "KubeVirt to ask for a migration")
             scenario.apply(migration(CONNECTED))
             scenario.kind.wait(lambda: guest_scenario.node(CONNECTED) != node, 300, "the migration that plugs it in")

@@ -61,6 +61,23 @@ class GuestScenario:
         (uid,) = self.cluster.kind.get("vmi", name, namespace="default")["status"]["activePods"]
         return str(uid)
 
+    def migrate(self, name: str) -> None:
+        """Ask KubeVirt for a live migration, as a person does, and wait until it has succeeded."""
+        migration = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"vmiName": name},
+        }
+        self.cluster.apply(migration)
+
+        def phase() -> str:
+            found = self.cluster.kind.get("virtualmachineinstancemigration", name, namespace="default")
+            return str(found.get("status", {}).get("phase"))
+
+        self.cluster.kind.wait(lambda: phase() in {"Succeeded", "Failed"}, 300, f"the migration of {name}")
+        assert phase() == "Succeeded"
+
     def is_recorded(self, name: str) -> bool:
         """Say whether the handler of a guest's node has a record of its VM, which the next handler there needs."""
         uid = self.cluster.kind.get("vmi", name, namespace="default")["metadata"]["uid"]

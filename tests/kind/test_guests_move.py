@@ -184,8 +184,8 @@ def test_a_network_is_plugged_into_a_running_guest_of_a_pool(
         with guest_scenario.unnoticed(CONNECTED, silence=MIGRATION) as silence:
             scenario.kind.kubectl("patch", "vm", "-n", "default", CONNECTED, "--type=json", "-p", json.dumps(plug))
             scenario.kind.wait(lambda: must_migrate(scenario, CONNECTED), 120, "KubeVirt to ask for a migration")
-            scenario.apply(migration(CONNECTED))
-            scenario.kind.wait(lambda: guest_scenario.node(CONNECTED) != node, 300, "the migration that plugs it in")
+            guest_scenario.migrate(CONNECTED)
+            assert guest_scenario.node(CONNECTED) != node
 
             def names() -> str:
                 return guest_scenario.type(CONNECTED, "ls /sys/class/net; echo listed", "\nlisted")
@@ -201,12 +201,6 @@ def must_migrate(scenario: KindScenario, name: str) -> bool:
     """Say whether KubeVirt asks for a live migration of a guest."""
     conditions = scenario.kind.get("vmi", name, namespace="default")["status"]["conditions"]
     return any(each["type"] == "MigrationRequired" and each["status"] == "True" for each in conditions)
-
-
-def migration(name: str) -> Object:
-    """Return a live migration of a guest."""
-    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
-    return {**kind, "metadata": {"name": name, "namespace": "default"}, "spec": {"vmiName": name}}
 
 
 def volume(name: str, path: str, size: str = "16Mi") -> list[dict[str, Any]]:

@@ -205,24 +205,6 @@ def test_the_pool_is_prepared(
         scenario.has_one_handler(node, versions.pool[versions.earlier]["virtHandlerImage"])
 
 
-def migrate(scenario: KindScenario, name: str) -> None:
-    """Ask KubeVirt for a live migration, as a person does."""
-    migration = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"vmiName": name},
-    }
-    scenario.apply(migration)
-
-    def phase() -> str:
-        found = scenario.kind.get("virtualmachineinstancemigration", name, namespace="default")
-        return str(found.get("status", {}).get("phase"))
-
-    scenario.kind.wait(lambda: phase() in {"Succeeded", "Failed"}, 300, f"the migration of {name}")
-    assert phase() == "Succeeded"
-
-
 def test_kubevirt_is_upgraded(
     scenario: KindScenario, guest_scenario: GuestScenario, versions: Versions, starts: Starts, report: Report
 ) -> None:
@@ -233,7 +215,7 @@ def test_kubevirt_is_upgraded(
         scenario.kind.wait(lambda: version(scenario.kind) == versions.later, UPGRADE_SECONDS, "the upgrade", 2)
         seconds, upgraded = time.monotonic() - begin, time.monotonic()
         report(upgrade=round(seconds), silence=round(silence(), 2))
-        migrate(scenario, "moves")
+        guest_scenario.migrate("moves")
         scenario.kind.wait(lambda: len(starts.since(upgraded)) >= 3, 180, "VMs that the later version starts")
         starts.all_ran()
         report(silence=round(silence(), 2), started=len(starts.running))

@@ -74,8 +74,10 @@ class UpgradeScenario(Scenario):
 
     def launchers(self) -> dict[str, tuple[str, str]]:
         """Return uid and image of each running VM's launcher."""
+        vmis = self.get("vmi")["items"]
+        running = [vmi["metadata"]["name"] for vmi in vmis if vmi.get("status", {}).get("phase") == "Running"]
+        # After the VMs: the launcher of each that runs is there now.
         pods = {pod["metadata"]["labels"]["vmi.kubevirt.io/id"]: pod for pod in self._launcher_pods()}
-        running = [vmi["metadata"]["name"] for vmi in self.get("vmi")["items"] if vmi["status"]["phase"] == "Running"]
         return {name: (pods[name]["metadata"]["uid"], pods[name]["spec"]["containers"][0]["image"]) for name in running}
 
     def _launcher_pods(self) -> list[Object]:

@@ -28,7 +28,6 @@ OPTION_OF_GROUP = {
     "run": "lease_timeout",
 }
 """The action groups, each with an option that its modules have and other modules lack."""
-ACTION = f"{COLLECTION}.in_worker"
 RUNTIME = "meta/runtime.yml (run make options)"
 
 
@@ -63,15 +62,9 @@ def main() -> int:
     root = Path(sys.argv[1])
     modules = {file.stem for file in (root / "plugins/modules").glob("*.py") if file.stem != "__init__"}
     runtime = yaml.safe_load((root / "meta/runtime.yml").read_text("utf-8"))
-    routing = runtime["plugin_routing"]["modules"]
     documentation = documentation_of(modules)
     problems = [
         *differences(f"documentation of action group {GROUP}", documented_members(documentation), modules),
-        *differences(
-            f"{RUNTIME}: modules with the action {ACTION}",
-            {name for name, each in routing.items() if each.get("action_plugin") == ACTION},
-            modules,
-        ),
         *differences(
             "meta/ee-requirements.txt",
             requirements(root / "meta/ee-requirements.txt"),

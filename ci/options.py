@@ -4,8 +4,8 @@
 """Write what follows from the option table, plugins/module_utils/option_table, and from the modules. Usage: options.py
 
 These are the roles' defaults and argument specs, the options in the documentation of modules, the surveys of the role
-awx, the reference in docs/variables.md, and the lists of modules in meta/runtime.yml. A unit test reports which of them
-are out of date.
+awx, the reference in docs/variables.md, the lists of modules in meta/runtime.yml, and the actions of modules. A unit test
+reports which of them are out of date.
 """
 
 from __future__ import annotations
@@ -51,11 +51,18 @@ requires_ansible: ">=2.16.0"
 # module each, for options that only some modules have. module_defaults of one group replace each other, so roles must not
 # set "all"; those of several groups add up.
 action_groups:
-{{groups}}
-# All modules run by one action. Without it, a module is slow.
-plugin_routing:
-{{routing}}"""
-_ACTION = "virtpools.kubevirt.in_worker"
+{{groups}}"""
+_ACTION = '''# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action {module}: runs the module of this name in Ansible's worker. Made by make options."""
+
+from __future__ import annotations
+
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker import ActionModule
+
+__all__ = ("ActionModule",)
+'''
 _DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null is treated as not given.
 """
 _SURVEYS = f"""{_LICENSE}# Made by make options: what AWX asks before it starts a job, by playbook, and what it asks before a workflow.
@@ -251,15 +258,18 @@ def _fragments(module: str) -> set[str]:
     return set(yaml.safe_load(found[1])["extends_documentation_fragment"])
 
 
+def _modules() -> list[str]:
+    return sorted(file.stem for file in (ROOT / "plugins/modules").glob("*.py") if file.stem != "__init__")
+
+
 def _runtime() -> str:
-    """The action groups, and the action of every module."""
-    modules = sorted(file.stem for file in (ROOT / "plugins/modules").glob("*.py") if file.stem != "__init__")
+    """The action groups."""
+    modules = _modules()
     groups = {"all": modules}
     for fragment in option_table.FRAGMENTS:
         groups[fragment] = [module for module in modules if f"virtpools.kubevirt.{fragment}" in _fragments(module)]
     groups |= {module: [module] for option in option_table.TABLE for module in option.modules if module in modules}
-    routing = {"modules": {module: {"action_plugin": _ACTION} for module in modules}}
-    return _RUNTIME.format(groups=_yaml(groups, 2), routing=_yaml(routing, 2))
+    return _RUNTIME.format(groups=_yaml(groups, 2))
 
 
 def _page() -> str:
@@ -288,6 +298,7 @@ def files() -> dict[str, str]:
         add(f"roles/{role}/meta/argument_specs.yml", lambda text, role=role: _specs(role, text))  # type: ignore[misc]
     texts[SURVEYS] = _surveys()
     texts[RUNTIME] = _runtime()
+    texts |= {f"plugins/action/{module}.py": _ACTION.format(module=module) for module in _modules()}
     add(VARIABLES, _reference)
     return texts
 

@@ -14,9 +14,6 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
-# For the workers of the role's tasks, as the action cluster_info does for the playbook's first task.
-importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.action.in_worker")
-
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
     """An action and no module, because only actions see a role's variables. It runs on the controller."""

@@ -42,7 +42,7 @@ from .core.reports import run_record
 from .option_table import Arguments
 
 show: t.Callable[[str], None] | None = None
-"""Shows a line while a module runs. The action in_worker sets it; a module in a process of its own can show none."""
+"""Shows a line while a module runs. plugin_utils/in_worker.py sets it; a module in a process of its own can show none."""
 note: t.Callable[[list[str]], None] | None = None
 """Keeps what a person reads who interrupts the run, in place of what was noted before. It is set like ``show``."""
 

@@ -24,7 +24,6 @@ NOT_MIRRORED = {
 
 TESTED_ELSEWHERE = {
     "action/awx_objects.py": "plugin_utils/test_awx_objects.py",
-    "action/cluster_info.py": "action/test_in_worker.py",
     "action/role_options.py": "../test_option_table.py",
     "module_utils/cluster/nodes/node_handover.py": "module_utils/cluster/nodes/test_handover.py",
     "module_utils/cluster/writing/alerts.py": "../runs/test_alerts.py",
@@ -51,7 +50,13 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 def sources():
-    return [file.relative_to(PLUGINS) for file in sorted(PLUGINS.rglob("*.py")) if file.name != "__init__.py"]
+    files = [file.relative_to(PLUGINS) for file in sorted(PLUGINS.rglob("*.py")) if file.name != "__init__.py"]
+    return [file for file in files if not is_action_of_a_module(file)]
+
+
+def is_action_of_a_module(file):
+    """Whether make options makes it: test_option_table.py compares it with what that would make."""
+    return file.parent == Path("action") and (PLUGINS / "modules" / file.name).exists()
 
 
 def mirror_of(source):

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action in_worker: the action of all modules, by meta/runtime.yml. Its documentation is plugins/modules/in_worker.yml.
+"""The action of all modules: it runs a module in Ansible's worker process, where Ansible would start this Python on this machine anyway.
 
-It runs a module in Ansible's worker process, where Ansible would start this Python on this machine anyway.
-docs/design/modules-in-worker.md explains this.
+plugins/action/ has it by the name of every module. Before Ansible forks a task's worker, it loads the action that has the
+task's name, and workers inherit what it imported. docs/design/modules-in-worker.md explains this.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ try:
 except ImportError:  # ansible-core from 2.21 on, where results of tasks are objects with a method of that name
     remove_internal_keys = None
 
-NAME = "in_worker"
 PROFILE = "legacy"
 WITHOUT_RUN = ("cluster_info",)
 """Modules that have no option run_by."""
@@ -53,8 +52,6 @@ gc.freeze()
 class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no types
     def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         variables = task_vars or {}
-        if self._module == NAME:
-            return {"failed": True, "msg": f"{NAME} is the action of the modules of this collection, not a module."}
         self._name_job(variables)
         folder = self._loader.get_basedir()
         try:
@@ -85,7 +82,7 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
 
     @property
     def _module(self) -> str:
-        """The module's name as the task has it, without the collection's. Before 2.19 the resolved name is this action's."""
+        """The module's name as the task has it, without the collection's."""
         return str(self._task.action.rpartition(".")[2])
 
     def _name_job(self, variables: dict[str, t.Any]) -> None:

@@ -17,6 +17,7 @@ from kind_cluster.probe import Probe
 from kind_cluster.registry import KNOWN
 from kind_fixture import PATIENT, KindScenario, Object
 from playbooks import Run
+from scenario import migration
 
 NOTICEABLE = 5.0
 """How many seconds a guest, whose CPU is emulated on a busy machine, may be silent while a run touches nothing of its VM."""
@@ -63,13 +64,7 @@ class GuestScenario:
 
     def migrate(self, name: str) -> None:
         """Ask KubeVirt for a live migration, as a person does, and wait until it has succeeded."""
-        migration = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstanceMigration",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"vmiName": name},
-        }
-        self.cluster.apply(migration)
+        self.cluster.apply(migration(name))
 
         def phase() -> str:
             found = self.cluster.kind.get("virtualmachineinstancemigration", name, namespace="default")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes
-from scenario import FORMER_OWNER, HANDS_OFF, HEARTBEAT, OWNER, TWO_HANDLERS, Object, Scenario, pool
+from scenario import FORMER_OWNER, HANDS_OFF, HEARTBEAT, OWNER, TWO_HANDLERS, Object, Scenario, migration, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "a100")
@@ -183,12 +183,13 @@ def _begin_migration(scenario: Scenario, source: str, target: str) -> None:
         "domain": {"devices": devices, "resources": {"requests": {"memory": "64Mi"}}},
         "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disks/fedora:41"}}],
     }
-    kind = {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "moving", "namespace": "default"}}
-    scenario.apply({**kind, "kind": "VirtualMachineInstance", "spec": spec})
+    metadata = {"name": "moving", "namespace": "default"}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    scenario.apply({**kind, "metadata": metadata, "spec": spec})
     scenario.cluster.wait(lambda: _moving(scenario).get("phase") == "Running", 60, "the VM to run")
     scenario.cluster.kubectl("annotate", "vmi", "moving", f"{HANDS_OFF}=")
     scenario.cluster.kubectl("label", "node", target, "stage=here")
-    scenario.apply({**kind, "kind": "VirtualMachineInstanceMigration", "spec": {"vmiName": "moving"}})
+    scenario.apply(migration("moving"))
     scenario.cluster.wait(
         lambda: _moving(scenario).get("migrationState", {}).get("targetNode") == target, 60, "the migration to begin"
     )

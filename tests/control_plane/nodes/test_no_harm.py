@@ -16,7 +16,7 @@ import pytest
 import playbooks
 from local_cluster import Fleet, Nodes
 from playbooks import Run, RunningPlaybook
-from scenario import FORMER_OWNER, HANDS_OFF, Scenario, pool
+from scenario import FORMER_OWNER, HANDS_OFF, Scenario, migration, pool
 from watcher import Watcher
 
 GPU = pool("gpu", "gpu")
@@ -139,8 +139,9 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
         "nodeSelector": {"stage": "here"},
         "domain": {"devices": {}, "resources": {"requests": {"memory": "64Mi"}}},
     }
-    kind = {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "moving", "namespace": "default"}}
-    scenario.apply({**kind, "kind": "VirtualMachineInstance", "spec": spec})
+    metadata = {"name": "moving", "namespace": "default"}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    scenario.apply({**kind, "metadata": metadata, "spec": spec})
 
     def vmi() -> dict[str, Any]:
         return dict(scenario.cluster.get("vmi", "moving").get("status", {}))
@@ -149,7 +150,7 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "300")
     scenario.cluster.kubectl("label", "node", "plain-00", "stage-")
     scenario.cluster.kubectl("label", "node", NODE, "stage=here")
-    scenario.apply({**kind, "kind": "VirtualMachineInstanceMigration", "spec": {"vmiName": "moving"}})
+    scenario.apply(migration("moving"))
     target = ("pods", "-n", "default", "-l", "kubevirt.io/migrationJobUID", f"--field-selector=spec.nodeName={NODE}")
     scenario.cluster.wait(lambda: scenario.get(*target)["items"], 60, "the target pod to have its node")
     assert "migrationState" not in vmi()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local_cluster import Fleet, Nodes, programs
-from scenario import Object, pool
+from scenario import Object, migration, pool
 from vm_scenario import VMS, VmScenario
 
 pytestmark = pytest.mark.thorough  # an option of single pools; unit tests judge its arguments and pods
@@ -100,8 +100,7 @@ def test_verify_and_explain_report_it(scenario: HypervisorScenario) -> None:
 
 def test_a_migration_stays_on_it(scenario: HypervisorScenario) -> None:
     before = scenario.running("windows")["spec"]["nodeName"]
-    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
-    scenario.apply({**kind, "metadata": {"name": "m", "namespace": VMS}, "spec": {"vmiName": "windows"}})
+    scenario.apply(migration("windows", VMS))
 
     def target() -> Object:
         pods = scenario.get("pods", "-n", VMS, "-l", "vm.kubevirt.io/name=windows")["items"]

@@ -18,7 +18,7 @@ import pytest
 import playbooks
 from local_cluster import ClusterError, Fleet, Nodes, kubevirt, programs
 from passed_arguments import Passed
-from scenario import NAMESPACE, Object, Scenario, gpu_pool
+from scenario import NAMESPACE, Object, Scenario, gpu_pool, migration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,15 +61,6 @@ def vm(name: str) -> Object:
     }
 
 
-def migration(of: str) -> Object:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": of, "namespace": NAMESPACE},
-        "spec": {"vmiName": of},
-    }
-
-
 def named(way: str, moment: str) -> list[str]:
     return [f"{way}-{MOMENTS.index(moment)}-{number}" for number in range(VMS)]
 
@@ -93,7 +84,7 @@ class MomentsScenario(Scenario):
         pods = {_vm_of(pod): pod["metadata"]["name"] for pod in self.pods().values()}
         self.create(map(vm, named("start", moment)))
         self.cluster.kubectl("delete", "vmi", "-n", NAMESPACE, "--wait=false", *named("restart", moment))
-        self.create(map(migration, named("migration", moment)))
+        self.create(migration(name, NAMESPACE) for name in named("migration", moment))
         for name in named("eviction", moment):
             eviction = {
                 "apiVersion": "policy/v1",

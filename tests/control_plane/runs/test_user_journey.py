@@ -19,7 +19,7 @@ import pytest
 import playbooks
 from full_dump import differences, dump, handlers, ours
 from local_cluster import Fleet, LocalCluster, Nodes, programs
-from scenario import Object, Scenario, pool
+from scenario import Object, Scenario, migration, pool
 from watcher import Watcher
 
 ALL = bool(os.environ.get("VIRTPOOLS_TEST_MATRIX"))
@@ -150,8 +150,7 @@ class JourneyScenario(Scenario):
 
     def migrate(self, name: str) -> None:
         before = self.launchers()[name]
-        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
-        self.apply({**kind, "metadata": {"name": name, "namespace": VMS}, "spec": {"vmiName": name}})
+        self.apply(migration(name, VMS))
 
         def succeeded() -> bool:
             status = self.get("vmim", name, "-n", VMS).get("status", {})

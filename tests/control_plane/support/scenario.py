@@ -59,6 +59,16 @@ def gpu_pool(version: str, **selector: Any) -> Object:
     )
 
 
+def migration(vm: str, namespace: str = "default", name: str = "") -> Object:
+    """Return a request to migrate a VM. Its name is the VM's unless another one is given."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name or vm, "namespace": namespace},
+        "spec": {"vmiName": vm},
+    }
+
+
 class Scenario:
     """A cluster, the user who runs playbooks on it, and shortcuts to read and disturb it."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local_cluster import ClusterError
+from scenario import migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,16 +112,6 @@ def vm(name: str) -> Object:
     }
 
 
-def migration(name: str, of: str) -> Object:
-    """Return a request to migrate an instance."""
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": name},
-        "spec": {"vmiName": of},
-    }
-
-
 def test_guests_start_and_end(machines: Machines) -> None:
     machines.create(vm("always"), vmi("good"), vmi("bad"))
     pods = {name: machines.running(name)["metadata"]["name"] for name in ("always", "good", "bad")}
@@ -137,7 +128,7 @@ def test_guests_start_and_end(machines: Machines) -> None:
 def test_a_migration_moves_an_instance_and_ends_its_source(machines: Machines) -> None:
     machines.create(vmi("mover"), vmi("fixed", domain={"devices": {"gpus": [{"name": "a", "deviceName": GPU}]}}))
     source = machines.running("mover")
-    machines.create(migration("move", "mover"))
+    machines.create(migration("mover", name="move"))
     machines.wait(lambda: machines.phase("move", "vmim") == "Succeeded", "the migration")
     state = machines.vmi("mover")["status"]
     target = machines.pods("mover")[-1]
@@ -147,14 +138,14 @@ def test_a_migration_moves_an_instance_and_ends_its_source(machines: Machines) -
 
     assert machines.running("fixed")["spec"]["nodeName"].startswith("l40s-")
     with pytest.raises(ClusterError, match="HostDeviceNotLiveMigratable"):
-        machines.create(migration("never", "fixed"))
+        machines.create(migration("fixed", name="never"))
 
 
 def test_a_migration_fails_on_request(machines: Machines) -> None:
     machines.create(vmi("unlucky"))
     source = machines.running("unlucky")["spec"]["nodeName"]
     machines.cluster.kubectl("annotate", "vmi", "unlucky", f"{MIGRATION}=fail")
-    machines.create(migration("failing", "unlucky"))
+    machines.create(migration("unlucky", name="failing"))
     machines.wait(lambda: machines.phase("failing", "vmim") == "Failed", "the failure")
     state = machines.vmi("unlucky")["status"]
     assert (state["phase"], state["nodeName"]) == ("Running", source)
@@ -166,7 +157,7 @@ def test_a_migration_is_aborted(machines: Machines) -> None:
     machines.create(vmi("recalled"))
     source = machines.running("recalled")["spec"]["nodeName"]
     machines.cluster.kubectl("annotate", "vmi", "recalled", f"{MIGRATION}=hang")
-    machines.create(migration("long", "recalled"))
+    machines.create(migration("recalled", name="long"))
     machines.wait(lambda: machines.phase("long", "vmim") == "Running", "the migration to run")
     machines.cluster.kubectl("delete", "vmim", "long", "--timeout=60s")
     state = machines.vmi("recalled")["status"]

@@ -14,7 +14,7 @@ import pytest
 
 import playbooks
 from local_cluster import Fleet, Nodes, kubevirt, programs
-from scenario import NAMESPACE, Scenario, pool
+from scenario import NAMESPACE, Scenario, migration, pool
 
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 MIGRATIONS = "virtualmachineinstancemigrations.kubevirt.io"
@@ -235,8 +235,7 @@ def test_a_migration_that_waits_for_others_says_so(scenario: WorkloadUpdateScena
     scenario.patch("kubevirt/kubevirt", merge={"spec": {"configuration": limit}})
     scenario.wait_until_settled()
     scenario.cluster.kubectl("annotate", "vmi", "plain", "-n", VMS, "agent.virtpools.io/migration=hang")
-    somebodys = {"kind": "VirtualMachineInstanceMigration", "metadata": {"name": "somebodys", "namespace": VMS}}
-    scenario.apply({"apiVersion": "kubevirt.io/v1", **somebodys, "spec": {"vmiName": "plain"}})
+    scenario.apply(migration("plain", VMS, "somebodys"))
     scenario.cluster.wait(
         lambda: scenario.migration("somebodys").get("phase") == "Running", 60, "a migration that hangs"
     )

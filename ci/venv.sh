@@ -65,14 +65,14 @@ echo "Installing requirements into ${venv#"$PWD/"} ($kind)"
     sed -Eu '/^(Requirement already satisfied|Looking in|Collecting|  Downloading|  Using cached|Installing collected)/d'
 collections=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections
 
-# The ansible package is half a gigabyte of collections, and we need one of them, tests two. They work with Pythons that its
+# The ansible package is half a gigabyte of collections, and we need one of them, tests three. They work with Pythons that its
 # ansible-core does not.
 if [[ $kind != dev ]]; then
     wheel=$(mktemp -d)
     trap 'rm -rf "$wheel"' EXIT
     "${pip[@]}" download --quiet --no-deps --ignore-requires-python --dest "$wheel" "$(sed -n 's/^\(ansible==[0-9.]*\).*/\1/p' requirements/dev.txt)"
     wanted=(kubernetes/core)
-    if [[ $kind == core ]]; then wanted+=(awx/awx); fi
+    if [[ $kind == core ]]; then wanted+=(awx/awx ansible/posix); fi
     "$venv/bin/python" - "$wheel"/ansible-*.whl "${collections%/*}" "${wanted[@]}" <<'EOF'
 import sys
 import zipfile

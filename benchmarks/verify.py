@@ -195,7 +195,7 @@ def _compare_playbooks(api: MultipliedApi) -> None:
         lambda: measured([str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.verify", *pools], environment),
         lambda: measured([str(ANSIBLE_PLAYBOOK), str(HERE / "verify_with_k8s_info.yml"), *pools], environment),
     )
-    assert all(f"{PLAYBOOK_COUNT} VM(s)" in cost.output for cost in ours)
+    assert all(f": {PLAYBOOK_COUNT} VMs on " in cost.output for cost in ours)
     assert all(f"{PLAYBOOK_COUNT} launcher pods are right" in cost.output for cost in theirs)
     for name, costs in (("playbook `verify`", ours), ("`k8s_info` and Jinja", theirs)):
         print(f"| {name} | {median_seconds(costs):.1f} s | {_megabytes(costs):.0f} MB |")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 
 import pytest
@@ -119,3 +120,37 @@ class TestRefused:
     def test_everything_without_pyyaml(self, tmp_path, monkeypatch):
         monkeypatch.setattr(dump, "yaml", None)
         assert "PyYAML is missing" in refusal(tmp_path)
+
+
+@pytest.fixture
+def collections():
+    """What the garbage collector has done."""
+    done = []
+
+    def note(phase, info):
+        done.append((phase, info["generation"]))
+
+    gc.callbacks.append(note)
+    yield done
+    gc.callbacks.remove(note)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml"])
+def test_no_garbage_is_looked_for_in_a_dump(tmp_path, collections, name):
+    """Neither while it is read nor later, when its objects would be the oldest of the process."""
+    nodes = [
+        builders.node(f"n{number}") for number in range(500)
+    ]  # of which the usual thresholds collect a hundred times
+    (tmp_path / name).write_text(json.dumps({"kind": "List", "items": nodes}))
+    frozen = gc.get_freeze_count()
+    collections.clear()
+    found = dump.read_objects(str(tmp_path))
+    assert not collections
+    assert gc.get_freeze_count() - frozen > len(found)
+    assert gc.isenabled()
+
+
+def test_a_dump_that_cannot_be_read_leaves_the_collector_on(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    refusal(tmp_path)
+    assert gc.isenabled()

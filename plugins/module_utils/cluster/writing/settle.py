@@ -269,18 +269,15 @@ def await_own_change(cluster: Cluster, snapshot: Snapshot, timeout: float, clock
 def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
     """The primary's pods that are not Ready because their node is not Ready, with that node."""
     suspects = {pod.name: pod.node for pod in _handlers_not_ready(cluster, namespace)}
-    unready = {name for name in set(suspects.values()) if not _is_ready(cluster.get(kinds.NODE, name))}
-    return {pod: node for pod, node in suspects.items() if node in unready}
+    there = map(Node.from_object, live.nodes_named(cluster, set(suspects.values())))
+    ready = {node.name for node in there if node.ready}
+    return {pod: node for pod, node in suspects.items() if node not in ready}
 
 
 def _handlers_not_ready(cluster: Cluster, namespace: str) -> list[HandlerPod]:
     """The primary's pods that are not Ready. A pod that was only just created has no node yet, and is left out."""
     handlers = (HandlerPod.from_object(pod) for pod in live.handler_pods(cluster, namespace))
     return [pod for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready]
-
-
-def _is_ready(node: Object | None) -> bool:
-    return node is not None and Node.from_object(node).ready
 
 
 def _rollout_progress(daemonset: Object) -> str:

@@ -121,6 +121,17 @@ class TestPrimary:
         world.put(builders.handler_pod("dead", ready=False))
         assert self.settle(world) == 0
 
+    @pytest.mark.parametrize("dead", [30, 150])
+    def test_the_nodes_of_many_dead_handlers_are_read_at_once(self, world, dead):
+        """HCO lets a tenth of all handlers restart at the same time."""
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.primary(desired=dead + 2, ready=2))
+        for number in range(dead):
+            world.put(builders.node(f"dead-{number}", ready=False))
+            world.put(builders.handler_pod(f"dead-{number}", ready=False))
+        assert self.settle(world) == 0
+        assert 1 <= sum("/nodes" in request.path for request in world.requests) <= 2
+
     def test_a_rollout_held_up_by_a_broken_handler_names_it(self, world):
         world.put(builders.primary(desired=2, ready=1))
         world.put(builders.node("bad"))

@@ -115,7 +115,7 @@ def _report(
     verbs = Counter(entry["verb"] for entry in requests)
     longest, median = max(watcher.gaps().values()) / single, statistics.median(handovers) / single
     print(
-        "| nodes | moved | waves | batches | whole run | longest gap | median gap | own work | of the whole time | a request | memory |"
+        "| nodes | moved | waves | batches | whole run | longest gap | median gap | own work | of the whole time | API server, a request | memory |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     print(

@@ -38,12 +38,11 @@ _LINE = 130
 _EMPTY_IS_REFUSED = {"int": "An integer.", "bool": "A boolean.", "dict": "A dictionary."}
 """Types that an empty string is not of, with the words that say so in their place."""
 _MARKUP = r"\b(?:RV|V|C|E|M|P)\(((?:[^()]|\([^()]*\))*)\)"
-_LICENSE = """---
-# Copyright (c) 2026, the virtpools.kubevirt authors
+_HEADER = """# Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
 """
+_LICENSE = f"---\n{_HEADER}\n"
 _RUNTIME = f"""{_LICENSE}# Written by make options, from the option table and the documentation fragments that modules name.
 requires_ansible: ">=2.16.0"
 
@@ -52,10 +51,7 @@ requires_ansible: ">=2.16.0"
 # set "all"; those of several groups add up.
 action_groups:
 {{groups}}"""
-_ACTION = '''# Copyright (c) 2026, the virtpools.kubevirt authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""Action {module}: runs the module of this name in Ansible's worker. Made by make options."""
+_ACTION = f'''{_HEADER}"""Action {{module}}: runs the module of this name in Ansible's worker. Made by make options."""
 
 from __future__ import annotations
 

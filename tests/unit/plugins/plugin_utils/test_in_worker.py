@@ -28,7 +28,7 @@ ANSIBLE_PLAYBOOK = shutil.which("ansible-playbook", path=Path(sys.executable).pa
 
 @pytest.fixture
 def in_worker(on_controller):
-    """The plugin."""
+    """The action of all modules."""
     return importlib.import_module("ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker")
 
 
@@ -211,18 +211,29 @@ PLAYBOOK = """
   module_defaults:
     group/virtpools.kubevirt.all: {kubeconfig: /nowhere}
   tasks:
+    - virtpools.kubevirt.FIRST
     - {virtpools.kubevirt.pool_info: , ignore_errors: true}
-    - {virtpools.kubevirt.cluster_info: , ignore_errors: true}
     - {virtpools.kubevirt.pool_info: , ignore_errors: true}
 """
 
 
 @pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
-@pytest.mark.parametrize("strategy", ["linear", "free"])
-def test_workers_inherit_what_modules_import(tmp_path, strategy):
-    (tmp_path / "plays.yml").write_text(PLAYBOOK.replace("STRATEGY", strategy), "utf-8")
+@pytest.mark.parametrize(
+    ("strategy", "first"),
+    [
+        ("linear", "pool_info: "),
+        ("free", "pool_info: "),
+        ("linear", "cluster_info: "),
+        ("linear", "role_options: {role: pools}"),
+    ],
+)
+def test_workers_inherit_what_modules_import(tmp_path, strategy, first):
+    """Every playbook begins with cluster_info, every role with role_options, and a user's own play with any module."""
+    first = f"{{virtpools.kubevirt.{first}, ignore_errors: true}}"
+    play = PLAYBOOK.replace("STRATEGY", strategy).replace("virtpools.kubevirt.FIRST", first)
+    (tmp_path / "plays.yml").write_text(play, "utf-8")
     run = ansible_playbook(tmp_path, "plays.yml", PYTHONPROFILEIMPORTTIME="1")
-    assert "ignored=3" in run.stdout
+    assert len(re.findall(r"kubeconfig \*+ does not exist", run.stdout)) >= 2
     imported = re.findall(r"virtpools\.kubevirt\.(plugins\.module_utils\.\S+)$", run.stderr, re.MULTILINE)
     assert "plugins.module_utils.cluster.api.client" in imported
     assert len(imported) == len(set(imported))

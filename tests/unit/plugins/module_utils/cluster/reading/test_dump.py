@@ -138,9 +138,8 @@ def collections():
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
 def test_no_garbage_is_looked_for_in_a_dump(tmp_path, collections, name):
     """Neither while it is read nor later, when its objects would be the oldest of the process."""
-    nodes = [
-        builders.node(f"n{number}") for number in range(500)
-    ]  # of which the usual thresholds collect a hundred times
+    # So many that with the usual thresholds there would be a hundred collections.
+    nodes = [builders.node(f"n{number}") for number in range(500)]
     (tmp_path / name).write_text(json.dumps({"kind": "List", "items": nodes}))
     frozen = gc.get_freeze_count()
     collections.clear()

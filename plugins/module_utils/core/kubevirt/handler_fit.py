@@ -58,10 +58,16 @@ def _too_small(template: KubeObject, node: Node) -> str | None:
     """What the containers request more of than the whole node has. Other pods give way: virt-handler has a high priority."""
     containers = template["spec"].get("containers") or ()
     for resource, offered in node.allocatable.items():
-        requests = (field(container, "resources", "requests", resource) for container in containers)
+        requests = (_request(container, resource) for container in containers)
         if sum(map(_thousandths, requests)) > _thousandths(offered):
             return f"a handler requests more {resource} than the node can give to pods ({offered})"
     return None
+
+
+def _request(container: KubeObject, resource: str) -> object:
+    """What the container requests in a pod. The API server takes the limit where a request is missing, but not in a template."""
+    given = field(container, "resources", "requests", resource)
+    return field(container, "resources", "limits", resource) if given is None else given
 
 
 def _thousandths(text: object) -> int:

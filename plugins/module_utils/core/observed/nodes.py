@@ -110,7 +110,7 @@ def _owner(labels: t.Mapping[str, str]) -> str:
 
 
 def _amounts(allocatable: t.Mapping[str, t.Any]) -> dict[str, str]:
-    return {name: str(allocatable[name]) for name in ("cpu", "memory") if name in allocatable}
+    return {name: str(allocatable[name]) for name in ("cpu", "memory", "ephemeral-storage") if name in allocatable}
 
 
 def _devices(allocatable: t.Mapping[str, t.Any]) -> dict[str, int]:

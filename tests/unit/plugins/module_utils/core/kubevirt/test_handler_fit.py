@@ -74,6 +74,17 @@ class TestRefusal:
         refused = handler_fit.refusal(asking(memory="325Mi"), with_status(allocatable={"memory": offered}))
         assert (refused is None) == fits
 
+    def test_takes_a_limit_for_a_missing_request_as_the_api_server_does(self):
+        resources = {"requests": {"memory": "325Mi"}, "limits": {"cpu": "8", "memory": "1Ti"}}
+        limited = template(containers=[{"name": "virt-handler", "resources": resources}])
+        refused = handler_fit.refusal(limited, with_status(allocatable={"cpu": "4", "memory": "1Gi"}))
+        assert refused == "a handler requests more cpu than the node can give to pods (4)"
+
+    def test_knows_the_disk_that_a_node_can_give(self):
+        asked = asking(**{"ephemeral-storage": "1Ti"})
+        refused = handler_fit.refusal(asked, with_status(allocatable={"ephemeral-storage": "100Gi"}))
+        assert "ephemeral-storage" in refused
+
 
 def test_the_primarys_template_comes_without_our_exclusion():
     template = handler_fit.primary_template(builders.primary())

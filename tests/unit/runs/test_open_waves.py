@@ -185,7 +185,7 @@ def test_waves_that_differ_come_after_it(rollout):
     found = rollout.plan(waves=[])
     assert [(wave["name"], wave["nodes"], wave["left"]) for wave in found["waves"]] == [
         ("n1, begun before", ["n1"], 0),
-        ("all", ["n1", "n2", "n3"], 2),
+        ("all", ["n2", "n3"], 2),
     ]
     assert found["progress"][0]["nodes"] == 2
     assert rollout.fails(role="pools", closed_at="n1, begun before") == "Closed."
@@ -195,10 +195,42 @@ def test_waves_that_differ_come_after_it(rollout):
     assert rollout.open_waves() == []
 
 
-def test_unfinished_nodes_come_before_the_gate_of_other_waves(rollout):
+def test_a_begun_wave_is_changed_before_other_waves(rollout):
+    """A newer list may be what its nodes need to pass its gate."""
     rollout.fails(closed_at="n1")
     found = rollout.plan([NEXT_GPU, RT], waves=[{"nodes": ["n3"]}])
-    assert [wave["name"] for wave in found["waves"]] == ["n3", "rest", "n1, begun before"]
+    assert [(wave["name"], wave["nodes"], wave["left"]) for wave in found["waves"]] == [
+        ("n1, begun before", ["n1"], 1),
+        ("n3", ["n3"], 1),
+        ("rest", ["n2"], 1),
+    ]
+
+
+def test_without_waves_a_stopped_handover_passes_its_gate_first(rollout):
+    rollout.run()
+    cut = next(cut for cut in rollout.cuts if owner_in(cut, "n1") == names.IN_TRANSIT)
+    rollout.begin(cut)
+    found = rollout.plan(waves=[])
+    assert [(wave["name"], wave["nodes"], wave["left"]) for wave in found["waves"]] == [
+        ("n1, begun before", ["n1"], 1),
+        ("all", ["n2", "n3"], 2),
+    ]
+    assert rollout.fails(role="pools", closed_at="n1, begun before") == "Closed."
+    assert rollout.moved() == ["n1"]
+    rollout.run(role="pools")
+    assert rollout.moved() == ["n1", "n2", "n3"]
+    assert rollout.open_waves() == []
+
+
+def owner_in(objects, name):
+    (found,) = (obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == name)
+    return found["metadata"]["labels"].get(names.OWNER_LABEL)
+
+
+def test_the_gate_of_a_divided_wave_comes_after_its_last_part(rollout):
+    rollout.fails(closed_at="n2, n3")
+    found = rollout.plan([NEXT_GPU, RT], waves=[{"nodes": ["n3"]}])
+    assert [wave["name"] for wave in found["waves"]] == ["n3", "rest", "n2, n3, begun before"]
 
 
 def test_a_node_that_is_gone_closes_no_gate(rollout):

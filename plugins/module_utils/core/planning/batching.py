@@ -228,6 +228,23 @@ def batches_of(in_waves: t.Iterable[Wave]) -> tuple[tuple[Move, ...], ...]:
     return tuple(batch for wave in in_waves for batch in wave.batches)
 
 
+def begun_first(groups: t.Sequence[waves.Group], snapshot: Snapshot, options: Options) -> tuple[waves.Group, ...]:
+    """The waves, with those before them that an earlier run began with other waves and did not prove.
+
+    Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. An open wave stays
+    in the given waves if its nodes are in several of these: they may be there to put some of its nodes last.
+    """
+    begun: list[waves.Group] = []
+    left = list(groups)
+    for wave in _open_waves(snapshot, options):
+        nodes = _present(wave, snapshot)
+        for index, group in enumerate(left):
+            if nodes and set(nodes) < set(group.nodes):
+                begun.append(waves.Group(_begun_name(wave, [*begun, *left]), nodes))
+                left[index] = replace(group, nodes=tuple(node for node in group.nodes if node not in nodes))
+    return (*begun, *left)
+
+
 def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Options) -> tuple[Wave, ...]:
     """The waves together with those that an earlier run began and did not prove.
 
@@ -236,18 +253,27 @@ def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Opt
     """
     merged = list(in_waves)
     for wave in _open_waves(snapshot, options):
-        nodes = tuple(node for node in wave.nodes if node in snapshot.nodes)
+        nodes = _present(wave, snapshot)
         same = [index for index, other in enumerate(merged) if set(other.nodes) == set(nodes) and not other.gate_only]
         if same:
             merged[same[0]] = replace(merged[same[0]], open=wave.id)
         elif nodes:
-            name = waves.unused(f"{wave.name}, begun before", [other.name for other in merged])
+            name = _begun_name(wave, merged)
             touching = [number for number, other in enumerate(merged, 1) if other.touches(nodes)]
             merged.insert(
                 max(touching, default=0),
                 Wave(name=name, number=0, nodes=nodes, batches=(), open=wave.id, gate_only=True),
             )
     return tuple(replace(wave, number=number) for number, wave in enumerate(merged, 1))
+
+
+def _present(wave: history.OpenWave, snapshot: Snapshot) -> tuple[str, ...]:
+    """The nodes of the wave that still exist."""
+    return tuple(node for node in wave.nodes if node in snapshot.nodes)
+
+
+def _begun_name(wave: history.OpenWave, others: t.Iterable[waves.Group | Wave]) -> str:
+    return waves.unused(f"{wave.name}, begun before", [other.name for other in others])
 
 
 def _open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, ...]:

@@ -114,6 +114,7 @@ def _report(
     answered = [_seconds(entry) for entry in requests if entry["verb"] != "watch"]  # a watch only waits
     verbs = Counter(entry["verb"] for entry in requests)
     longest, median = max(watcher.gaps().values()) / single, statistics.median(handovers) / single
+    own = [seconds / single for seen in watcher.nodes.values() for seconds in seen.unowned]
     print(
         "| nodes | moved | waves | batches | whole run | longest gap | median gap | own work | of the whole time | API server, a request | memory |"
     )
@@ -133,6 +134,13 @@ def _report(
             ),
             Figure("a node without a Ready handler, median", "one restart", median, 1.1),
             Figure("the same, longest", "one restart", longest, 1.5),
+            Figure(
+                "of it, until the engine gave the node its next owner, median",
+                "one restart",
+                statistics.median(own),
+                0.1,
+            ),
+            Figure("the same, longest", "one restart", max(own), 0.5),
             Figure("the engine's own work", "the whole run", cost.seconds / seconds, 0.05, " of the time"),
             Figure("memory", "", cost.megabytes, 130, " MB"),
         ]

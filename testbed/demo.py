@@ -23,7 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base impor
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping, matching
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from local_cluster import ClusterError, LocalCluster, kubevirt
-from watcher import Watcher
+from watcher import IN_TRANSIT, OWNER, Watcher
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 POOLS = CHECKOUT / "examples/pools.yml"
@@ -33,8 +33,6 @@ PAGE = CHECKOUT / ".build/demo.html"
 BIN = os.path.relpath(Path(sys.prefix) / "bin", CHECKOUT)
 PATIENCE_SECONDS = 60
 CLUSTER_ROLES = CHECKOUT / "playbooks/files/clusterroles.yml"
-OWNER_LABEL = "virtpools.io/pool"
-IN_TRANSIT = "in_transit"
 RECAP = re.compile(r"changed=(\d+)")
 
 
@@ -81,7 +79,7 @@ def _show(cluster: LocalCluster) -> None:
     # Without the control plane's nodes, which have no handlers.
     workers = f"!{kubevirt.CONTROL_PLANE}"
     nodes = json.loads(cluster.kubectl("get", "nodes", "-l", workers, "-o", "json"))["items"]
-    owners = collections.Counter(node["metadata"]["labels"].get(OWNER_LABEL, "primary") for node in nodes)
+    owners = collections.Counter(node["metadata"]["labels"].get(OWNER, "primary") for node in nodes)
     say("Nodes by owner: " + ", ".join(f"{owner} {count}" for owner, count in sorted(owners.items())))
     columns = (
         "DAEMONSET:.metadata.name,DESIRED:.status.desiredNumberScheduled,READY:.status.numberReady,"
@@ -163,7 +161,7 @@ def _hints(name: str, cluster: LocalCluster) -> None:
     suffix = "" if name == "demo" else f" CLUSTER={name}"
     say(f"export KUBECONFIG={cluster.kubeconfig}")
     say(f"alias kubectl={cluster.kubectl_program}   # unless you have one")
-    say(f"kubectl get nodes -L {OWNER_LABEL}")
+    say(f"kubectl get nodes -L {OWNER}")
     say("kubectl get pods -n kubevirt -o wide -l kubevirt.io=virt-handler")
     say("kubectl get vmis -A -o wide")
     say(

@@ -27,6 +27,8 @@ NAMESPACE = "kubevirt"
 COMPONENT = "kubevirt.io"
 OWNER = "virtpools.io/pool"
 PRIMARY = "primary"
+IN_TRANSIT = "in_transit"
+"""The owner of a node between its former handler and its next one."""
 
 Object = dict[str, Any]
 
@@ -63,6 +65,8 @@ class Seen:
     intervals: list[Interval] = field(default_factory=list)
     unready: list[float] = field(default_factory=list)
     """The seconds of each time in which the node had no Ready handler."""
+    unowned: list[float] = field(default_factory=list)
+    """The seconds from the end of the former handler to the next owner, for each handover: a run's own part of a gap."""
 
 
 class Watcher:
@@ -105,7 +109,7 @@ class Watcher:
         now = time.monotonic()
         nodes, pods = self._list(self._core.list_node), self._list(self._list_pods)
         for node in nodes["items"]:
-            self._note_node(node)
+            self._note_node(node, now)
         for pod in filter(_is_handler, pods["items"]):
             self._pods[_node(pod)][pod["metadata"]["uid"]] = pod
         for name in self._nodes:
@@ -273,18 +277,22 @@ class Watcher:
             self._nodes.pop(name, None)
             return
         self._since.setdefault(name, now)
-        self._note_node(node)
+        self._note_node(node, now)
 
-    def _note_node(self, node: Object) -> None:
+    def _note_node(self, node: Object, now: float) -> None:
         metadata = node["metadata"]
         labels = metadata.get("labels") or {}
         if CONTROL_PLANE in labels:
             return  # handlers do not tolerate its taint; one that was still started there is among the starts
-        self._nodes[metadata["name"]] = node
+        name = metadata["name"]
+        self._nodes[name] = node
         owner = labels.get(OWNER, PRIMARY)
-        owners = self.nodes[metadata["name"]].owners
-        if not owners or owners[-1] != owner:
-            owners.append(owner)
+        seen = self.nodes[name]
+        if not seen.owners or seen.owners[-1] != owner:
+            if seen.owners and seen.owners[-1] == IN_TRANSIT:
+                # The two watches are not in step: the owner may be seen before the end of the handler that it waited for.
+                seen.unowned.append(0.0 if self._counts[name] else now - self._since[name])
+            seen.owners.append(owner)
 
     def _pod_event(self, kind: str, pod: Object, now: float) -> None:
         uid = pod["metadata"]["uid"]

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from local_cluster import Fleet, LocalCluster
 from playbooks import Account, run
-from watcher import OWNER, Watcher
+from watcher import IN_TRANSIT, OWNER, Watcher
 
 pytestmark = pytest.mark.thorough  # the test bed itself: it changes rarely
 
@@ -55,6 +56,19 @@ def test_the_witness_measures_how_long_a_node_had_no_handler(start_cluster: Call
             watcher.stop()
     assert 3.5 < watcher.gaps()["node-00"] < 8
     assert watcher.without_ready_handler == []
+
+
+def test_the_witness_measures_how_long_a_node_waits_for_its_owner(pooled: LocalCluster) -> None:
+    with Watcher(pooled) as watcher:
+        pooled.kubectl("label", "node", "node-01", f"{OWNER}={IN_TRANSIT}")
+        pooled.wait(lambda: handlers_on(pooled, "node-01") == [], 30, "the end of its handler")
+        time.sleep(2)
+        pooled.kubectl("label", "node", "node-01", f"{OWNER}-")
+        pooled.wait(lambda: handlers_on(pooled, "node-01") == ["virt-handler"], 30, "its own handler again")
+        watcher.stop()
+    (waited,) = watcher.nodes["node-01"].unowned
+    assert 2 < waited < 6
+    assert watcher.nodes["node-00"].unowned == []
 
 
 def test_the_witness_misses_nothing_during_an_api_server_restart(

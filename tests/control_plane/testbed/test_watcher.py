@@ -58,7 +58,7 @@ def test_the_witness_measures_how_long_a_node_had_no_handler(start_cluster: Call
     assert watcher.without_ready_handler == []
 
 
-def test_the_witness_measures_how_long_a_node_waits_for_its_owner(pooled: LocalCluster) -> None:
+def test_the_witness_measures_how_long_a_node_has_no_owner(pooled: LocalCluster) -> None:
     with Watcher(pooled) as watcher:
         pooled.kubectl("label", "node", "node-01", f"{OWNER}={IN_TRANSIT}")
         pooled.wait(lambda: handlers_on(pooled, "node-01") == [], 30, "the end of its handler")

@@ -74,7 +74,7 @@ class TestRefusal:
         refused = handler_fit.refusal(asking(memory="325Mi"), with_status(allocatable={"memory": offered}))
         assert (refused is None) == fits
 
-    def test_takes_a_limit_for_a_missing_request_as_the_api_server_does(self):
+    def test_takes_a_limit_for_a_request_that_is_missing(self):
         resources = {"requests": {"memory": "325Mi"}, "limits": {"cpu": "8", "memory": "1Ti"}}
         limited = template(containers=[{"name": "virt-handler", "resources": resources}])
         refused = handler_fit.refusal(limited, with_status(allocatable={"cpu": "4", "memory": "1Gi"}))

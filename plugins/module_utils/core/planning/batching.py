@@ -327,19 +327,21 @@ def _batches(
 ) -> tuple[tuple[Move, ...], ...]:
     """Moves in groups that run side by side: of every pool as many nodes as max_unavailable allows, or a single node where
     VMs are migrated away first."""
-    queues: dict[str, list[Move]] = {}
+    order = {move.node: number for number, move in enumerate(moves)}
+    queues: dict[frozenset[str], collections.deque[Move]] = {}
     for move in moves:
-        queues.setdefault(_pool_of(move), []).append(move)
+        queues.setdefault(_pools_of(move), collections.deque()).append(move)
     wanted = collections.Counter(assigned.wanted.values())
     owned = collections.Counter(node.owner for node in snapshot.nodes.values())
-    limits = {pool: options.unavailable_of(max(wanted[pool], owned[pool])) for pool in queues}
-    order = {move.node: number for number, move in enumerate(moves)}
+    limits = {pool: options.unavailable_of(max(wanted[pool], owned[pool])) for pool in frozenset().union(*queues)}
     batches: list[tuple[Move, ...]] = []
-    while any(queues.values()):
-        batch = []
-        for pool, queue in queues.items():
-            batch += queue[: limits[pool]]
-            del queue[: limits[pool]]
+    while left := [pools for pools, queue in queues.items() if queue]:
+        batch: list[Move] = []
+        free = dict(limits)
+        for pools in sorted(left, key=lambda pools: order[queues[pools][0].node]):
+            for _place in range(min(len(queues[pools]), *(free[pool] for pool in pools))):
+                batch.append(queues[pools].popleft())
+                free.update({pool: free[pool] - 1 for pool in pools})
         batch.sort(key=lambda move: order[move.node])
         if any(drain_of(move, options.drain, options.drain_of_pools).vms == "migrate" for move in batch):
             # Else VMs would be migrated from one node of the batch to another: the scheduler prefers emptied nodes.
@@ -357,6 +359,10 @@ def drain_of(move: Move, drain: Drain, of_pools: Drain) -> Drain:
     return of_pools if move.leaves_pool else drain
 
 
-def _pool_of(move: Move) -> str:
-    """The pool that counts a move as unavailable: the one that gets the node or, when the primary gets it, loses it."""
-    return move.target if move.target != names.PRIMARY else move.source
+def _pools_of(move: Move) -> frozenset[str]:
+    """The pools of which a node is unavailable during a move: the one that loses it, if it has it still, and the one that gets it.
+
+    No limit holds for the primary, unless a handover that gives it its own node back is finished.
+    """
+    pools = {move.target} if move.action == "finish" else {move.source, move.target}
+    return frozenset(pools - {names.PRIMARY} or {move.source})

@@ -61,6 +61,14 @@ class TestBatches:
         found = made(gpu_nodes(3), max_unavailable=unavailable)
         assert [len(batch) for batch in batching.batches_of(found.waves)] == sizes
 
+    def test_count_a_node_for_the_pool_that_loses_it_as_well(self):
+        pools = [builders.pool(name, nodeSelector={"hw": name}) for name in ("old", "gpu", "rt")]
+        kinds = {"n1": "gpu", "n2": "rt", "n3": "old"}
+        nodes = [builders.node(name, "old", labels={"hw": kind}) for name, kind in kinds.items()]
+        snapshot = builders.snapshot_of(nodes, [builders.pool("old", virtHandlerImage="of-before:1"), *pools[1:]])
+        found = plan.make_plan(snapshot, pools, Options(max_nodes_lost="100%"))
+        assert [len(batch) for batch in batching.batches_of(found.waves)] == [1, 1, 1]
+
     def test_have_one_node_each_where_vms_are_migrated_away(self):
         found = made(gpu_nodes(3), max_unavailable="100%", drain=Drain("migrate"))
         assert [len(batch) for batch in batching.batches_of(found.waves)] == [1, 1, 1]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import random
 import typing as t
@@ -146,7 +147,8 @@ class TestAnyFleet:
         assert sorted(map(str, batched)) == sorted(map(str, found.moves))
         assert all(found.batches), "no batch is empty"
         for batch in found.batches:
-            for pool in {move.target for move in batch if move.target != names.PRIMARY}:
+            counts = collections.Counter(pool for move in batch for pool in self.pools_of(move))
+            for pool, count in counts.items():
                 size = max(
                     sum(owner == pool for owner in found.wanted.values()),
                     sum(node.owner == pool for node in found.snapshot.nodes.values()),
@@ -154,10 +156,13 @@ class TestAnyFleet:
                 most = max_unavailable
                 if isinstance(most, str):
                     most = max(1, size * int(most[:-1]) // 100)
-                assert sum(move.target == pool for move in batch) <= most
-            for pool in {move.source for move in batch if move.target == names.PRIMARY}:
-                if isinstance(max_unavailable, int):
-                    assert sum((m.source, m.target) == (pool, names.PRIMARY) for m in batch) <= max_unavailable
+                assert count <= most
+
+    @staticmethod
+    def pools_of(move):
+        """The pools of which the node is unavailable during the move."""
+        lost = {move.source} if move.action != "finish" or move.target == names.PRIMARY else set()
+        return {*lost, move.target} - {names.PRIMARY}
 
 
 class TestFirstRun:

@@ -39,7 +39,7 @@ _BUILD = "build"
 """The same for the build of KubeVirt by which the pools were made in operator mode."""
 
 _ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "operator"
-_MOVING = "moving"
+_MOVING, _APPLYING = "moving", "applying"
 
 NO_POOLS: t.Final = "no pools"
 """Stands in place of an entry's digest for the state before the first list."""
@@ -168,6 +168,9 @@ class History:
     """The newest last."""
     going_to: str | None = None
     """During a rollback, the digest of the list it goes back to."""
+    applying: bool = False
+    """Whether a run that applies a list has begun and no run has completed since. The pools alone do not tell: the run may have
+    changed only nodes so far, or only options."""
     opened: bool = False
     """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
     not completed."""
@@ -223,8 +226,8 @@ class History:
     def rollback_target(self, recorded: t.Iterable[Pool], build: str | None = None) -> Entry:
         """The list that a rollback goes back to when the user names none.
 
-        This is the target of an interrupted rollback. Else it is the newest list, if the cluster has other pools because a
-        later run did not complete. Else it is the list before the newest.
+        This is the target of an interrupted rollback. Else it is the newest list, if a later run did not complete or the
+        cluster has other pools. Else it is the list before the newest.
 
         :param recorded: the pools that the cluster has.
         :param build: the build of KubeVirt whose pools these are; None for collection pools.
@@ -235,7 +238,7 @@ class History:
             return going_to
         if self.entries:
             newest = self.entries[-1]
-            if not same_pools(recorded, newest.pools) or build != newest.build:
+            if self.applying or not same_pools(recorded, newest.pools) or build != newest.build:
                 return newest
         if len(self.entries) < 2:
             message = (
@@ -301,7 +304,7 @@ class History:
 
         Such a run does not write only because the pools are in another order, or because ``overlap`` differs.
         """
-        if self.going_to is not None or self.waves or self.moving or not self.entries:
+        if self.going_to is not None or self.applying or self.waves or self.moving or not self.entries:
             return False
         newest = self.entries[-1]
         same = all(
@@ -313,7 +316,7 @@ class History:
 
     def completed(self, entry: Entry) -> History:
         """The history after a run has completed: its list is the newest, no wave is open, and no move is unfinished."""
-        done = replace(self, going_to=None, waves=(), moving=None)
+        done = replace(self, going_to=None, applying=False, waves=(), moving=None)
         if self.entries and self.entries[-1].digest == entry.digest:
             return done
         return replace(done, entries=(*self.entries, entry))
@@ -330,6 +333,7 @@ class History:
         history = replace(self, waves=kept)
         if digest is not None:
             return replace(history, going_to=self.find(digest).digest)
+        history = replace(history, going_to=None, applying=True)
         return history if self.entries or recorded else replace(history, opened=True)
 
     def move_begun(self, move: PendingMove) -> History:
@@ -365,6 +369,8 @@ class History:
         data = {_ENTRIES: f"[{','.join(entries)}]"}
         if self.going_to:
             data[_GOING_TO] = self.going_to
+        if self.applying:
+            data[_APPLYING] = "true"
         if self.opened:
             data[_OPENED] = "true"
         if self.operator_record is not None:
@@ -395,6 +401,7 @@ def read(config_map: KubeObject | None) -> History:
     return History(
         tuple(entry for entry in entries if entry is not None),
         data.get(_GOING_TO),
+        applying=data.get(_APPLYING) == "true",
         opened=data.get(_OPENED) == "true",
         waves=tuple(wave for wave in open_waves if wave is not None),
         operator_record=_operator(data),

@@ -134,7 +134,7 @@ class TestFallback:
         assert read_back(History().begun(None, ())).fallback(A, A.pools) == history.NO_POOLS
 
     def test_pools_without_a_history_have_none(self):
-        assert History().begun(None, A.pools) == History()
+        assert not History().begun(None, A.pools).opened
         with pytest.raises(InputErrors, match="does not record which list created them"):
             History().fallback(A, A.pools)
 
@@ -143,7 +143,7 @@ class TestFallback:
             History((A, B)).fallback(entry("b", applied="later"), B.pools)
 
     def test_only_a_first_run_is_marked_as_opening_the_history(self):
-        assert History((A,)).begun(None, ()) == History((A,))
+        assert not History((A,)).begun(None, ()).opened
 
 
 class TestRollbackTarget:
@@ -156,6 +156,17 @@ class TestRollbackTarget:
     def test_is_the_newest_where_a_run_did_not_complete(self):
         assert History((A, B)).rollback_target(C.pools) == B
         assert History((A,)).rollback_target(C.pools) == A
+
+    def test_is_the_newest_where_a_run_began_and_pools_do_not_tell(self):
+        """It has only taken nodes from a pool that it removes, for example."""
+        begun = read_back(History((A, B)).begun(None, B.pools))
+        assert begun.rollback_target(B.pools) == B
+        assert not begun.is_current(B)
+        assert begun.completed(B) == History((A, B))
+
+    def test_is_the_newest_where_a_run_followed_an_interrupted_rollback(self):
+        begun = History((A, B)).begun(A.digest, B.pools).begun(None, B.pools)
+        assert begun.rollback_target(B.pools) == B
 
     def test_the_order_of_pools_on_the_cluster_does_not_matter(self):
         assert History((A, C)).rollback_target(reversed(C.pools)) == A

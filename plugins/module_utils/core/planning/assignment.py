@@ -104,6 +104,13 @@ def give_back(
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
 
 
+def selected(nodes: t.Mapping[str, Node], pools: t.Sequence[Pool]) -> dict[str, str]:
+    """The first pool that selects each node; nodes that none selects are left out."""
+    index = _index(pools)
+    claims = {node.name: index.matching(node.labels) for node in nodes.values()}
+    return {name: claimed[0] for name, claimed in claims.items() if claimed}
+
+
 def _index(pools: t.Sequence[Pool]) -> TermIndex:
     return TermIndex({pool.name: pool.nodes for pool in pools})
 

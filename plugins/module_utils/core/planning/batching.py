@@ -182,15 +182,19 @@ def left_behind(
 
 
 def members(snapshot: Snapshot, assigned: assignment.Assignment) -> tuple[waves.Member, ...]:
-    """The nodes that waves are made of: all that pools have or will have, whether they are done or not."""
+    """The nodes that waves are made of: all that pools have, will have, or have with the newest list of the history, so that a
+    node that has left its pool stays in its wave."""
+    entries = history.recorded_in(snapshot).entries
+    before = assignment.selected(snapshot.nodes, entries[-1].pools if entries else ())
     members = []
     for node in snapshot.nodes.values():
         wanted = assigned.wanted[node.name]
         if wanted != names.PRIMARY:
             members.append(waves.Member(node.name, node.labels, wanted))
-        elif node.owner != names.PRIMARY or node.former_owner is not None:
+        elif node.owner != names.PRIMARY or node.former_owner is not None or node.name in before:
             former = node.owner if node.owner not in (names.PRIMARY, names.IN_TRANSIT) else node.former_owner
-            members.append(waves.Member(node.name, node.labels, former or names.PRIMARY, leaving=True))
+            pool = former or before.get(node.name, names.PRIMARY)
+            members.append(waves.Member(node.name, node.labels, pool, leaving=True))
     return tuple(members)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import batching, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import batching, history, plan, waves
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move, Wave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Drain, Options
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU = builders.pool("gpu")
 FIRST, SECOND = Move("n1", "primary", "gpu", "move"), Move("n2", "primary", "gpu", "move")
@@ -77,6 +77,24 @@ class TestBatches:
     def test_have_one_node_each_where_vms_of_pools_are(self, owner, sizes):
         found = made(gpu_nodes(3, owner), max_unavailable="100%", remove_vms="migrate")
         assert [len(batch) for batch in batching.batches_of(found.waves)] == sizes
+
+
+class TestMembers:
+    @pytest.mark.parametrize("left", [False, True])
+    def test_stay_in_their_wave_when_they_have_left_their_pool(self, left):
+        both = [builders.pool(name, nodeSelector={"hw": name}) for name in ("gpu", "rt")]
+        listed = history.History((history.entry_of(both, (), Options(), "", ""),))
+        racks = {"a1": None if left else "gpu", "b1": "gpu"}
+        nodes = [builders.node(name, owner, labels={"hw": "gpu", "rack": name}) for name, owner in racks.items()]
+        nodes += [builders.node("r1", "rt", labels={"hw": "rt", "rack": "r1"}), builders.node("stays")]
+        admission = vms.admission(listed.to_config_map(builders.NAMESPACE))
+        snapshot = builders.snapshot_of(nodes, both, admission=admission)
+        found = plan.make_plan(snapshot, both[1:], Options(prune=True, waves=waves.parse([{"per": "rack"}])))
+        assert [(wave.name, wave.nodes, wave.remaining) for wave in found.waves] == [
+            ("rack=a1", ("a1",), 0 if left else 1),
+            ("rack=b1", ("b1",), 1),
+            ("rack=r1", ("r1",), 0),
+        ]
 
 
 class TestMoves:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from ..base import affinity, epochs, kinds, names, objects
 from ..base.kinds import Kind
 from ..base.objects import KubeObject, Object, field
+from ..kubevirt import health
 from ..pools.criteria import Example, PodAttributes
 from ..pools.hypervisors import ARGUMENT, HYPERVISORS, KVM, RESOURCES, Hypervisor
 from ..pools.model import Pool
@@ -225,6 +226,9 @@ def _decided_part(
     annotations = pod["metadata"].get("annotations") or {}
     compute = containers[names.COMPUTE]
     variables = {variable["name"]: variable.get("value") for variable in compute.get("env") or ()}
+    if variables.get(names.STOCK_IMAGE_ENV):
+        # A mirror may have renamed the image before the policy noted it. It renames no variable of the expected pod.
+        variables[names.STOCK_IMAGE_ENV] = health.last_part(variables[names.STOCK_IMAGE_ENV])
     resources = compute.get("resources") or {}
     return {
         "annotations": {key: annotations.get(key) for key in (names.OWNER_LABEL, names.POLICY_ANNOTATION)},

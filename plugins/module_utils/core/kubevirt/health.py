@@ -121,10 +121,15 @@ def same_version(version: str | None, other: str) -> bool:
     return rank(version) == known and len(builds) < 2
 
 
+def last_part(image: str) -> str:
+    """What admission never changes where it rewrites from where images come: the last element of the path, with the tag or digest."""
+    return image.rpartition("/")[2]
+
+
 def _tag(image: str) -> str:
     without_digest = image.partition("@")[0]
     # A colon before the last slash is a registry's port.
-    return without_digest.rpartition("/")[2].partition(":")[2]
+    return last_part(without_digest).partition(":")[2]
 
 
 def _release(version: str) -> str | None:

@@ -60,9 +60,8 @@ def images(build: Build, primary: KubeObject, pool: Pool) -> dict[str, str]:
 
 
 def is_image(wanted: str | None, image: str) -> bool:
-    """Whether this is the image that was asked for, maybe from a mirror: admission may rewrite where images come from, never
-    their last part, which has the tag or digest."""
-    return image == wanted or (wanted is not None and image.rpartition("/")[2] == wanted.rpartition("/")[2])
+    """Whether this is the image that was asked for, maybe from a mirror."""
+    return wanted is not None and health.last_part(image) == health.last_part(wanted)
 
 
 def wrong_images(

@@ -143,6 +143,21 @@ class TestProblem:
         assert probe.problem(result, others) is None
 
     @pytest.mark.parametrize(
+        ("noted", "right"),
+        [
+            (f"mirror.example/{SITE.launcher_image}", True),
+            (f"{SITE.launcher_image}-1", False),
+            (f"mirror.example/x{SITE.launcher_image.rpartition('/')[2]}", False),
+            ("", False),
+        ],
+    )
+    def test_is_none_where_a_mirror_renamed_the_noted_image(self, probe, result, noted, right):
+        note = next(e for e in result["spec"]["containers"][1]["env"] if e["name"] == names.STOCK_IMAGE_ENV)
+        note["value"] = noted
+        problem = probe.problem(result, probe.expected)
+        assert problem is None if right else "environment.VIRTPOOLS_STOCK_IMAGE" in problem
+
+    @pytest.mark.parametrize(
         ("spoil", "place"),
         [
             (

@@ -13,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.h
     Health,
     hco_findings,
     health_findings,
+    last_part,
     primary_is_new,
     primary_rolled_out,
     rank,
@@ -192,6 +193,17 @@ class TestVersions:
     )
     def test_the_image_with_another_tag(self, image, expected):
         assert tagged(image, "v2.0.0") == expected
+
+    @pytest.mark.parametrize(
+        ("image", "expected"),
+        [
+            ("a.example:5000/b/handler:v1", "handler:v1"),
+            ("handler", "handler"),
+            ("a.example/handler@sha256:0123", "handler@sha256:0123"),
+        ],
+    )
+    def test_the_part_of_an_image_that_mirrors_keep(self, image, expected):
+        assert last_part(image) == expected
 
     def test_versions_in_order(self):
         order = ["v1.9.1", "v1.10.0-alpha.0", "v1.10.0-beta.2", "v1.10.0-rc.2", "v1.10.0-rc.10", "v1.10.0", "v1.10.1"]

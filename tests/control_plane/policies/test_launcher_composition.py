@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.kinds import POD
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_cases as cases
 from ansible_collections.virtpools.kubevirt.tests.unit.support import launcher_oracle as oracle
 from ansible_collections.virtpools.kubevirt.tests.unit.support.launcher_cases import launcher_pod
@@ -277,6 +277,18 @@ class TestOverTime:
             assert launcher_images(created) == {IMAGE}
             assert launcher_images(server.create(launcher_pod("virtiofs", stock=stock), arena="upgrade")) == {stock}
         server.remove(POOLS, "upgrade")
+
+    def test_a_mirrors_name_is_not_that_of_the_next_version(self, server: PolicyServer) -> None:
+        """Whatever order the mirror and the policy act in: before an upgrade, pods get the image for the present version."""
+        later = "registry.example/kubevirt/virt-launcher:v1.10.0"
+        upcoming = Upcoming(cases.STOCK, "v1.10.0", {"gpu": f"{later}-gpu"})
+        prepared = derived(Table.for_pools(read_dialect(OWN, [GPU, ARM]), upcoming=upcoming))
+        server.install(prepared, "prepared")
+        server.settle()
+        for stock, image in ((cases.STOCK, IMAGE), (later, f"{later}-gpu")):
+            for name in (stock, mirrored(stock)):
+                assert launcher_images(server.create(gpu_pod(stock=name), arena="prepared")) == {image}
+        server.remove(prepared, "prepared")
 
     def test_without_its_policy_a_new_vm_is_not_taken_for_the_pools(self, server: PolicyServer) -> None:
         server.install(POOLS, "removal")

@@ -41,14 +41,20 @@ def winner(pools, images, pod, namespace_labels):
 def image(won, images, canaries, pod, upcoming=None):
     """The launcher image of a pod that this pool wins, or None for the stock image: a canary has its own.
 
-    ``upcoming``: the stock image before an upgrade, and the images of pools for pods with another one.
+    ``upcoming``: the stock image before an upgrade, and the images of pools for pods with another one. A mirror's name of the
+    stock image is not another one.
     """
     if not won:
         return None
-    if upcoming and compute(pod)["image"] != upcoming[0]:
+    if upcoming and _end(compute(pod)["image"]) != _end(upcoming[0]):
         return upcoming[1].get(won["name"], images[won["name"]])
     named = pod["metadata"].get("labels", {}).get(CANARY)
     return canaries[named] if named == won["name"] and named in canaries else images[won["name"]]
+
+
+def _end(image):
+    """What mirrors keep of an image's name."""
+    return image.split("/")[-1]
 
 
 def _takes(pool, pod, namespace_labels):

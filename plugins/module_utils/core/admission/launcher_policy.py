@@ -18,6 +18,7 @@ from ..base.frozen import thaw
 from ..base.kinds import MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS, Kind
 from ..base.objects import KubeObject, Object
 from ..base.selectors import integer
+from ..kubevirt import health
 from ..pools.hypervisors import ARGUMENT, HYPERVISORS
 from ..pools.model import Pool
 from ..vms.mapping import Table
@@ -143,8 +144,9 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
     yield "now", f'{compute}.?image.orValue("") : ""'
     if table.upcoming is not None:
-        # The pod has the arguments of the version of KubeVirt whose image it has.
-        yield "next", f"(variables.first ? variables.now : variables.stock) != {cel.literal(table.upcoming.stock)}"
+        # The pod has the arguments of the version of KubeVirt whose image it has, maybe renamed by a mirror.
+        own_end = cel.literal(f"/{health.last_part(table.upcoming.stock)}")
+        yield "next", f'!("/" + (variables.first ? variables.now : variables.stock)).endsWith({own_end})'
     image = _image_of(table, "variables.pool")
     yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
     former = f"variables.rules.filter(r, r.name == variables.former).map(r, {_image_of(table, 'r')})"

@@ -173,7 +173,8 @@ def _corrections(table: Table, stock: str) -> list[tuple[str, list[str]]]:
     else:
         now = replace(table, upcoming=None).launcher_images
         later = frozenset(image for image in upcoming.images.values() if image) - now
-        found = {upcoming.stock: now, (stock if upcoming.begun(stock) else upcoming.next_stock): later}
+        begun = upcoming.begun(stock)
+        found = {upcoming.stock if begun else stock: now, stock if begun else upcoming.next_stock: later}
     return [(own, sorted(images - {own})) for own, images in found.items() if images - {own}]
 
 

@@ -36,7 +36,8 @@ class Upcoming:
     """The launcher images for the next version of KubeVirt, prepared before the upgrade.
 
     virt-controller writes the arguments of a launcher for its own version, and its own launcher image into the pod (KubeVirt). So
-    that image says which version a pod is for, at every instant of an upgrade and of one that is taken back.
+    that image says which version a pod is for, at every instant of an upgrade and of one that is taken back. Its name in a mirror
+    is that of the same version: only the last part of the path is compared, which has the tag or digest.
     """
 
     stock: str
@@ -48,7 +49,7 @@ class Upcoming:
 
     def begun(self, stock: str | None) -> bool:
         """Whether a launcher image of KubeVirt's is one of the next version; None, not known, is taken for the present one."""
-        return stock not in (None, self.stock)
+        return stock is not None and health.last_part(stock) != health.last_part(self.stock)
 
     @property
     def next_stock(self) -> str:

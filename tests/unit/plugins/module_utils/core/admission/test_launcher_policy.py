@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import cel, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 NAMESPACE = builders.NAMESPACE
@@ -94,6 +94,18 @@ class TestDerive:
 
     def test_the_stock_image_is_nowhere(self):
         assert builders.LAUNCHER_IMAGE + '"' not in str(launcher_policy.spec(Table.for_pools([pool()]), NAMESPACE))
+
+
+class TestUpgrade:
+    @pytest.mark.parametrize("name", ["virt-launcher:v1.9.0", f"virt-launcher@sha256:{64 * 'a'}"])
+    @pytest.mark.parametrize("registry", ["", "registry.example:5000/kubevirt/"])
+    def test_tells_the_version_by_the_end_of_the_image(self, registry, name):
+        """A mirror may have renamed the image before the policy runs."""
+        upcoming = Upcoming(registry + name, "v1.10.0", {"gpu": "registry.example/virt-launcher:v1.10.0-gpu"})
+        (found,) = (
+            text for key, text in variables(Table.for_pools([pool()], upcoming=upcoming)).items() if key == "next"
+        )
+        assert found == f'!("/" + (variables.first ? variables.now : variables.stock)).endsWith("/{name}")'
 
 
 class TestDigest:

@@ -193,6 +193,10 @@ class TestPrepared:
             NEW_GPU: "registry.example/moved:v1.10.0",
         }
 
+    def test_kubevirts_own_image_may_have_moved_before_the_upgrade(self):
+        moved = f"mirror.example/{STOCK}"
+        assert self.corrections(prepared(), moved) == {GPU: moved, NEW_GPU: NEXT_STOCK}
+
     def test_an_image_that_stays_is_that_of_the_present_version(self):
         assert self.corrections(prepared(GPU)) == {GPU: STOCK}
 

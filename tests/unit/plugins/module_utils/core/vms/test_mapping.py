@@ -148,10 +148,12 @@ class TestUpgrade:
         return Table.for_pools([RT, GPU], upcoming=self.UPCOMING, **fields)
 
     def test_pods_of_the_present_version_get_what_they_got(self):
-        for stock in (self.STOCK, None):
+        for stock in (self.STOCK, "mirror.example/a/virt-launcher:v1.8.2", None):
             assert self.table().as_of(stock) == Table.for_pools([RT, GPU])
 
-    @pytest.mark.parametrize("stock", [LATER, "mirror.example/virt-launcher@sha256:0123", ""])
+    @pytest.mark.parametrize(
+        "stock", [LATER, "mirror.example/virt-launcher@sha256:0123", "registry.example/xvirt-launcher:v1.8.2", ""]
+    )
     def test_all_others_get_the_images_of_the_next(self, stock):
         table = self.table(canaries={"gpu": "registry.example/canary"}).as_of(stock)
         assert table.images == {"rt": None, "gpu": "registry.example/gpu:v1.9.0"}

@@ -149,6 +149,7 @@ def _every_pod(spec: Object) -> None:
 
 _TERM = "(has(t.matchExpressions) || has(t.matchFields))"
 _MOVED = "[variables.now, variables.stock, variables.given]"
+_OWN_PLACE = '(item.name in ["container-disk-binary", "guest-console-log"] || item.name.startsWith("virtiofs-"))'
 _CONTAINERS = "object.spec.?containers.orValue([]).transformList(i, item, "
 
 MUTANTS = (
@@ -287,6 +288,36 @@ MUTANTS = (
             "wrongEnd",
             'variables.to == "" ? "" : ("/" + variables.now).substring(("/" + variables.now).lastIndexOf("/"))',
         ),
+    ),
+    Mutant(
+        "places that a mirror left out are left alone",
+        "virtiofs, mirrored before but for volumes, matched",
+        _redefined("ownEnd", '""'),
+    ),
+    Mutant(
+        "only volumes that a mirror left out are seen",
+        "virtiofs, only compute mirrored before, matched",
+        _patch(_OWN_PLACE, "false"),
+    ),
+    Mutant(
+        "virtiofs that a mirror left out is left alone",
+        "virtiofs, only compute mirrored before, matched",
+        _patch(' || item.name.startsWith("virtiofs-")', ""),
+    ),
+    Mutant(
+        "helpers that a mirror left out are left alone",
+        "containerDisk, image volumes off, only compute mirrored before, matched",
+        _patch('item.name in ["container-disk-binary", "guest-console-log"]', "false"),
+    ),
+    Mutant(
+        "places of others are as KubeVirt's own",
+        "a sidecar with evil.example/virt-launcher:v1.9.0",
+        _patch(_OWN_PLACE, "true"),
+    ),
+    Mutant(
+        "a later winner looks for whole names only",
+        "mirrored before but for volumes, a device late",
+        _variable("ownEnd", "!variables.moved", "true"),
     ),
     Mutant(
         "a pool without image leaves none",

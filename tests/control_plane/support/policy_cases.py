@@ -303,6 +303,14 @@ def _of_images() -> Iterator[PolicyCase]:
         # One that another webhook has injected: images of a VM owner's own sidecars are not looked at.
         pod["spec"]["containers"][1].update(name="injected", image=image)
         yield PolicyCase(f"a sidecar with {image}", pod)
+    for kind in ("virtiofs", "containerDisk, image volumes off"):
+        for won, devices in (("matched", {cases.A100: 1}), ("unmatched", {})):
+            pod = launcher_pod(kind, devices=devices)
+            yield PolicyCase(f"{kind}, mirrored before but for volumes, {won}", mirrored(pod, volumes=False))
+            oracle.compute(pod)["image"] = _MIRROR + cases.STOCK
+            yield PolicyCase(f"{kind}, only compute mirrored before, {won}", pod)
+    pod = mirrored(launcher_pod("virtiofs"), volumes=False)
+    yield PolicyCase("mirrored before but for volumes, a device late", pod, goes_on=_device(cases.A100))
     pod = launcher_pod("hook sidecars", devices={cases.A100: 1})
     pod["spec"]["containers"].reverse()
     yield PolicyCase("compute is the last container", pod)

@@ -98,7 +98,9 @@ def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, 
     stock = compute(before)["image"]
     owner = won["name"] if won else UNMATCHED
     after["metadata"].setdefault("annotations", {}).update({POOL_ANNOTATION: owner, POLICY_ANNOTATION: digest})
-    _replace_image(after["spec"], stock, image(won, images, canaries or {}, before, upcoming) or stock)
+    target = image(won, images, canaries or {}, before, upcoming)
+    if target:
+        _replace_image(after["spec"], stock, target)
     kept = [variable for variable in compute(after).get("env", ()) if variable["name"] not in OURS]
     ours = _variables(won, pools, images, before)
     compute(after)["env"] = [*kept, *({"name": name, "value": value} for name, value in ours.items())]
@@ -120,11 +122,24 @@ def admitted(pools, images, before, *, namespace_labels, digest, canaries=None, 
 
 def _replace_image(spec, stock, target):
     for container in (*spec["containers"], *spec.get("initContainers", ())):
-        if container["image"] == stock and not _is_owners(container["name"]):
+        if _is_launcher_image(container["image"], stock, f"containers/{container['name']}"):
             container["image"] = target
     for volume in spec.get("volumes", ()):
-        if volume["name"] == "launcher-volume" and volume.get("image", {}).get("reference") == stock:
+        if _is_launcher_image(volume.get("image", {}).get("reference"), stock, f"volumes/{volume['name']}"):
             volume["image"]["reference"] = target
+
+
+def _is_launcher_image(image, stock, place):
+    """Whether an image is KubeVirt's launcher image, which ``compute`` has as ``stock``. A mirror may have renamed one of them
+    and not the other: then only KubeVirt's own places count."""
+    which, name = place.split("/", 1)
+    volume = which == "volumes" and name == "launcher-volume"
+    if image == stock:
+        return volume or (which != "volumes" and not _is_owners(name))
+    helper = which != "volumes" and (
+        name in ("guest-console-log", "container-disk-binary") or name.startswith("virtiofs-")
+    )
+    return bool(image) and (volume or helper) and _end(image) == _end(stock)
 
 
 def _is_owners(container):
@@ -219,12 +234,9 @@ def _wrong_annotations(won, after, digest):
 
 def _wrong_images(target, before, after):
     stock = compute(before)["image"]
-    target = target or stock
     now = dict(references(after))
     for place, had in references(before):
-        which, name = place.split("/", 1)
-        launchers = name == "launcher-volume" if which == "volumes" else not _is_owners(name)
-        expected = target if had == stock and launchers else had
+        expected = target if target and _is_launcher_image(had, stock, place) else had
         if now.get(place) != expected:
             yield f"{place} has the image {now.get(place)!r}, not {expected!r}"
 

@@ -163,6 +163,16 @@ class TestWhatIsRight:
         assert judged(before, after, images=same) == []
         assert judged(before, matched(before), images=same)
 
+    @pytest.mark.parametrize("kind", ["virtiofs", "containerDisk, image volumes off"])
+    def test_what_a_mirror_left_out_before(self, kind):
+        before = gpu_pod(kind)
+        oracle.compute(before)["image"] = f"mirror.example/{cases.STOCK}"
+        others = matched(gpu_pod(kind))
+        oracle.compute(others)["env"] = oracle.compute(matched(before))["env"]
+        assert judged(before, others) == []
+        assert any("has the image" in fault for fault in judged(before, matched(before)))
+        assert judged(before, mutated(before), images={}) == []
+
     @pytest.mark.parametrize("left", [{"tolerations": [TOLERATION]}, {"secrets": [SECRET]}], ids=str)
     def test_what_a_former_winner_left(self, left):
         before = launcher_pod()

@@ -21,6 +21,7 @@ from ..base.selectors import integer
 from ..kubevirt import health
 from ..pools.hypervisors import ARGUMENT, HYPERVISORS
 from ..pools.model import Pool
+from ..vms import launcher_pods
 from ..vms.mapping import Table
 
 _OF_OWNERS = ("volume", "hook-sidecar-")
@@ -143,10 +144,11 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     yield "moved", "!variables.first && variables.former != variables.pool.name"
     yield "stock", _value_in_env(names.STOCK_IMAGE_ENV)
     yield "now", f'{compute}.?image.orValue("") : ""'
+    yield "cameAs", "variables.first ? variables.now : variables.stock"
     if table.upcoming is not None:
         # The pod has the arguments of the version of KubeVirt whose image it has, maybe renamed by a mirror.
         own_end = cel.literal(f"/{health.last_part(table.upcoming.stock)}")
-        yield "next", f'!("/" + (variables.first ? variables.now : variables.stock)).endsWith({own_end})'
+        yield "next", f'!("/" + variables.cameAs).endsWith({own_end})'
     image = _image_of(table, "variables.pool")
     yield "to", f"({_canary(table, 'variables.pool.name')}[{image}])[0]" if table.canaries else image
     former = f"variables.rules.filter(r, r.name == variables.former).map(r, {_image_of(table, 'r')})"
@@ -157,6 +159,7 @@ def _variables(table: Table, epoch: int) -> t.Iterator[tuple[str, str]]:
     yield "wrong", _wrong_images()
     yield "right", _right_image()
     yield "wrongEnd", _wrong_end()
+    yield "ownEnd", _own_end()
 
     yield from _requirements(table)
     required = f"object.spec.?affinity.?nodeAffinity.?{names.REQUIRED_AFFINITY}"
@@ -277,13 +280,32 @@ def _wrong_end() -> str:
     renames theirs as well, but keeps the end. Empty where no mirror shows.
     """
     again = '!variables.first && !variables.moved && variables.stock != ""'
-    stock = '("/" + variables.stock)'
     renamed = f'{again} && variables.to != "" && variables.now != variables.to'
-    return f'{renamed} ? {stock}.substring({stock}.lastIndexOf("/")) : ""'
+    return f'{renamed} ? {_end("variables.stock")} : ""'
 
 
-def _is_wrong(image: str) -> str:
-    return f'({image} in variables.wrong || (variables.wrongEnd != "" && ("/" + {image}).endsWith(variables.wrongEnd)))'
+def _own_end() -> str:
+    """How launcher images end in KubeVirt's own places, where no other image can be. A mirror that acted before the policy may
+    have renamed some and not the others, such as those of image volumes. Empty where no image is changed, and when the same
+    pool wins again: it has changed them.
+    """
+    again = "!variables.first && !variables.moved"
+    nothing = f'{again} || variables.wrong.size() == 0 || variables.cameAs == ""'
+    return f'{nothing} ? "" : {_end("variables.cameAs")}'
+
+
+def _end(image: str) -> str:
+    """The last element of an image's path with its slash: what mirrors keep, with tag or digest."""
+    return f'("/" + {image}).substring(("/" + {image}).lastIndexOf("/"))'
+
+
+def _is_wrong(image: str, own_place: str) -> str:
+    """Whether an image must be changed; ``own_place`` tells whether only KubeVirt's launcher image can be in its place."""
+    ends = {"wrongEnd": "", "ownEnd": f" && {own_place}"}
+    by_end = (
+        f'(variables.{end} != ""{where} && ("/" + {image}).endsWith(variables.{end}))' for end, where in ends.items()
+    )
+    return cel.any_of([f"{image} in variables.wrong", *by_end])
 
 
 # Hypervisors ----------------------------------------------------------------------------------------------------------
@@ -401,9 +423,12 @@ def _image_patches(items: str, field: str, path: str) -> str:
     replaced = _operation("replace", where, "variables.right")
     of_owner = (f"item.name.startsWith({cel.literal(begin)})" for begin in _OF_OWNERS)
     ours = f"!{cel.any_of(of_owner)}"
+    helpers, virtiofs = map(cel.literal, (sorted(launcher_pods.HELPER_CONTAINERS), launcher_pods.VIRTIOFS))
+    own_place = f"(item.name in {helpers} || item.name.startsWith({virtiofs}))"
     if items == "volumes":
-        ours = f"item.name == {cel.literal(names.LAUNCHER_VOLUME)}"
-    return f"object.spec.?{items}.orValue([]).transformList(i, item, {_is_wrong(image)} && {ours}, {replaced})"
+        ours = own_place = f"item.name == {cel.literal(names.LAUNCHER_VOLUME)}"
+    is_wrong = _is_wrong(image, own_place)
+    return f"object.spec.?{items}.orValue([]).transformList(i, item, {is_wrong} && {ours}, {replaced})"
 
 
 def _affinity_patches() -> str:

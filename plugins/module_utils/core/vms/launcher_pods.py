@@ -28,8 +28,10 @@ _VMI_LABEL = "vm.kubevirt.io/name"
 
 COMPUTE_PLACE = f"container {names.COMPUTE}"
 """The place of the image with which the guest runs."""
-_LAUNCHER_CONTAINERS = frozenset({names.COMPUTE, "guest-console-log", "container-disk-binary"})
-_VIRTIOFS = "virtiofs-"
+HELPER_CONTAINERS = frozenset({"guest-console-log", "container-disk-binary"})
+"""The names of KubeVirt's own containers beside ``compute`` that have the launcher image."""
+VIRTIOFS = "virtiofs-"
+"""What KubeVirt begins the names of other such containers with, one for each file system."""
 
 
 def is_launcher(pod: KubeObject) -> bool:
@@ -148,7 +150,7 @@ def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
     for containers, place in (("containers", "container"), ("initContainers", "init container")):
         for container in spec.get(containers) or ():
             name = container["name"]
-            if name in _LAUNCHER_CONTAINERS or name.startswith(_VIRTIOFS):
+            if name == names.COMPUTE or name in HELPER_CONTAINERS or name.startswith(VIRTIOFS):
                 yield f"{place} {name}", container.get("image") or ""
     for volume in spec.get("volumes") or ():
         if volume["name"] == names.LAUNCHER_VOLUME and volume.get("image"):

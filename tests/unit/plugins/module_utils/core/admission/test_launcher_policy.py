@@ -105,7 +105,32 @@ class TestUpgrade:
         (found,) = (
             text for key, text in variables(Table.for_pools([pool()], upcoming=upcoming)).items() if key == "next"
         )
-        assert found == f'!("/" + (variables.first ? variables.now : variables.stock)).endsWith("/{name}")'
+        assert found == f'!("/" + variables.cameAs).endsWith("/{name}")'
+
+
+class TestImages:
+    """A mirror that acted before the policy may have renamed some of KubeVirt's launcher images, and not the others."""
+
+    @staticmethod
+    def parts():
+        (mutation,) = launcher_policy.spec(Table.for_pools([pool()]), NAMESPACE)["mutations"]
+        return mutation["jsonPatch"]["expression"].split("\n+ ")[:3]
+
+    def test_of_the_same_end_are_looked_for_in_kubevirts_places(self):
+        own = '(item.name in ["container-disk-binary", "guest-console-log"] || item.name.startsWith("virtiofs-"))'
+        places = [own, own, 'item.name == "launcher-volume"']
+        for part, place in zip(self.parts(), places, strict=True):
+            assert f'(variables.ownEnd != "" && {place} && ("/" + item.' in part
+
+    def test_of_owners_and_others_are_not_among_them(self):
+        containers, init_containers, volumes = self.parts()
+        for part in (containers, init_containers):
+            assert ' && !(item.name.startsWith("volume") || item.name.startsWith("hook-sidecar-")), JSONPatch' in part
+        assert ' && item.name == "launcher-volume", JSONPatch' in volumes
+
+    def test_are_not_looked_for_once_they_are_changed(self):
+        found = variables(Table.for_pools([pool()]))["ownEnd"]
+        assert found.startswith("!variables.first && !variables.moved || variables.wrong.size() == 0 || ")
 
 
 class TestDigest:

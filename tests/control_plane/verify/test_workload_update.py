@@ -195,6 +195,9 @@ def test_each_version_sees_its_own_image_in_a_prepared_upgrade(scenario: Workloa
     )
     assert scenario.noted(image(2)) == f"{stock}{programs.KUBEVIRT}"
     assert scenario.noted(image(1)) == image(1)
+    digest = f"@sha256:{64 * '0'}"  # as admission may append it
+    assert scenario.noted(image(2) + digest) == f"{stock}{programs.KUBEVIRT}"
+    assert scenario.noted(image(1) + digest) == image(1) + digest
     assert scenario.corrected()
     assert scenario.rests()
     back = scenario.module("upgrade_preparation", version=programs.KUBEVIRT, pools=[a100(2)], outdated="correct")

@@ -196,6 +196,7 @@ def _spec(corrections: t.Sequence[tuple[str, t.Sequence[str]]], namespace: str) 
             f"(object.metadata.?labels[?{label}].hasValue() ? "
             f'[JSONPatch{{op: "remove", path: "/metadata/labels/" + jsonpatch.escapeKey({label})}}] : []) : '
         )
+    listed_exactly = cel.any_of(f"variables.noted in variables.{each['name']}" for each in variables)
     return {
         # A policy that fails must not keep virt-controller from running VMs: only a correction is lost.
         "failurePolicy": "Ignore",
@@ -226,8 +227,10 @@ def _spec(corrections: t.Sequence[tuple[str, t.Sequence[str]]], namespace: str) 
             },
         ],
         "variables": [
-            {"name": "image", "expression": 'object.?status.?launcherContainerImageVersion.orValue("")'},
+            {"name": "noted", "expression": 'object.?status.?launcherContainerImageVersion.orValue("")'},
             *variables,
+            # As in ``LauncherImages``, a digest that admission appended is ignored, unless a pool's image is listed with it.
+            {"name": "image", "expression": f'{listed_exactly} ? variables.noted : variables.noted.split("@")[0]'},
         ],
         "mutations": [
             {

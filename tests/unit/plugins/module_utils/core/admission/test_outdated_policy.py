@@ -171,6 +171,27 @@ class TestDerive:
         assert sum(expression.count(GPU) for expression in expressions) == 1000
 
 
+class TestDigestOfImages:
+    """Admission may append a digest to the tag of a launcher image."""
+
+    @staticmethod
+    def variables(of):
+        spec = outdated_policy.derive(of, STOCK, "kubevirt", POLICY)[0][1]["spec"]
+        return {each["name"]: each["expression"] for each in spec["variables"]}
+
+    def test_is_ignored_where_no_image_is_listed_with_it(self):
+        found = self.variables(table())
+        assert list(found) == ["noted", "images0", "image"]
+        assert (
+            found["image"] == 'variables.noted in variables.images0 ? variables.noted : variables.noted.split("@")[0]'
+        )
+
+    def test_is_looked_for_among_the_images_of_both_versions(self):
+        found = self.variables(prepared(f"{GPU}@sha256:{64 * 'a'}"))
+        listed = "(variables.noted in variables.images0 || variables.noted in variables.images1)"
+        assert found["image"] == f'{listed} ? variables.noted : variables.noted.split("@")[0]'
+
+
 class TestPrepared:
     """Each virt-controller sees its own image in the VMs that have the pool's image for it."""
 

@@ -53,6 +53,11 @@ class Node:
         return any(taint.get("key") == _CORDON for taint in self.taints)
 
     @property
+    def unfinished(self) -> bool:
+        """Whether a run began to hand the node over, or to replace its handler, and has not proven the new one."""
+        return self.owner == names.IN_TRANSIT or self.former_owner is not None
+
+    @property
     def machine_types(self) -> frozenset[str]:
         """The machine types that QEMU has here, as virt-handler says; empty when it does not say."""
         prefix = names.MACHINE_TYPE_PREFIX

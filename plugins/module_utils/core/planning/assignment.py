@@ -97,9 +97,10 @@ def give_back(
     :param templates: as for ``assign``.
     """
     wanted, index = {}, _index(pools)
+    staying = templates.keys() - {names.PRIMARY, *leaving}
     for node in nodes.values():
         claims = (name for name in index.matching(node.labels) if not unfit(templates[name], node))
-        wanted[node.name] = next(claims, names.PRIMARY) if _loses(node, leaving) else node.owner
+        wanted[node.name] = next(claims, names.PRIMARY) if _loses(node, leaving, staying) else node.owner
     blocked, findings = _blocked_of(nodes, wanted, leaving, templates)
     return Assignment(wanted=wanted, blocked=blocked, findings=in_order(findings))
 
@@ -115,9 +116,10 @@ def _index(pools: t.Sequence[Pool]) -> TermIndex:
     return TermIndex({pool.name: pool.nodes for pool in pools})
 
 
-def _loses(node: Node, leaving: t.Collection[str]) -> bool:
-    """Whether the node's owner is removed. In transit its former owner counts, since the node would go back to that."""
-    return node.owner in leaving or (node.owner == names.IN_TRANSIT and node.former_owner in leaving)
+def _loses(node: Node, leaving: t.Collection[str], staying: t.Collection[str]) -> bool:
+    """Whether the node's owner is removed. In transit, a node needs an owner unless it left a pool that stays: it may have been on its
+    way to a pool that is removed."""
+    return node.owner in leaving or (node.owner == names.IN_TRANSIT and node.former_owner not in staying)
 
 
 def idle(snapshot: Snapshot, nodes: t.Mapping[str, Node]) -> frozenset[str]:

@@ -174,7 +174,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         pools=tuple(pool.name for pool in pools),
         assigned=assigned,
         desired=desired,
-        movable=snapshot.limited_to(removal.nodes_of(snapshot.nodes, leaving)),
+        movable=snapshot.limited_to(removal.changing(removed, snapshot)),
         waves=waves.group(options.waves, members),
         findings=(
             *problems,

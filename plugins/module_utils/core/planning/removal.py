@@ -63,6 +63,22 @@ def leaving(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
     return frozenset({*held, *snapshot.pools, names.IN_TRANSIT} - {names.PRIMARY})
 
 
+def staying(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
+    """The pools that keep their nodes."""
+    return frozenset(snapshot.pools) - leaving(removed, snapshot)
+
+
+def changing(removed: Removed, snapshot: Snapshot) -> tuple[str, ...]:
+    """The nodes that a removal may change: those of the owners that lose them, and those on their way from or to the primary."""
+    losing, kept = nodes_of(snapshot.nodes, leaving(removed, snapshot)), staying(removed, snapshot)
+    return tuple(
+        name
+        for name, node in snapshot.nodes.items()
+        if name in losing
+        or (node.unfinished and node.owner in (names.PRIMARY, names.IN_TRANSIT) and node.former_owner not in kept)
+    )
+
+
 def nodes_of(nodes: t.Mapping[str, Node], owners: t.Collection[str]) -> tuple[str, ...]:
     """The nodes that these owners have, and those whose handover from them is not proven."""
     return tuple(name for name, node in nodes.items() if node.owner in owners or node.former_owner in owners)
@@ -95,6 +111,7 @@ def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Findin
     """What forbids a removal, or what its user must know."""
     yield from fitness(snapshot, edit)
     yield from _not_there(snapshot, removed)
+    yield from _left_in_transit(snapshot, removed)
     if is_last(removed, snapshot) and edit.changed:
         yield note(
             "feature_gates_stay",
@@ -122,6 +139,20 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
         yield note(
             "removed_pool_gone",
             f"The cluster no longer has pool {listed(missing & known)}, so nothing is left to remove.",
+        )
+
+
+def _left_in_transit(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
+    """A warning about nodes in transit from a pool that stays: where they were to go, the cluster does not record."""
+    kept = staying(removed, snapshot)
+    left = [
+        node.name for node in snapshot.nodes.values() if node.owner == names.IN_TRANSIT and node.former_owner in kept
+    ]
+    if left:
+        yield warning(
+            "in_transit",
+            f"{counted(len(left), 'node has', 'nodes have')} no virt-handler, because a run stopped in the middle of a handover from a "
+            f"pool that stays: {listed(left)}. This run does not finish it; run site with the list of the pools that stay.",
         )
 
 

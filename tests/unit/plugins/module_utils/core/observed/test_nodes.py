@@ -45,6 +45,13 @@ class TestNode:
         assert (found.owner, found.former_owner, found.heartbeat) == (names.PRIMARY, None, None)
         assert (found.images, found.taints, found.schedulable) == (frozenset(), (), False)
 
+    @pytest.mark.parametrize(
+        ("owner", "former", "unfinished"),
+        [(None, None, False), ("gpu", None, False), ("gpu", "gpu", True), (names.IN_TRANSIT, None, True)],
+    )
+    def test_is_unfinished_until_the_new_handler_is_proven(self, owner, former, unfinished):
+        assert Node.from_object(builders.node("n1", owner, former)).unfinished is unfinished
+
     def test_counts_devices_however_they_are_written(self):
         node = builders.node("n1")
         node["status"]["allocatable"] = {

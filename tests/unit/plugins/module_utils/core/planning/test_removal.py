@@ -102,6 +102,11 @@ class TestAll:
         found = removing([builders.node("n1", "ghost"), builders.node("n2", names.IN_TRANSIT), builders.node("n3", "")])
         assert lines(found) == ["Node n1: ghost -> primary", "Node n2: primary -> primary", "Node n3: '' -> primary"]
 
+    def test_a_node_on_its_way_back_to_the_primary_is_finished(self):
+        assert lines(removing([builders.node("n1", None, "primary")])) == [
+            "Node n1: finish the replacement of the handler of primary"
+        ]
+
     def test_a_dead_node_keeps_its_daemonset_and_the_exclusion(self):
         dead = builders.node("n1", "gpu", ready=False)
         found = removing([dead, builders.node("n2", "rt")], admission=vms.admission(HISTORY))
@@ -164,6 +169,36 @@ class TestSome:
         half = [builders.node("n1", names.IN_TRANSIT, "gpu"), builders.node("n2", None, "gpu")]
         found = removing(half, removed=("gpu",))
         assert lines(found) == ["Node n2: finish the handover to primary", "Node n1: gpu -> primary"]
+
+    @pytest.mark.parametrize("former", ["primary", "ghost", None])
+    def test_a_node_in_transit_to_the_pool_goes_back(self, former):
+        found = removing([builders.node("n1", names.IN_TRANSIT, former)], removed=("gpu",))
+        assert lines(found) == [f"Node n1: {former or 'primary'} -> primary"]
+        assert "in_transit" not in builders.codes(found.findings)
+
+    def test_a_node_in_transit_goes_to_a_pool_that_selects_it(self):
+        found = removing([builders.node("n1", names.IN_TRANSIT, "primary", {"hw": "rt"})], removed=("gpu",))
+        assert lines(found) == ["Node n1: primary -> rt"]
+
+    def test_a_node_in_transit_of_an_unreadable_pool_stays(self):
+        unreadable = builders.pool_daemonset(RT)
+        del unreadable["metadata"]["annotations"][names.POOL_ANNOTATION]
+        nodes = [builders.node("n1", names.IN_TRANSIT, "rt")]
+        found = removing(nodes, [GPU], removed=("gpu",), more=[unreadable])
+        assert (found.moves, found.wanted["n1"]) == ((), names.IN_TRANSIT)
+
+    def test_a_node_left_in_transit_is_named_with_the_remedy(self):
+        found = removing([builders.node("n1", names.IN_TRANSIT, "rt")], removed=("gpu",))
+        assert builders.codes(found.findings, "warning") == ["in_transit"]
+        assert builders.message(found.findings, "in_transit") == (
+            "1 node has no virt-handler, because a run stopped in the middle of a handover from a pool that stays: n1. This run does "
+            "not finish it; run site with the list of the pools that stay."
+        )
+
+    def test_a_node_on_its_way_back_to_the_primary_is_finished(self):
+        assert lines(removing([builders.node("n1", None, "primary")], removed=("gpu",))) == [
+            "Node n1: finish the replacement of the handler of primary"
+        ]
 
     def test_the_last_pool_takes_the_exclusion_with_it(self):
         assert removing([], [GPU], removed=("gpu",)).exclusion.changed
@@ -291,7 +326,8 @@ class TestAnyFleet:
         for move in first.moves:
             node = first.snapshot.nodes[move.node]
             last = gone == set(present)
-            assert last or {node.owner, node.former_owner} & gone
+            halfway = node.unfinished and node.owner in (names.PRIMARY, names.IN_TRANSIT)
+            assert last or {node.owner, node.former_owner} & gone or (halfway and node.former_owner not in present)
             assert move.target not in gone
         done = data.draw(st.integers(0, len(first.moves)))
         half = self.plan_of(fleet, removed, builders.after_moves(fleet.nodes, first.moves[:done]))
@@ -300,5 +336,7 @@ class TestAnyFleet:
         deleted = {change.pool for change in first.retired}
         end = self.plan_of(fleet, removed, builders.after_moves(fleet.nodes, first.moves), deleted)
         assert (end.moves, end.retired) == ((), ())
+        silent = [node.name for node in first.nodes_after().values() if node.owner == names.IN_TRANSIT]
+        assert all(any(node in finding.message for finding in first.findings) for node in silent)
         stuck = [node for node in end.snapshot.nodes.values() if node.owner in gone or node.former_owner in gone]
         assert not any(node.ready and not node.taints for node in stuck)

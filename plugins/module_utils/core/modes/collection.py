@@ -96,6 +96,10 @@ class CollectionProposal(PlanProposal[Plan]):
         return {"nodes": len(plan.moves), "waves": len(plan.waves), "batches": len(plan.batches)}
 
     @property
+    def held_back(self) -> frozenset[str]:
+        return self.plan.held_back
+
+    @property
     def summary(self) -> str:
         return approval.summary(self.plan, self.scope)
 

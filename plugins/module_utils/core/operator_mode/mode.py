@@ -37,6 +37,7 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
     """An operator-mode plan as its user reads and approves it."""
 
     mode: t.ClassVar[ModeName] = "operator"
+    held_back: t.ClassVar[frozenset[str]] = frozenset()
 
     @property
     def build(self) -> str:

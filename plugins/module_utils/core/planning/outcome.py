@@ -10,9 +10,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import asdict, dataclass
 
-from ..base import names
 from ..base.findings import InputErrors, counted
-from ..observed.nodes import Node
 from .approval import Run
 from .proposal import Proposal
 
@@ -37,9 +35,9 @@ class Extent:
         """:param batches: those of the plan that the run began with.
         :param left: what the same run would do now.
         """
-        planned = _nodes_of(batches)
-        remaining = planned & _nodes_of(left.details(0).get("batches", ()))
-        unfinished = frozenset(node for node in remaining if _is_unfinished(left.snapshot.nodes[node]))
+        planned, nodes = _nodes_of(batches), left.snapshot.nodes
+        unfinished = frozenset(node for node in planned if node in nodes and nodes[node].unfinished)
+        remaining = planned & (_nodes_of(left.details(0).get("batches", ())) | left.held_back)
         return cls(planned, remaining - unfinished, unfinished)
 
 
@@ -130,7 +128,3 @@ def read_pause(published: t.Any, host: str) -> RunOutcome | None:
 
 def _nodes_of(batches: Batches) -> frozenset[str]:
     return frozenset(move["node"] for batch in batches for move in batch)
-
-
-def _is_unfinished(node: Node) -> bool:
-    return node.owner == names.IN_TRANSIT or node.former_owner is not None

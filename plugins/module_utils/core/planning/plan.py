@@ -163,6 +163,8 @@ class Plan:
     parts: tuple[Part, ...] = ()
     """In the order to write them. A part that the run leaves alone, or that the snapshot does not tell, is missing."""
     waves: tuple[Wave, ...] = ()
+    held_back: frozenset[str] = frozenset()
+    """Nodes that should change but cannot now."""
     deleted: tuple[str, ...] = ()
     """The pools that are to go. One whose nodes cannot leave it now is not in ``retired``."""
     undoing: bool = False
@@ -319,6 +321,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
         daemonsets=_daemonset_changes(snapshot, goal.desired),
         moves=moves,
         waves=in_waves,
+        held_back=held,
         retired=retired,
         deleted=goal.deleted,
         wanted=assigned.wanted,

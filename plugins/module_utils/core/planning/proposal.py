@@ -121,6 +121,10 @@ class Proposal(t.Protocol):
         """The number of ``nodes``, ``waves`` and ``batches``."""
 
     @property
+    def held_back(self) -> frozenset[str]:
+        """The nodes that should change but cannot now. They are in no batch."""
+
+    @property
     def summary(self) -> str:
         """The plan in one line, for the person who approves it."""
 

@@ -11,7 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import outcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import RunOutcome
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.outcome import Extent, RunOutcome
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.waves import WaveSpec
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -23,7 +23,11 @@ WAVES = (WaveSpec(nodes=("n1",)), WaveSpec())
 def proposal(*owners, stop=None):
     """A plan that gives every node to gpu, n1 first."""
     nodes = [builders.node(f"n{number}", owner, labels={"hw": "gpu"}) for number, owner in enumerate(owners, 1)]
-    snapshot = builders.snapshot_of([*nodes, builders.node("stays")], [GPU])
+    return proposal_of(*nodes, stop=stop)
+
+
+def proposal_of(*nodes, stop=None, pods=None):
+    snapshot = builders.snapshot_of([*nodes, builders.node("stays")], [GPU], pods=pods)
     options = Options(max_nodes_lost="100%", waves=WAVES)
     return CollectionMode().propose(snapshot, PlanRequest((GPU,), options, stop_after_wave=stop))
 
@@ -54,6 +58,31 @@ class TestFailed:
         found = RunOutcome.of_failed("site", batches("n1", "n2", "n3"), proposal("gpu", names.IN_TRANSIT, None))
         assert (found.changed, found.failed, found.nodes, found.done) == (True, True, 3, 1)
         assert found.summary == "failed, with 1 of 3 nodes changed, and 1 half way"
+
+    @pytest.mark.parametrize(("owner", "former"), [(names.IN_TRANSIT, "primary"), ("gpu", "primary"), ("gpu", "gpu")])
+    def test_a_node_half_way_that_is_not_ready_is_not_done(self, owner, former):
+        left = proposal_of(builders.node("n1", owner, former, {"hw": "gpu"}, ready=False))
+        found = Extent.of_failed(batches("n1"), left)
+        assert (found.done, found.unchanged, found.unfinished) == (set(), set(), {"n1"})
+
+    @pytest.mark.parametrize("reason", [{"ready": False}, {"taints": [{"key": "repair", "effect": "NoSchedule"}]}])
+    def test_a_node_that_is_held_back_is_as_before(self, reason):
+        left = proposal_of(builders.node("n1", labels={"hw": "gpu"}, **reason))
+        found = Extent.of_failed(batches("n1"), left)
+        assert (found.done, found.unchanged, found.unfinished) == (set(), {"n1"}, set())
+
+    def test_a_node_whose_replacement_is_held_back_is_as_before(self):
+        old = [builders.handler_pod("n1", "virt-handler-gpu", template="old"), builders.handler_pod("stays")]
+        left = proposal_of(builders.node("n1", "gpu", labels={"hw": "gpu"}, ready=False), pods=old)
+        assert Extent.of_failed(batches("n1"), left).unchanged == {"n1"}
+
+    def test_a_dead_node_that_was_proven_is_done(self):
+        left = proposal_of(builders.node("n1", "gpu", labels={"hw": "gpu"}, ready=False))
+        assert Extent.of_failed(batches("n1"), left).done == {"n1"}
+
+    def test_a_node_that_no_longer_exists_is_none_of_those_left(self):
+        found = Extent.of_failed(batches("n1", "n2"), proposal(None))
+        assert (found.unchanged, found.unfinished) == ({"n1"}, set())
 
     def test_says_that_nothing_was_changed(self):
         found = RunOutcome.of_failed("site", batches("n1"), proposal(None))

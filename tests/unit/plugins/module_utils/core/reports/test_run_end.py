@@ -48,6 +48,13 @@ def test_a_node_half_way_is_named():
     assert second == "Half way: n2; the next run finishes this first."
 
 
+def test_a_node_that_is_held_back_is_as_before():
+    nodes = [builders.node("n1", "gpu", labels={"hw": "gpu"}), builders.node("n2", labels={"hw": "gpu"}, ready=False)]
+    held = CollectionMode().propose(builders.snapshot_of(nodes, [GPU]), PlanRequest((GPU,)))
+    first, second, _third = run_end.lines(batches("n1", "n2"), held, "site")
+    assert (first, second) == ("Done: 1 of 2 nodes (n1).", "As before: 1 node (n2).")
+
+
 def test_nodes_that_the_run_was_not_to_change_are_left_out():
     first, second, _third = run_end.lines(batches("n1"), left("gpu", None), "site")
     assert (first, second) == ("Done: 1 of 1 node (n1).", "No node is left.")

@@ -15,7 +15,8 @@ description:
     O(outdated=correct) that no longer fits.
   - Lists the images that the pools name, and the images of the new version that the run of C(site) after the upgrade needs. That run updates the
     pools' DaemonSets, and refuses images of another version unless a pool has C(allowSkew).
-  - With a pool list, checks the images of that list, as it will be given to that run. Without one, checks the pools that the cluster records.
+  - With a pool list, checks the images of that list, as it will be given to that run, and those of the cluster's other pools, which that run
+    keeps unless O(prune). Without one, checks the pools that the cluster records.
   - Needs only the rights of the ClusterRole C(virtpools-reader).
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options

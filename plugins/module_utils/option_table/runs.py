@@ -53,8 +53,15 @@ OPTIONS: tuple[Option, ...] = (
         Whether to take down a pool that exists but is no longer in the list. By default it stays, with the nodes it
         has, and the plan reports it.
         """,
-        roles=("pools", "explain", "verify"),
-        role_variants={"verify": {"text": "Whether to report a pool that is not in the list as an error."}},
+        roles=("pools", "explain", "verify", "upgrade_check"),
+        role_variants={
+            "verify": {"text": "Whether to report a pool that is not in the list as an error."},
+            "upgrade_check": {
+                "text": """
+                Whether C(site) takes down a pool that exists but is not in the list. Then its images are not checked.
+                """
+            },
+        },
         modules=("pools",),
         default=False,
         question=Question("Take down pools that are not in the list?", NEW_LIST),

@@ -29,6 +29,8 @@ from .verification import Verifier
 _TARGET = re.compile(r"(v?\d+\.\d+\.\d+|\d{8})([._+-][\w.+-]*)?")
 """What virt-operator calls a version, the tag of its images: ``v1.9.1``, or of a nightly build ``20261101_0123abc``."""
 
+_KEPT = "Unless virtpools_prune: true, site keeps such a pool, with its present images."
+
 Readiness = t.Literal["ready", "prepare", "blocked"]
 
 
@@ -46,6 +48,8 @@ class Image:
     """Whether it may be of another version, by allowSkew of its pool."""
     release: str | None = None
     """The release that it shares with the new version, so that it may stay; None for one of another release."""
+    kept: bool = False
+    """Whether a list was given that does not name its pool."""
     finding: Finding | None = None
     """What is to be done about it."""
 
@@ -104,6 +108,9 @@ class Upgrade:
                 f"Where the tag does not show the version, make sure that a build for KubeVirt {self.target} exists and that the list for the "
                 "next run of site names it."
             )
+        kept = {image.pool: None for image in self.images if image.finding is not None and image.kept}
+        if kept:
+            lines.append(f"The list does not name pool {listed(kept)}. {_KEPT}")
         return tuple(lines)
 
     @property
@@ -146,7 +153,8 @@ def check(
     """Check whether this cluster is fit for the upgrade.
 
     :param target: KubeVirt's version after the upgrade.
-    :param pools: the list for the run after the upgrade; None for the pools that the cluster records.
+    :param pools: the list for the run after the upgrade; None for the pools that the cluster records. That run also keeps those of
+        the cluster that the list does not name, unless it prunes them.
     :param present: the plan by which the cluster is judged as it is, where KubeVirt itself makes the pools.
     :param prepares: whether VMs will get the launcher images of ``pools`` as soon as the new version starts them.
     :raises InputErrors: when ``target`` is not a version.
@@ -156,7 +164,8 @@ def check(
             [f"virtpools_upgrade_to is {target[:80]!r}; give the version of KubeVirt to upgrade to, such as v1.9.1."]
         )
     current = health.version_of(snapshot.kubevirt)
-    images = tuple(_images(goals.recorded(snapshot) if pools is None else pools, target, snapshot))
+    unlisted = _unlisted(snapshot, pools, options)
+    images = tuple(_images((*(pools or ()), *unlisted), target, snapshot))
     if health.same_version(current, target):
         done = note("upgrade_done", f"KubeVirt {current} is deployed already; run site, so that the pools follow it.")
         # It may be about to leave this version, or on its way back to it.
@@ -171,7 +180,7 @@ def check(
         launchers = {pool: image for pool, image in in_effect.images.items() if image} if in_effect is not None else {}
     if prepares:
         launchers |= {pool.name: pool.virt_launcher_image or "" for pool in pools or () if pool.name in launchers}
-    images = tuple(_judged(images, current, target, pools))
+    images = tuple(_judged(images, current, target, pools, unlisted))
     # Once it has begun, what is prepared still helps, and the cluster is in motion.
     begun = prepares and health.is_upgrading_to(snapshot.kubevirt, target)
     table = _table_for(snapshot, target, pools if prepares else None)
@@ -254,6 +263,14 @@ def _rollout(snapshot: Snapshot) -> t.Iterator[Finding]:
         )
 
 
+def _unlisted(snapshot: Snapshot, pools: t.Sequence[Pool] | None, options: Options) -> tuple[Pool, ...]:
+    """The pools of the cluster that the list does not name and the run after the upgrade keeps; all where no list was given."""
+    if pools is not None and options.prune:
+        return ()
+    given = {pool.name for pool in pools or ()}
+    return tuple(pool for pool in goals.recorded(snapshot) if pool.name not in given)
+
+
 def _images(pools: t.Iterable[Pool], target: str, snapshot: Snapshot) -> t.Iterator[Image]:
     # Where KubeVirt's own images have another version as their tag, no tag shows for which KubeVirt an image is.
     stock = daemonsets.handler_image(snapshot.primary) if snapshot.primary is not None else None
@@ -272,13 +289,19 @@ def _images(pools: t.Iterable[Pool], target: str, snapshot: Snapshot) -> t.Itera
 
 
 def _judged(
-    images: t.Iterable[Image], current: str | None, target: str, pools: t.Sequence[Pool] | None
+    images: t.Iterable[Image],
+    current: str | None,
+    target: str,
+    pools: t.Sequence[Pool] | None,
+    unlisted: t.Sequence[Pool],
 ) -> t.Iterator[Image]:
     """The images, with findings on those that are of another version than ``target``, or may be.
 
     :param pools: the list for the run after the upgrade, None where it was not given.
+    :param unlisted: the pools of the cluster that it does not name.
     """
-    accepting = {pool.name for pool in pools or () if pool.allow_skew}
+    accepting = {pool.name for pool in (*pools, *unlisted) if pool.allow_skew} if pools is not None else ()
+    in_list = {pool.name for pool in pools or ()}
     release = health.release_of(target)
     for image in images:
         stays = release is not None and release == health.release_of(current) == health.release_of_image(image.image)
@@ -286,8 +309,9 @@ def _judged(
             image,
             accepted=image.skew == "different" and image.pool in accepting,
             release=health.dotted(release) if stays and release is not None else None,
+            kept=pools is not None and image.pool not in in_list,
         )
-        yield replace(judged, finding=_image_finding(judged, target, in_list=pools is not None))
+        yield replace(judged, finding=_image_finding(judged, target, in_list=image.pool in in_list))
 
 
 def _image_finding(image: Image, target: str, *, in_list: bool) -> Finding | None:
@@ -310,6 +334,7 @@ def _image_finding(image: Image, target: str, *, in_list: bool) -> Finding | Non
         )
     if not in_list:
         keep = f" Or keep it: {same} with allowSkew: true in the pool." if same else ""
+        keep += f" The list does not name this pool. {_KEPT}" if image.kept else ""
         return warning(
             "upgrade_image_skew",
             f"{what} is of another version than {target}; build {image.needed} before the upgrade, and put it into the "

@@ -228,7 +228,8 @@ def _templates(primary: KubeObject, desired: t.Mapping[str, KubeObject]) -> dict
 def _desired(
     snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool], kept: t.Sequence[str]
 ) -> tuple[dict[str, KubeObject], list[Finding]]:
-    """The DaemonSet of every pool. Pools that are kept follow the primary too, if their DaemonSet says what they are."""
+    """The DaemonSet of every pool. Pools that are kept follow the primary too, if their DaemonSet says what they are and their images
+    are fit for this version of KubeVirt."""
     desired: dict[str, KubeObject] = {pool.name: daemonsets.derive(primary, pool) for pool in pools}
     findings = []
     for name in kept:
@@ -241,7 +242,11 @@ def _desired(
         )
         live = snapshot.pools[name]
         try:
-            desired[name] = daemonsets.derive(primary, daemonsets.pool_of(live))
+            pool = daemonsets.pool_of(live)
+            skew = tuple(preflight.skew(snapshot, [pool]))
+            refused = [finding.message for finding in skew if finding.severity == "error"]
+            desired[name] = live if refused else daemonsets.derive(primary, pool)
+            findings += [_kept_with_skew(live, refused)] if refused else skew
         except InputErrors:
             desired[name] = live
             findings.append(
@@ -253,6 +258,15 @@ def _desired(
                 )
             )
     return desired, findings
+
+
+def _kept_with_skew(live: KubeObject, refused: t.Sequence[str]) -> Finding:
+    """:param refused: why the images would be refused if the pool were in the list."""
+    return warning(
+        "kept_pool_skew",
+        f"{' '.join(refused)} The pool is not in the list, so its DaemonSet {live['metadata']['name']} stays as it is and does not "
+        "follow KubeVirt's upgrade; put the pool into the list with fit images, or set virtpools_prune: true.",
+    )
 
 
 # What the cluster records -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ NEXT = vms.gpu(
     virtHandlerImage="registry.example/virt-handler:v1.9.1-gpu",
     virtLauncherImage="registry.example/virt-launcher:v1.9.1-gpu",
 )
+NEXT_OTHER = vms.gpu("other", virtHandlerImage=NEXT.virt_handler_image, virtLauncherImage=None)
 
 
 def cluster(nodes=None, *, policies=(), **fields):
@@ -146,6 +147,28 @@ class TestImages:
         about = [(f.severity, f.message.partition(":")[0]) for f in found.findings if f.code == "upgrade_image_skew"]
         assert about == [*[("error", "Pool other")] * 2, *[("warning", "Pool gpu")] * 2]
         assert check(pools=[vms.gpu(allowSkew=True)]).verdict == "prepare"
+
+    def test_of_a_pool_that_the_list_does_not_name_are_warned_of(self):
+        found = check(pools=[NEXT_OTHER])
+        assert codes(found) == ["upgrade_image_skew"] * 2
+        assert {image.pool for image in found.images if image.finding} == {"gpu"}
+        assert found.findings[0].message == (
+            f"Pool gpu: virtHandlerImage {vms.gpu().virt_handler_image} is of another version than v1.9.1; build "
+            f"{NEXT.virt_handler_image} before the upgrade, and put it into the list for the run of site after it. Or keep it: both are "
+            "of release 1.9, so it may stay with allowSkew: true in the pool. The list does not name this pool. Unless virtpools_prune: "
+            "true, site keeps such a pool, with its present images."
+        )
+        assert found.advice[-1].startswith("The list does not name pool gpu. Unless virtpools_prune: true, site keeps")
+
+    def test_of_a_pool_that_the_list_does_not_name_may_be_accepted(self):
+        recorded = builders.snapshot_of(vms.nodes(), [vms.gpu(allowSkew=True)], admission=vms.admission(*vms.policy()))
+        found = check(recorded, pools=[NEXT_OTHER])
+        assert [(image.pool, image.afterwards) for image in found.images if image.pool == "gpu"] == [
+            ("gpu", "accepted by allowSkew")
+        ] * 2
+
+    def test_of_a_pool_that_site_will_prune_are_left_out(self):
+        assert {image.pool for image in check(pools=[NEXT_OTHER], prune=True).images} == {"other"}
 
     @pytest.mark.parametrize(("target", "may"), [(TARGET, True), ("v1.10.0", False)])
     def test_may_stay_in_an_upgrade_to_a_patch_release(self, target, may):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import json
 import random
 import typing as t
 from dataclasses import replace
@@ -357,6 +358,44 @@ class TestKeptPool:
         assert found.daemonsets == found.moves == ()
         assert "kept_pool_unreadable" in builders.codes(found.findings, "warning")
         assert found.desired["fpga"] == unreadable
+
+    def after_upgrade(self, image, **fields):
+        """A plan for KubeVirt 1.10 and a list without the pool fpga, whose DaemonSet is of KubeVirt 1.9."""
+        kept = builders.pool("fpga", virtHandlerImage=image, **fields)
+        new = json.loads(json.dumps(builders.primary()).replace(builders.VERSION, "v1.10.0"))
+        listed = builders.pool("gpu", virtHandlerImage="registry.example/virt-handler:v1.10.0-gpu")
+        sets = [new, builders.pool_daemonset(listed, new), builders.pool_daemonset(kept)]
+        nodes = [hw("fpga", owner="fpga"), builders.node("stays")]
+        found = builders.build_snapshot(
+            builders.excluding_kubevirt(observedKubeVirtVersion="v1.10.0", targetKubeVirtVersion="v1.10.0"),
+            daemonsets=sets,
+            nodes=nodes,
+            pods=builders.handlers_of(nodes, sets),
+        )
+        return made([], [listed], snapshot=found)
+
+    def test_with_an_image_of_another_version_stays_as_it_is(self):
+        found = self.after_upgrade(builders.GPU_IMAGE)
+        assert found.daemonsets == found.moves == found.errors == ()
+        assert found.desired["fpga"] == found.snapshot.pools["fpga"]
+        assert builders.message(found.findings, "kept_pool_skew") == (
+            f"Pool fpga: virtHandlerImage {builders.GPU_IMAGE} is of another version than KubeVirt v1.10.0; use an image built for "
+            "v1.10.0, or set allowSkew: true in the pool if you know that the two work together. The pool is not in the list, so its "
+            "DaemonSet virt-handler-fpga stays as it is and does not follow KubeVirt's upgrade; put the pool into the list with fit "
+            "images, or set virtpools_prune: true."
+        )
+
+    @pytest.mark.parametrize(
+        ("image", "fields", "code"),
+        [
+            (builders.GPU_IMAGE, {"allowSkew": True}, "version_skew"),
+            ("registry.example/virt-handler:mine", {}, "version_skew_unknown"),
+        ],
+    )
+    def test_with_an_image_that_a_list_may_have_follows(self, image, fields, code):
+        found = self.after_upgrade(image, **fields)
+        assert [str(move) for move in found.moves] == ["Node n1: replace the handler of fpga"]
+        assert code in builders.codes(found.findings, "warning")
 
     def test_loses_the_nodes_that_a_listed_pool_selects(self):
         found = made([hw("gpu", owner="fpga")], [GPU], existing=[GPU, FPGA])

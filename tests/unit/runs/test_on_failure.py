@@ -274,7 +274,7 @@ def test_a_closed_gate_of_the_user_is_a_failed_wave(rollout, tmp_path):
 def test_a_vm_that_nobody_can_schedule_stops_without_going_back(rollout):
     def appears():
         rollout.world.put(vms.node("roomy"))
-        rollout.world.put(vms.launcher("vm", None, phase="Pending", status=vms.unschedulable()))
+        rollout.world.put(vms.launcher("vm", None, device=False, phase="Pending", status=vms.unschedulable()))
 
     in_wave_2(rollout.world, lambda _world: appears())
     error = refused(rollout, virtpools_gate_timeout=5)

@@ -18,7 +18,7 @@ from ..base.objects import KubeObject
 from ..kubevirt import launcher_arguments, preflight
 from ..observed.nodes import Node, timestamp
 from ..observed.snapshot import Admission, Snapshot
-from ..vms import matching
+from ..vms import matching, pool_choice
 from ..vms.launcher_pods import LauncherImages, LauncherPod
 from ..vms.mapping import Table
 from . import node_checks
@@ -152,7 +152,8 @@ def pending_problems(
 ) -> t.Iterator[GateProblem]:
     """What is wrong with launcher pods that do not run yet, on nodes of the wave or on no node at all.
 
-    A pod on no node counts when only the requirement that the launcher policy adds keeps it off every node.
+    A pod on no node counts when only the requirement that the launcher policy adds keeps it off every node. One that waits until a
+    device is free does not: no other node has such a device.
 
     :param nodes: returns all nodes; called only when there are such pods.
     """
@@ -164,16 +165,17 @@ def pending_problems(
             # virt-handler has no part in this yet: the kubelet starts the pod, with what the VM's owner asked for.
             message = f"{vmi} on node {pod.node} stays Scheduling."
             yield GateProblem("vmi_starting", subject, message, starting=True, of_wave=False)
-        elif pod.unschedulable is not None and (attributes := pod.placement.owner) is not None:
-            # Nodes whose labels and taints fit what the VM asks for itself, and that only the policy's requirement excludes.
+        elif pod.unschedulable is not None and (requirement := pod.placement.owner) is not None:
+            # Nodes that fit what the VM asks for itself, and that only the policy's requirement excludes.
             own, mapped = pod.placement.without_owner(), pod.placement
             usable = (node for node in nodes() if node.ready and node.schedulable)
-            fitting = [node.name for node in usable if own.unfit(node) is None and mapped.unfit(node) is not None]
+            excluded = (node for node in usable if own.unfit(node) is None and mapped.unfit(node) is not None)
+            fitting = [node.name for node in excluded if not pool_choice.missing_devices(pod.attributes, node)]
             if fitting:
                 yield GateProblem(
                     "vmi_kept_off",
                     subject,
-                    f"{vmi} finds no node because it must go to one with {attributes}, while {listed(fitting)} "
+                    f"{vmi} finds no node because it must go to one with {requirement}, while {listed(fitting)} "
                     f"would take it; the scheduler reports: {pod.unschedulable.rstrip('.')}.",
                     of_wave=False,
                 )

@@ -221,12 +221,10 @@ def _advice(owner: str, room: Room) -> str:
 
 def fitting_nodes(placement: PodPlacement, attributes: PodAttributes, nodes: t.Mapping[str, Node]) -> Nodes:
     """The nodes that a launcher pod can go to by labels, taints and devices; how many devices are free is not known."""
-    devices = sorted(device for device in attributes.devices if "/" in device and not _of_kubevirt(device))
     fit, unfit = [], dict[str, list[str]]()
     for node in nodes.values():
         reason = placement.unfit(node)
-        missing = [device for device in devices if not node.devices.get(device)]
-        if reason is None and missing:
+        if reason is None and (missing := missing_devices(attributes, node)):
             reason = f"the node offers no {listed(missing)}"
         if reason is None:
             fit.append(node.name)
@@ -234,6 +232,16 @@ def fitting_nodes(placement: PodPlacement, attributes: PodAttributes, nodes: t.M
             unfit.setdefault(reason, []).append(node.name)
     grouped = sorted(((reason, tuple(sorted(group))) for reason, group in unfit.items()), key=lambda g: (-len(g[1]), g))
     return Nodes(tuple(sorted(fit)), tuple(grouped))
+
+
+def missing_devices(attributes: PodAttributes, node: Node) -> list[str]:
+    """The devices that a launcher pod asks for and the node does not have, not even taken ones."""
+    return [device for device in _devices(attributes) if not node.devices.get(device)]
+
+
+def _devices(attributes: PodAttributes) -> list[str]:
+    """The devices that the VM's owner decides on: KubeVirt gives every pod its own."""
+    return sorted(device for device in attributes.devices if "/" in device and not _of_kubevirt(device))
 
 
 # Pool by pool -------------------------------------------------------------------------------------------------------
@@ -288,9 +296,8 @@ def _why_no_match(rule: Pool, attributes: PodAttributes) -> str:
 
 def _attribute_lines(attributes: PodAttributes) -> t.Iterator[str]:
     """What the VM's owner decides, without what KubeVirt adds to every pod."""
-    devices = sorted(device for device in attributes.devices if "/" in device and not _of_kubevirt(device))
     yield f"namespace {attributes.namespace}{_labelled(attributes.namespace_labels)}"
-    yield f"devices: {', '.join(devices) or 'none'}"
+    yield f"devices: {', '.join(_devices(attributes)) or 'none'}"
     yield f"labels: {_pairs(attributes.labels) or 'none of its own'}"
     yield f"nodeSelector: {_pairs(attributes.node_selector) or 'none of its own'}"
 

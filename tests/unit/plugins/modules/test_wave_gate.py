@@ -63,7 +63,7 @@ def degraded(world, _node):
 def kept_off(world, _node):
     """The node would do but for the pool it belongs to."""
     world.put(vms.node("roomy"))
-    world.put(starting("vm", None, status=vms.unschedulable()))
+    world.put(starting("vm", None, device=False, status=vms.unschedulable()))
 
 
 def orphan(world, _node):

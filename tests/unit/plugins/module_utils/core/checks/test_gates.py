@@ -10,9 +10,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gat
     Gate,
     GateProblem,
     baseline_of,
+    pending_problems,
     vmi_problem,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.tests.unit.support import vms
 
 
 def problems(count):
@@ -20,6 +24,23 @@ def problems(count):
         GateProblem("vmi_failed", f"tenant-{n % 50}/virtual-machine-{n} 00000000-0000-{n:012}", "It failed.")
         for n in range(count)
     ]
+
+
+class TestPending:
+    def codes(self, *nodes, **fields):
+        """Of a VM of the pool for which the scheduler finds no node."""
+        pod = LauncherPod.from_object(vms.launcher(on="", status=vms.unschedulable(), **fields))
+        known = [Node.from_object(node) for node in (*vms.nodes(), *nodes)]
+        return [problem.code for problem in pending_problems([pod], ["gpu-0"], lambda: known)]
+
+    def test_a_vm_that_waits_for_a_free_device_is_no_problem(self):
+        assert self.codes() == []
+
+    def test_a_vm_that_another_node_with_the_device_would_take_is(self):
+        assert self.codes(vms.node("gpu-2")) == ["vmi_kept_off"]
+
+    def test_a_vm_without_a_device_that_another_node_would_take_is(self):
+        assert self.codes(device=False) == ["vmi_kept_off"]
 
 
 class TestBaseline:

@@ -48,7 +48,7 @@ class Move:
         """What happens, without the node."""
         if self.action == "move":
             return f"{self.source} -> {self.target}"
-        if self.action == "finish" and self.source == self.target:
+        if self.action == "finish" and self.source == self.target != names.PRIMARY:
             return f"finish the replacement of the handler of {self.target}"
         if self.action == "finish":
             return f"finish the handover to {self.target}"

@@ -30,6 +30,7 @@ class TestMove:
             (FIRST, "Node n1: primary -> gpu"),
             (Move("n1", "primary", "gpu", "finish"), "Node n1: finish the handover to gpu"),
             (Move("n1", "gpu", "gpu", "finish"), "Node n1: finish the replacement of the handler of gpu"),
+            (Move("n1", "primary", "primary", "finish"), "Node n1: finish the handover to primary"),
             (Move("n1", "gpu", "gpu", "replace"), "Node n1: replace the handler of gpu"),
         ],
     )

@@ -103,9 +103,7 @@ class TestAll:
         assert lines(found) == ["Node n1: ghost -> primary", "Node n2: primary -> primary", "Node n3: '' -> primary"]
 
     def test_a_node_on_its_way_back_to_the_primary_is_finished(self):
-        assert lines(removing([builders.node("n1", None, "primary")])) == [
-            "Node n1: finish the replacement of the handler of primary"
-        ]
+        assert lines(removing([builders.node("n1", None, "primary")])) == ["Node n1: finish the handover to primary"]
 
     def test_a_dead_node_keeps_its_daemonset_and_the_exclusion(self):
         dead = builders.node("n1", "gpu", ready=False)
@@ -197,7 +195,7 @@ class TestSome:
 
     def test_a_node_on_its_way_back_to_the_primary_is_finished(self):
         assert lines(removing([builders.node("n1", None, "primary")], removed=("gpu",))) == [
-            "Node n1: finish the replacement of the handler of primary"
+            "Node n1: finish the handover to primary"
         ]
 
     def test_the_last_pool_takes_the_exclusion_with_it(self):

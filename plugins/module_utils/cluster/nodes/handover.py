@@ -223,4 +223,5 @@ def _still(running: _Jobs) -> str:
 
 def _left(running: t.Collection[str]) -> str:
     """A sentence on the nodes that were given up."""
-    return f" The handover of {listed(sorted(running))} was not finished, and they may have no virt-handler: run site, which finishes it."
+    nodes = listed(sorted(running))
+    return f" The handover of {nodes} was not finished, and they may have no virt-handler: run the same playbook again to finish."

@@ -483,12 +483,12 @@ class NodeHandover:
                 problem = error
                 if self._clock.now() >= give_up:
                     raise ClusterError(
-                        f"{error} The node's owner is {self._owner} now: run site, which finishes it."
+                        f"{error} The node's owner is {self._owner} now: run the same playbook again to finish."
                     ) from error
             if problem is None and self._clock.now() >= give_up:
                 raise ClusterError(
                     f"{pending} within {self._context.timeout:.0f} s. The node's owner is "
-                    f"{self._owner} now: run site, which finishes it."
+                    f"{self._owner} now: run the same playbook again to finish."
                 )
             yield Pause(soon=True, problem=problem, waiting_for=str(problem or pending))
 

@@ -19,9 +19,9 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from metrics import (
     ALWAYS,
-    CURRENT,
     DESIRED,
     ILL,
+    MISSCHEDULED,
     MUTATING,
     NEVER,
     NODE_LABELS,
@@ -80,11 +80,34 @@ def state(name: str) -> str:
 
 CASES = {
     "a DaemonSet is deleted": Case(
-        {daemonset(status, "rt"): ill(None) for status in (DESIRED, CURRENT, UPDATED, READY)} | gone("rt-0", "rt"),
+        {daemonset(status, "rt"): ill(None) for status in (DESIRED, UPDATED, READY)}
+        | {daemonset(MISSCHEDULED, "rt"): ill(None, 0)}
+        | gone("rt-0", "rt"),
         {ILL + 14: (), ILL + 16: ("VirtPoolsDaemonSetMissing rt", "VirtPoolsNodeLostHandler rt-0")},
     ),
     "a DaemonSet may make no pod on a new node": Case(
         {daemonset(DESIRED, "gpu"): ill(3, 2), node_ready("gpu-2"): ill(1, None)},
+        {ILL + 14: (), ILL + 16: ("VirtPoolsHandlersMissing gpu",)},
+    ),
+    "no handler of a pool can be scheduled, and its nodes are Ready": Case(
+        {
+            handler("rt-0", "rt"): ill(None),
+            handler("rt-0", "rt", waits=True): ill(1, None),
+            handler_ready("rt-0", "rt"): ill(0),
+            daemonset(READY, "rt"): ill(0),
+        },
+        {ILL + 14: (), ILL + 16: ("VirtPoolsHandlersMissing rt", "VirtPoolsNodeLostHandler rt-0")},
+    ),
+    "a handler waits for its new node, and another node dies with its handler": Case(
+        {
+            handler("gpu-2", "gpu", waits=True): ill(1, None),
+            handler_ready("gpu-2", "gpu"): ill(0, None),
+            node_ready("gpu-2"): ill(1, None),
+            handler_ready("gpu-1", "gpu"): ill(0),
+            node_ready("gpu-1"): ill(0),
+            daemonset(MISSCHEDULED, "gpu"): ill(1, 0),
+            daemonset(READY, "gpu"): ill(1, 2),
+        },
         {ILL + 14: (), ILL + 16: ("VirtPoolsHandlersMissing gpu",)},
     ),
     "a handler is not Ready": Case(
@@ -100,13 +123,19 @@ CASES = {
         },
     ),
     "a node dies with its handler": Case(
-        {handler_ready("rt-0", "rt"): ill(0), daemonset(READY, "rt"): ill(0), node_ready("rt-0"): ill(0)},
+        {
+            handler_ready("rt-0", "rt"): ill(0),
+            node_ready("rt-0"): ill(0),
+            **{daemonset(status, "rt"): ill(0) for status in (DESIRED, UPDATED, READY)},
+            daemonset(MISSCHEDULED, "rt"): ill(1, 0),
+        },
         {ILL + 16: (), 400: ()},
     ),
     "the primary is ill, which KubeVirt watches itself": Case(
         {
             handler_ready("plain-0", "primary"): ill(0),
-            **{daemonset(status, "primary"): ill(0) for status in (CURRENT, UPDATED, READY)},
+            **{daemonset(status, "primary"): ill(0) for status in (UPDATED, READY)},
+            daemonset(MISSCHEDULED, "primary"): ill(1, 0),
         },
         {400: (), MINUTES - 1: ()},
     ),
@@ -121,7 +150,7 @@ CASES = {
     "a handover is not finished": Case(
         {
             **gone("gpu-0", "gpu"),
-            **{daemonset(status, "gpu"): ill(1, 2) for status in (DESIRED, CURRENT, UPDATED, READY)},
+            **{daemonset(status, "gpu"): ill(1, 2) for status in (DESIRED, UPDATED, READY)},
             owner_label("gpu-0", "gpu"): ill(None),
             owner_label("gpu-0", "in_transit"): ill(1, None),
         },
@@ -130,7 +159,7 @@ CASES = {
     "a handover is not finished, and owner labels are not known": Case(
         {
             **gone("gpu-0", "gpu"),
-            **{daemonset(status, "gpu"): ill(1, 2) for status in (DESIRED, CURRENT, UPDATED, READY)},
+            **{daemonset(status, "gpu"): ill(1, 2) for status in (DESIRED, UPDATED, READY)},
             **{owner_label(node, owner): NEVER for node, owner in NODES.items()},
         },
         {ILL + 14: (), ILL + 16: ("VirtPoolsNodeLostHandler gpu-0",), ILL + 6 * 60 + 2: ()},
@@ -195,7 +224,7 @@ CASES = {
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "VirtPoolsDaemonSetMissing": (DESIRED,),
-    "VirtPoolsHandlersMissing": (DESIRED, CURRENT),
+    "VirtPoolsHandlersMissing": (DESIRED, MISSCHEDULED, POD),
     "VirtPoolsHandlersOutdated": (DESIRED, UPDATED),
     "VirtPoolsNoReadyHandler": (POD, POD_READY, NODE_READY),
     "VirtPoolsHandlerNotReady": (POD, POD_READY, NODE_READY),
@@ -324,7 +353,6 @@ def test_a_rollout_that_takes_hours_makes_no_alert(fires: Callable[..., None]) -
         ready += [(2 + number, 5 if number else begin + 5), (3 + number, 1)]
     given |= {
         daemonset(DESIRED, "gpu"): over_time(*desired, then=2 + nodes),
-        daemonset(CURRENT, "gpu"): over_time(*desired, then=2 + nodes),
         daemonset(UPDATED, "gpu"): over_time(*desired, then=2 + nodes),
         daemonset(READY, "gpu"): over_time(*ready, then=2 + nodes),
         series("virtpools_findings", severity="error", code="wrong_owner"): over_time((None, 20), (1, 300), then=None),
@@ -353,8 +381,8 @@ def test_policies_are_not_missed_with_another_back_end() -> None:
 def test_pools_of_others_are_not_watched(fires: Callable[..., None]) -> None:
     foreign = series(DESIRED, namespace="kubevirt", daemonset="virt-handler-gpu-2")
     elsewhere = series(DESIRED, namespace="other", daemonset="virt-handler-gpu")
-    current = {each.replace(DESIRED, CURRENT): over_time(then=0) for each in (foreign, elsewhere)}
-    fires({**well(), foreign: ALWAYS, elsewhere: ALWAYS, **current}, {400: ()})
+    misscheduled = {each.replace(DESIRED, MISSCHEDULED): ALWAYS for each in (foreign, elsewhere)}
+    fires({**well(), foreign: ALWAYS, elsewhere: ALWAYS, **misscheduled}, {400: ()})
 
 
 def test_hundreds_of_pools_need_no_more_rules() -> None:

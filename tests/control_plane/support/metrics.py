@@ -22,7 +22,7 @@ ILL = 10
 """The minute in which something goes wrong."""
 
 DESIRED = "kube_daemonset_status_desired_number_scheduled"
-CURRENT = "kube_daemonset_status_current_number_scheduled"
+MISSCHEDULED = "kube_daemonset_status_number_misscheduled"
 UPDATED = "kube_daemonset_status_updated_number_scheduled"
 READY = "kube_daemonset_status_number_ready"
 POD, POD_READY, POD_CREATED = "kube_pod_info", "kube_pod_status_ready", "kube_pod_created"
@@ -41,10 +41,14 @@ def daemonset_name(owner: str) -> str:
     return "virt-handler" if owner == "primary" else f"virt-handler-{owner}"
 
 
-def handler(node: str, owner: str) -> str:
-    """Return the handler pod that a node has from an owner."""
+def handler(node: str, owner: str, *, waits: bool = False) -> str:
+    """Return the handler pod that a node has from an owner.
+
+    :param waits: it cannot be scheduled.
+    """
     by = {"created_by_kind": "DaemonSet", "created_by_name": daemonset_name(owner)}
-    return series(POD, namespace="kubevirt", pod=f"{by['created_by_name']}-{node}", uid=node, node=node, **by)
+    on = "" if waits else node
+    return series(POD, namespace="kubevirt", pod=f"{by['created_by_name']}-{node}", uid=node, node=on, **by)
 
 
 def handler_ready(node: str, owner: str) -> str:
@@ -89,8 +93,9 @@ def well() -> Series:
         **{
             daemonset(status, owner): over_time(then=count)
             for owner, count in counts.items()
-            for status in (DESIRED, CURRENT, UPDATED, READY)
+            for status in (DESIRED, UPDATED, READY)
         },
+        **{daemonset(MISSCHEDULED, owner): over_time(then=0) for owner in counts},
         **{each(node, owner): ALWAYS for node, owner in NODES.items() for each in (handler, handler_ready)},
         **{node_ready(node): ALWAYS for node in NODES},
         **{owner_label(node, owner): ALWAYS for node, owner in NODES.items() if owner != "primary"},

@@ -31,6 +31,9 @@ HANDLERS = "node:virtpools_handler:info"
 HANDLER_READY = "node:virtpools_handler_ready:min"
 """Whether the handler of a node is Ready."""
 DESIRED = "pool:virtpools_handlers_desired:max"
+"""The nodes that should have a handler."""
+MISSCHEDULED = "pool:virtpools_handlers_misscheduled:max"
+"""The nodes that have a handler and should not. A node that is not Ready is one of them: its taint would keep a new handler off."""
 READY = "pool:virtpools_handlers_ready:max"
 
 DRIFT = (
@@ -137,6 +140,7 @@ def _recorded(scope: Scope) -> t.Iterator[Object]:
 
     yield record(POOLS, _pools(scope.pools), namespace=scope.namespace)
     yield record(DESIRED, per_daemonset("desired_number_scheduled"))
+    yield record(MISSCHEDULED, per_daemonset("number_misscheduled"))
     yield record(READY, per_daemonset("number_ready"))
     yield record(
         HANDLERS,
@@ -186,16 +190,6 @@ def _dedent(expr: str) -> str:
 
 
 def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
-    def compared(status: str) -> str:
-        return f"""
-            (
-              kube_daemonset_status_desired_number_scheduled{{{scope.where}}}
-              - kube_daemonset_status_{status}{{{scope.where}}}
-            )
-            * on (daemonset) group_left (pool) {_POOLS_ONLY}
-            > 0
-            """
-
     return (
         Alert(
             "VirtPoolsDaemonSetMissing",
@@ -214,16 +208,31 @@ def _about_daemonsets(scope: Scope) -> tuple[Alert, ...]:
         ),
         Alert(
             "VirtPoolsHandlersMissing",
-            compared("current_number_scheduled"),
+            # The status counts a pod that cannot be scheduled as scheduled. Where no handler is known, the metric is missing.
+            f"""
+            {DESIRED}{{pool!="{names.PRIMARY}"}}
+            + {MISSCHEDULED}
+            - (count by (namespace, daemonset, pool) ({HANDLERS}) or 0 * {DESIRED})
+            > 0
+            and on () count({HANDLERS}) > 0
+            """,
             lasts="15m",
             severity="critical",
             health="warning",
             summary="Nodes of pool {{ $labels.pool }} have no virt-handler.",
-            description="Nodes without a pod of DaemonSet {{ $labels.daemonset }}: {{ $value }}. Something refuses its pods.",
+            description="Nodes without a pod of DaemonSet {{ $labels.daemonset }}: {{ $value }}. Something refuses its pods, "
+            "or they cannot be scheduled.",
         ),
         Alert(
             "VirtPoolsHandlersOutdated",
-            compared("updated_number_scheduled"),
+            f"""
+            (
+              kube_daemonset_status_desired_number_scheduled{{{scope.where}}}
+              - kube_daemonset_status_updated_number_scheduled{{{scope.where}}}
+            )
+            * on (daemonset) group_left (pool) {_POOLS_ONLY}
+            > 0
+            """,
             lasts="1d",
             severity="warning",
             health="none",

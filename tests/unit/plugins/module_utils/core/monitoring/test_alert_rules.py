@@ -38,6 +38,12 @@ def test_what_alerts_build_on_is_recorded():
     assert used <= recorded
 
 
+def test_a_handler_that_cannot_be_scheduled_is_missing():
+    (missing,) = (alert for alert in alert_rules.alerts(SCOPE) if alert.name == "VirtPoolsHandlersMissing")
+    assert alert_rules.HANDLERS in missing.expr, "those that have a node"
+    assert "current_number_scheduled" not in missing.expr, "which counts pods that wait for a node"
+
+
 @pytest.mark.parametrize("pool", SCOPE.pools)
 def test_every_pool_of_the_scope_is_in_an_expression(pool):
     assert any(pool in rule["expr"] for rule in rules())

@@ -15,6 +15,7 @@ from ...core.base.objects import KubeObject
 from ...core.checks import canary
 from ...core.checks.canary import Blueprint, CanaryProblem, Draft, LeftOut
 from ...core.checks.verdicts import Judge, Judgement
+from ...core.observed.handlers import pod_problem
 from ...core.observed.leftovers import Leftover
 from ...core.observed.nodes import Node
 from ...core.vms.mapping import Table
@@ -132,16 +133,18 @@ def _watch(cluster: Cluster, draft: Draft, vm: KubeObject, judge: Judge, timeout
     began = clock.now()
     name, namespace = vm["metadata"]["name"], vm["metadata"]["namespace"]
     result: Judgement | CanaryProblem = CanaryProblem("")
+    wrong: str | None = None
 
     def pending() -> str | None:
-        nonlocal result
+        nonlocal result, wrong
         live = cluster.get(kinds.VIRTUAL_MACHINE, name, namespace)
         if live is None or live["metadata"]["uid"] != vm["metadata"]["uid"]:
             result = CanaryProblem("it was deleted by another client", final=True)
         else:
             vmi = cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)
             pods = [] if vmi is None else list(vm_lookup.ClusterSource(cluster).launcher_pods(namespace, vmi))
-            result = canary.result(draft, live, vmi, pods[0] if pods else None, judge)
+            result = canary.result(draft, live, vmi, pods[0] if pods else None, judge, wrong)
+            wrong = next(filter(None, map(pod_problem, pods)), wrong)
         if isinstance(result, CanaryProblem) and not result.final:
             return f"canary VM {namespace}/{name}: {result.message}"
         return None

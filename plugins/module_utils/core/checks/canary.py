@@ -333,18 +333,24 @@ class CanaryProblem:
 
 
 def result(
-    draft: Draft, vm: KubeObject, vmi: KubeObject | None, pod: KubeObject | None, judge: Judge
+    draft: Draft,
+    vm: KubeObject,
+    vmi: KubeObject | None,
+    pod: KubeObject | None,
+    judge: Judge,
+    was_wrong: str | None = None,
 ) -> Judgement | CanaryProblem:
     """The state of a canary VM now: a judgement once it has passed.
 
     :param vmi: its VM instance; None while there is none. So is ``pod``, the launcher pod of the VM instance.
+    :param was_wrong: what was wrong with its launcher pod before: KubeVirt deletes the pod of a guest that has ended.
     """
     if vmi is None:
         failure = condition(vm, "Failure").get("message")
         return CanaryProblem("it has no VM instance yet" + (f": {failure}" if failure else ""))
     phase, seen = (vmi.get("status") or {}).get("phase") or "Pending", Vmi.from_object(vmi)
     if phase in ("Failed", "Succeeded"):
-        why = pod_problem(pod) if pod is not None else None
+        why = (pod_problem(pod) if pod is not None else None) or was_wrong
         return CanaryProblem(f"its guest has ended (phase {phase}){f': {why}' if why else ''}", final=True)
     if pod is None:
         return _stays(phase, seen.problem, "it has no launcher pod")

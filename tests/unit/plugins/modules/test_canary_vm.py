@@ -75,6 +75,26 @@ def test_one_that_does_not_pass_closes_the_gate_and_goes(world, run, tried, how,
     assert world.all(kinds.VIRTUAL_MACHINE) == world.all(kinds.VIRTUAL_MACHINE_INSTANCE) == []
 
 
+def test_the_end_of_its_launcher_is_told_when_its_pod_no_longer_exists(world, tried):
+    """KubeVirt deletes the pod of a guest that has failed."""
+    Kubevirt(world, phase="Scheduled")
+    terminated = {"exitCode": 3, "reason": "Error", "message": "no licence\n"}
+
+    def dies():
+        (pod,) = (pod for pod in world.all(kinds.POD) if "virt-canary-gpu" in pod["metadata"]["name"])
+        pod["status"]["containerStatuses"] = [{"name": "compute", "state": {"terminated": terminated}}]
+
+    def fails():
+        (pod,) = (pod for pod in world.all(kinds.POD) if "virt-canary-gpu" in pod["metadata"]["name"])
+        world.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
+        world.find(kinds.VIRTUAL_MACHINE_INSTANCE, "virt-canary-gpu", "default")["status"]["phase"] = "Failed"
+
+    world.at[world.now + 3] = dies
+    world.at[world.now + 8] = fails
+    said = "its guest has ended (phase Failed): container compute ended with exit code 3 and said 'no licence'"
+    assert said in tried()["msg"]
+
+
 def test_one_that_does_not_go_has_not_passed(world, tried):
     Kubevirt(world).lingering = True
     assert "VirtualMachineInstance default/virt-canary-gpu still exists 20 s after its deletion" in tried()["msg"]

@@ -333,6 +333,12 @@ def test_final_problems(vmi, pod, said):
     assert said in problem.message
 
 
+@pytest.mark.parametrize("pod", [None, launcher()])
+def test_a_guest_whose_pod_no_longer_tells_has_what_was_wrong_before(pod):
+    problem = canary.result(drafted(vms.gpu()), VM, instance("Failed"), pod, JUDGE, "container compute died")
+    assert problem.message == "its guest has ended (phase Failed): container compute died"
+
+
 def test_nodes_of_the_pool_outside_of_the_wave_are_ignored():
     made = drafted(vms.gpu(), nodes=NODES[1:])
     problem = canary.result(made, VM, instance(), launcher(), JUDGE)

@@ -161,7 +161,7 @@ def _release(task: module_base.Task, snapshot: Snapshot, nodes: t.Sequence[str])
         return
     epochs = Epochs(task.cluster, lambda: policies.probe_site(task.cluster, snapshot))
     for live_node in live.nodes_named(task.cluster, owned):
-        with epochs.leaving(names.PRIMARY) as labels:
+        with epochs.leaving(live_node, names.PRIMARY) as labels:
             write_owner(task.cluster, live_node, names.PRIMARY, names.IN_TRANSIT, names.PRIMARY, labels)
 
 

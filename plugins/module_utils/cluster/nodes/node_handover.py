@@ -411,7 +411,7 @@ class NodeHandover:
         if self._owner == names.IN_TRANSIT:
             self._write(names.IN_TRANSIT, former)
             return
-        with self._context.epochs.leaving(self._owner) as labels:
+        with self._context.epochs.leaving(self._live, self._owner) as labels:
             self._leaves_with = self._written_already() or labels
             self._write(names.IN_TRANSIT, former, self._leaves_with)
         self._leaves_with = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import typing as t
+from dataclasses import replace
 
 from ...core.admission import launcher_backends, launcher_policy, probes
 from ...core.admission.probes import Site
@@ -46,23 +47,29 @@ class Epochs:
         self._being_labelled = 0
 
     @contextlib.contextmanager
-    def leaving(self, owner: str) -> t.Iterator[dict[str, str]]:
-        """The labels of a node that this owner loses now: in an epoch that no pod has until this ends."""
+    def leaving(self, node: Object, owner: str) -> t.Iterator[dict[str, str]]:
+        """The labels of a node that this owner loses now: in an epoch that no pod has until this ends.
+
+        :raises ClusterError: when the pods of the node cannot be read.
+        """
+        pods = self._pods_on(node) if owner in self._table.keep_off else ()
         with self._alone:
+            labels = self._labels_of_leaving(Node.from_object(node), owner, pods)
             self._being_labelled += 1
-            labels = self._labels_of_leaving(owner)
         try:
             yield labels
         finally:
             with self._alone:
                 self._being_labelled -= 1
 
-    def _labels_of_leaving(self, owner: str) -> dict[str, str]:
+    def _labels_of_leaving(self, node: Node, owner: str, pods: t.Iterable[LauncherPod]) -> dict[str, str]:
         # Without a policy, epochs follow the time: they are newer than those of pods from an earlier policy.
         epoch = waiting.seconds_since_1970() if self._in_force is None else self._highest + 1
+        labels = {epochs.until_label(owner): str(epoch)}
+        both = {**labels, epochs.until_label(names.PRIMARY): str(epoch)}
         # The table no longer names pools that go and let others in, but those that keep others off until their last node left.
-        owners = {owner} if owner in self._table.keep_off else {owner, names.PRIMARY}
-        return {epochs.until_label(each): str(epoch) for each in sorted(owners)}
+        lets_others_in = owner not in self._table.keep_off
+        return both if lets_others_in or _stay_only_with(both, labels, node, pods) else labels
 
     def settle(self, node: Object, owner: str) -> dict[str, None] | None:
         """Prepare a node without a handler for its next owner. Call it again while it returns None.
@@ -75,17 +82,18 @@ class Epochs:
         present = epochs.until_labels(after.labels)
         if not present:
             return {}
-        needed = self._needed(after)
+        # No other pod comes: the node has no virt-handler.
+        needed = {key for pod in self._pods_on(node) for key in pod.placement.stays_by(after)}
         newest = epochs.newest({key: value for key, value in present.items() if key in needed})
         with self._alone:
             if not self._has_reached(newest):
                 return None
         return dict.fromkeys(sorted(present.keys() - needed))
 
-    def _needed(self, node: Node) -> set[str]:
-        """The labels by which launcher pods stay on the node. No other pod comes: the node has no virt-handler."""
-        pods = map(LauncherPod.from_object, live.launcher_pods_on(self._cluster, node.name))
-        return {key for pod in pods if not pod.ended for key in pod.placement.stays_by(node)}
+    def _pods_on(self, node: Object) -> list[LauncherPod]:
+        """The launcher pods on the node that have not ended."""
+        pods = map(LauncherPod.from_object, live.launcher_pods_on(self._cluster, node["metadata"]["name"]))
+        return [pod for pod in pods if not pod.ended]
 
     def _has_reached(self, epoch: int) -> bool:
         """Whether the launcher policy gives pods this epoch, or a later one. Writes the policy the first time."""
@@ -120,6 +128,16 @@ class Epochs:
 
     def _policy(self) -> Object | None:
         return None if self._kind is None else self._cluster.get(self._kind, names.POLICY)
+
+
+def _stay_only_with(
+    labels: t.Mapping[str, str], fewer: t.Mapping[str, str], node: Node, pods: t.Iterable[LauncherPod]
+) -> bool:
+    """Whether some pod may stay on the node in transit with these labels, but not with fewer: one that came while the owner let
+    others in."""
+    in_transit = node.owned_by(names.IN_TRANSIT)
+    having, lacking = (replace(in_transit, labels={**in_transit.labels, **added}) for added in (labels, fewer))
+    return any(pod.placement.misfit(lacking) and not pod.placement.misfit(having) for pod in pods)
 
 
 def _kind_of_policy(cluster: Cluster) -> Kind | None:

@@ -11,7 +11,6 @@ import copy
 import typing as t
 from dataclasses import dataclass, replace
 
-from ..admission import launcher_backends
 from ..admission.live_policy import Policy
 from ..base import kinds, names, permissions
 from ..base.findings import Finding, InputErrors
@@ -22,7 +21,7 @@ from ..checks.explanation import ExplainContext
 from ..checks.state import State
 from ..checks.upgrade import Upgrade
 from ..kubevirt import exclusion
-from ..observed.snapshot import Admission, Snapshot
+from ..observed.snapshot import Snapshot
 from ..planning import approval, goals, history, plan, plan_text, removal
 from ..planning.departure import Departure, removal_request, without_daemonsets
 from ..planning.options import Drain, Options
@@ -152,9 +151,7 @@ class CollectionProposal(PlanProposal[Plan]):
 
     @property
     def _kubelets(self) -> node_fit.KubeletRestarts:
-        in_effect = launcher_backends.recorded_table(self.snapshot.admission or Admission())
-        keep_off = in_effect.keep_off if in_effect is not None else ()
-        return node_fit.KubeletRestarts(self.snapshot.nodes, self.plan.nodes_after(), keep_off)
+        return node_fit.KubeletRestarts(self.snapshot.nodes, self.plan.nodes_after())
 
     @property
     def _loss(self) -> removal.Loss:

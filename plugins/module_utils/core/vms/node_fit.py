@@ -117,15 +117,14 @@ class KubeletRestarts:
     That are VMs whose launcher pods ask for an owner and have no stay terms, which earlier policies did not give.
     """
 
-    def __init__(self, before: t.Mapping[str, Node], after: t.Mapping[str, Node], keep_off: t.Collection[str]) -> None:
-        """``before`` and ``after``: all nodes by name, now and with the owners that the run gives them. ``keep_off``: the pools
-        on whose nodes no VM without a pool may run now."""
+    def __init__(self, before: t.Mapping[str, Node], after: t.Mapping[str, Node]) -> None:
+        """``before`` and ``after``: all nodes by name, now and with the owners that the run gives them."""
         self._after = {}
         for name, node in before.items():
             then = after.get(name, node)
             if then.owner != node.owner:
-                owners = (node.owner,) if node.owner in keep_off else (node.owner, names.PRIMARY)
-                until = {epochs.until_label(owner): str(_NEVER) for owner in owners}
+                # The run writes the label for VMs of no pool only where one needs it.
+                until = {epochs.until_label(owner): str(_NEVER) for owner in (node.owner, names.PRIMARY)}
                 self._after[name] = replace(then, labels={**then.labels, **until})
         self._before = before
         self._vms = _VmNames()

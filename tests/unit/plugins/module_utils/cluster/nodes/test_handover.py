@@ -469,7 +469,7 @@ class TestWayBackWithEpochs:
             self.epoch = 0
 
         @contextlib.contextmanager
-        def leaving(self, owner):
+        def leaving(self, _node, owner):
             self.epoch += 1
             yield {f"until.virtpools.io/{owner}": str(self.epoch)}
 

@@ -11,8 +11,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import POLICY, SITE, Admission
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 
@@ -47,9 +49,23 @@ def policy_epoch(world):
     return launcher_policy.epoch_of(world.find(POLICY, names.POLICY))
 
 
-def leaving(epochs, owner):
+def guest_pod(epoch=6):
+    """The launcher pod of a VM of no pool that started on gpu's node while that pool let it in, and pool rt did not."""
+    wanted = Table((), keep_off=("rt",), allow=("gpu",)).requirement(None).to_object()
+    stay = launcher_cases.expression(UNTIL_PRIMARY, "Gt", str(epoch))
+    pod = vms.launcher(pool=names.PRIMARY, device=False, on="n1")
+    pod["spec"]["affinity"] = launcher_cases.required(launcher_cases.term(wanted), launcher_cases.term(stay))
+    return pod
+
+
+def node_of(owner, **until):
+    labels = {f"until.virtpools.io/{key}": value for key, value in until.items()}
+    return builders.node("n1", owner, labels={"kubernetes.io/arch": "amd64", **labels})
+
+
+def leaving(epochs, owner, **until):
     """The labels of a node that this owner loses, and that is labelled at once."""
-    with epochs.leaving(owner) as labels:
+    with epochs.leaving(node_of(owner, **until), owner) as labels:
         return labels
 
 
@@ -73,9 +89,42 @@ class TestLeaving:
         }
 
 
+class TestLeavingAPoolThatLetOthersInBefore:
+    def test_a_vm_of_no_pool_may_stay(self):
+        world = world_with(guest_pod())
+        labels = leaving(epochs_of(world), "gpu")
+        assert labels == {UNTIL_GPU: "7", UNTIL_PRIMARY: "7"}
+        for owner in (names.IN_TRANSIT, "rt"):
+            node = Node.from_object(node_of(owner, gpu=labels[UNTIL_GPU], primary=labels[UNTIL_PRIMARY]))
+            assert LauncherPod.from_object(guest_pod()).placement.misfit(node) is None
+
+    def test_a_vm_of_no_pool_that_has_ended_needs_no_label(self):
+        ended = {**guest_pod(), "status": {"phase": "Succeeded"}}
+        assert leaving(epochs_of(world_with(ended)), "gpu") == {UNTIL_GPU: "7"}
+
+    def test_vms_of_the_pool_need_no_other_label(self):
+        assert leaving(epochs_of(world_with(vm_pod("gpu", 6))), "gpu") == {UNTIL_GPU: "7"}
+
+    def test_a_vm_that_stays_by_an_older_label_needs_no_new_one(self):
+        """The policy would have to go on for it, and waiting VMs could start there once more."""
+        world = world_with(vm_pod(names.PRIMARY, 3))
+        assert leaving(epochs_of(world), "gpu", primary="5") == {UNTIL_GPU: "7"}
+
+    def test_pods_that_cannot_be_read_are_an_error(self):
+        world = world_with()
+        world.denied.add(("list", "pods"))
+        with pytest.raises(ClusterError):
+            leaving(epochs_of(world), "gpu")
+
+    def test_other_nodes_cost_no_request(self):
+        world = world_with()
+        world.denied.add(("list", "pods"))
+        assert leaving(epochs_of(world), names.PRIMARY) == {UNTIL_PRIMARY: "7"}
+
+
 class TestSettle:
     def node(self, owner=names.IN_TRANSIT, **until):
-        return builders.node("n1", owner, labels={f"until.virtpools.io/{key}": value for key, value in until.items()})
+        return node_of(owner, **until)
 
     def test_a_node_without_vms_loses_its_labels(self):
         world = world_with()
@@ -93,7 +142,7 @@ class TestSettle:
         """Until then pods come to that node as before: one of the new epoch would not stay there."""
         world = world_with(vm_pod("gpu", 6))
         epochs = epochs_of(world)
-        with epochs.leaving("gpu") as labels:
+        with epochs.leaving(node_of("gpu"), "gpu") as labels:
             assert labels == {UNTIL_GPU: "7"}
             assert epochs.settle(self.node(gpu="7"), "primary") is None
             assert policy_epoch(world) == 6
@@ -102,7 +151,7 @@ class TestSettle:
 
     def test_the_policy_goes_on_after_a_label_that_failed(self):
         epochs = epochs_of(world_with(vm_pod("gpu", 6)))
-        with pytest.raises(ClusterError), epochs.leaving("gpu"):
+        with pytest.raises(ClusterError), epochs.leaving(node_of("gpu"), "gpu"):
             raise ClusterError("no answer")
         assert epochs.settle(self.node(gpu="7"), "primary") == {}
 

@@ -116,9 +116,9 @@ def test_of_many_only_a_few_are_named():
 # Kubelets that restart ----------------------------------------------------------------------------------------------
 
 
-def ending(*pods, after, keep_off=("gpu",)):
+def ending(*pods, after):
     """The finding on VMs that the run leaves on nodes whose kubelets would end them."""
-    restarts = KubeletRestarts(NODES, {**NODES, **after}, keep_off)
+    restarts = KubeletRestarts(NODES, {**NODES, **after})
     assert list(restarts.passing(pods)) == list(pods)
     return [each.message for each in restarts.findings()]
 
@@ -154,5 +154,4 @@ def test_vms_that_no_kubelet_would_end_are_not_named():
 
 def test_vms_of_no_pool_may_stay_where_the_pool_let_them_in():
     guest = owned("guest", "gpu", stay("primary"), on="gpu-0")
-    assert ending(guest, after=GIVEN_BACK, keep_off=()) == []
-    assert ending(guest, after=GIVEN_BACK) != []
+    assert ending(guest, after=GIVEN_BACK) == []

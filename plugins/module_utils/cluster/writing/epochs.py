@@ -28,6 +28,9 @@ from ..api import waiting
 from ..api.client import Cluster, Conflict
 from ..reading import live
 
+_CLOCKS_DIFFER_SECONDS = 86400
+"""How far the clock of a controller may be ahead of that of another."""
+
 
 class Epochs:
     """The epochs of a run, which has the Lease: no other run moves them on. Several threads may use them."""
@@ -52,7 +55,7 @@ class Epochs:
 
         :raises ClusterError: when the pods of the node cannot be read.
         """
-        pods = self._pods_on(node) if owner in self._table.keep_off else ()
+        pods = self._pods_on(node) if self._in_force is None or owner in self._table.keep_off else ()
         with self._alone:
             labels = self._labels_of_leaving(Node.from_object(node), owner, pods)
             self._being_labelled += 1
@@ -63,8 +66,10 @@ class Epochs:
                 self._being_labelled -= 1
 
     def _labels_of_leaving(self, node: Node, owner: str, pods: t.Iterable[LauncherPod]) -> dict[str, str]:
-        # Without a policy, epochs follow the time: they are newer than those of pods from an earlier policy.
-        epoch = waiting.seconds_since_1970() if self._in_force is None else self._highest + 1
+        epoch = max(self._highest, _newest_epoch(pods)) + 1
+        if self._in_force is None:
+            # Epochs follow the time. The clock of the controller that created a policy before may be ahead of ours.
+            epoch = max(epoch, waiting.seconds_since_1970())
         labels = {epochs.until_label(owner): str(epoch)}
         both = {**labels, epochs.until_label(names.PRIMARY): str(epoch)}
         # The table no longer names pools that go and let others in, but those that keep others off until their last node left.
@@ -128,6 +133,13 @@ class Epochs:
 
     def _policy(self) -> Object | None:
         return None if self._kind is None else self._cluster.get(self._kind, names.POLICY)
+
+
+def _newest_epoch(pods: t.Iterable[LauncherPod]) -> int:
+    """The newest epoch by which one of the pods may stay. One of the far future is from a VM's own node affinity."""
+    latest = waiting.seconds_since_1970() + _CLOCKS_DIFFER_SECONDS
+    terms = (term for pod in pods for term in pod.placement.stay_terms)
+    return max((epoch for term in terms for epoch in epochs.stay_epochs(term) if epoch <= latest), default=0)
 
 
 def _stay_only_with(

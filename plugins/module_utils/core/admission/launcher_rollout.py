@@ -82,8 +82,8 @@ class LauncherPolicyRollout:
 
     @functools.cached_property
     def epoch(self) -> int:
-        """The epoch of the pods that the policy admits at the start of the run. It is not older than any label of a node, nor
-        than a pod of a policy that was deleted: epochs follow the time."""
+        """The epoch of the pods that the policy admits at the start of the run. It is not older than any label of a node.
+        Without a live policy it follows the time: pods of a deleted one are older, if the clocks of controllers agree."""
         live = launcher_backends.live_epoch(self._admission)
         labelled = max((epochs.newest(node.labels) for node in self.snapshot.nodes.values()), default=0)
         return max(self.snapshot.read_at if live is None else live, labelled)

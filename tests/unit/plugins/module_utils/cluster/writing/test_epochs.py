@@ -81,6 +81,24 @@ class TestLeaving:
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
         assert leaving(epochs_of(World()), "primary") == {UNTIL_PRIMARY: str(NOW)}
 
+    @pytest.mark.parametrize(
+        ("of_pod", "epoch"),
+        [(NOW - 300, NOW), (NOW, NOW + 1), (NOW + 300, NOW + 301), (2**63 - 2, NOW)],
+        ids=["earlier", "now", "from a clock ahead of ours", "written by the owner of a VM"],
+    )
+    def test_without_a_policy_pods_of_an_earlier_one_may_stay(self, monkeypatch, of_pod, epoch):
+        monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
+        world = World(vm_pod("gpu", of_pod))
+        assert leaving(epochs_of(world), "gpu") == {UNTIL_GPU: str(epoch), UNTIL_PRIMARY: str(epoch)}
+
+    def test_after_a_policy_that_was_deleted_meanwhile(self, monkeypatch):
+        monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
+        world = world_with(vm_pod("gpu", 6), epoch=NOW + 300)
+        epochs = epochs_of(world)
+        world.drop(POLICY, names.POLICY)
+        assert epochs.settle(node_of(names.IN_TRANSIT, gpu=str(NOW + 301)), "primary") == {}
+        assert leaving(epochs, "primary") == {UNTIL_PRIMARY: str(NOW + 301)}
+
     def test_a_policy_of_somebody_else_does_not_count(self, monkeypatch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
         assert leaving(epochs_of(World(POLICY.object(names.POLICY, spec={}))), "gpu") == {

@@ -111,15 +111,18 @@ class Epochs:
             if policy is None or self._kind is None:
                 self._in_force = None
                 return True
-            self._highest = epoch
+            present = launcher_policy.epoch_of(policy) or 0
+            self._highest = max(self._highest, present, epoch)
             try:
-                self._cluster.replace(self._kind, launcher_policy.with_epoch(policy, epoch), dry_run=False)
+                if present < epoch:  # an epoch never goes back, whoever wrote it
+                    self._cluster.replace(self._kind, launcher_policy.with_epoch(policy, epoch), dry_run=False)
             except Conflict:
                 return False  # another client writes it as well: read it again in the next round
-            self._written = epoch
-        if self._admits() < epoch:
+            self._written = max(present, epoch)
+        admitted = self._admits()
+        if admitted < epoch:
             return False
-        self._in_force = self._written
+        self._in_force = admitted
         return True
 
     def _admits(self) -> int:

@@ -183,6 +183,25 @@ class TestSettle:
         assert epochs.settle(self.node(gpu="7"), "primary") == {}
         assert len([write for write in world.writes if "mutatingadmissionpolicies" in str(write)]) == 1
 
+    def test_the_policy_never_goes_back(self):
+        """Another run may have moved it on."""
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+        world.put(launcher_policy.with_epoch(world.find(POLICY, names.POLICY), 20))
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+        assert policy_epoch(world) == 20
+        assert leaving(epochs, "gpu") == {UNTIL_GPU: "21"}
+
+    def test_only_what_a_probe_shows_is_in_force(self):
+        world = world_with(vm_pod("gpu", 6), vm_pod("gpu", 7, on="n2", name="other"))
+        epochs = epochs_of(world)
+        world.admission.spoil = lambda pod: _set_epoch(pod, "6")
+        n2 = {**self.node(gpu="8"), "metadata": {**self.node(gpu="8")["metadata"], "name": "n2"}}
+        assert epochs.settle(n2, "primary") is None, "the policy has epoch 8"
+        world.admission.spoil = lambda pod: _set_epoch(pod, "7")
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+        assert epochs.settle(n2, "primary") is None
+
     def test_a_vm_whose_owner_comes_back_needs_no_label(self):
         world = world_with(vm_pod("gpu", 6))
         assert epochs_of(world).settle(self.node(gpu="7"), "gpu") == {UNTIL_GPU: None}

@@ -26,6 +26,7 @@ from ..api.lease import LeaseLost
 from ..api.waiting import Persistence
 from ..api.watch import Event, Watch
 from ..reading import live
+from ..writing.node_owner import existing_node
 from . import side_by_side
 from .node_handover import Context, HandoverOutcome, NodeHandover, NodeView, Pause, Target
 
@@ -162,8 +163,8 @@ class Batch(Context):
         return by_node
 
     def node(self, name: str) -> Object:
-        """A node, as it is now."""
-        return self.cluster.retrying_for(self.timeout).existing(kinds.NODE, name)
+        """A node, as it is now. Raises NodeGone when it was deleted."""
+        return existing_node(self.cluster.retrying_for(self.timeout), name)
 
     def starting(self, node: str) -> tuple[str, ...]:
         """The VMs that the handler of a node is starting now."""

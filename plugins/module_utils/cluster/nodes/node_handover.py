@@ -22,12 +22,12 @@ from ...core.kubevirt import handler_fit
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.nodes import Node
 from ...core.planning.batching import Move
-from ..api.client import Cluster, ClusterError, DeleteOptions, NotFound
+from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
 from ..writing import former_template, settle
 from ..writing.epochs import Epochs
-from ..writing.node_owner import OwnerChanged, write_owner
+from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, write_owner
 
 HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
 
@@ -80,8 +80,8 @@ class HandoverOutcome:
 
     @classmethod
     def after_error(cls, move: Move, error: ClusterError) -> HandoverOutcome:
-        """The outcome of a handover that a request ended. Each object of a handover goes with its node."""
-        if isinstance(error, NotFound):
+        """The outcome of a handover that a request ended. Another object that is missing does not mean that the node is."""
+        if isinstance(error, NodeGone):
             return cls.of_deleted(move)
         return cls(move, "interrupted", str(error))
 
@@ -139,7 +139,7 @@ class NodeView:
         """
         try:
             return self.node_object
-        except NotFound:
+        except NodeGone:
             return None
 
 
@@ -420,7 +420,7 @@ class NodeHandover:
         """The labels of an attempt that got no answer and was carried out. They are right: no pod has come since."""
         if self._leaves_with is None:
             return None
-        self._live = self._context.cluster.existing(kinds.NODE, self._move.node)
+        self._live = existing_node(self._context.cluster, self._move.node)
         written = {names.OWNER_LABEL: names.IN_TRANSIT, **self._leaves_with}
         return self._leaves_with if Node.from_object(self._live).labels.items() >= written.items() else None
 
@@ -454,7 +454,7 @@ class NodeHandover:
         """Write half-way, where a node may have no handler: what fails is tried again.
 
         :raises LeaseLost: at once.
-        :raises ClusterError: at once when another client changed the owner, else after the batch's timeout.
+        :raises ClusterError: at once when another client changed the owner or deleted the node, else after the batch's timeout.
         """
 
         def write() -> bool:
@@ -477,7 +477,7 @@ class NodeHandover:
                 if write():
                     return
                 problem = None
-            except (LeaseLost, OwnerChanged, NotFound):
+            except (LeaseLost, OwnerChanged, NodeGone):
                 raise
             except ClusterError as error:
                 problem = error

@@ -6,18 +6,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 from ...core.base import kinds, names, objects
 from ...core.base.objects import Object
 from ...core.observed.nodes import Node
-from ..api.client import Cluster, ClusterError, Conflict
+from ..api.client import Cluster, ClusterError, Conflict, NotFound
 
 _MOST_TRIES = 10
 
 
 class OwnerChanged(ClusterError):
     """Another client has given the node another owner."""
+
+
+class NodeGone(NotFound):
+    """The node was deleted: it is the Node itself that a request did not find."""
+
+
+def existing_node(cluster: Cluster, name: str) -> Object:
+    """The node. Raises NodeGone when it was deleted."""
+    with _missing_is_gone():
+        return cluster.existing(kinds.NODE, name)
+
+
+@contextlib.contextmanager
+def _missing_is_gone() -> t.Iterator[None]:
+    """For a request about a Node."""
+    try:
+        yield
+    except NotFound as error:
+        raise NodeGone(str(error), maybe_applied=error.maybe_applied) from error
 
 
 def write_owner(
@@ -35,13 +55,14 @@ def write_owner(
         something has changed since.
     :returns: the node as stored.
     :raises OwnerChanged: when another client has changed the owner label.
+    :raises NodeGone: when the node was deleted.
     """
     labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner, **(until or {})}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
     name = node["metadata"]["name"]
     for attempt in range(_MOST_TRIES):
         if attempt or Node.from_object(node).owner != expected:
-            node = cluster.existing(kinds.NODE, name)
+            node = existing_node(cluster, name)
         live = Node.from_object(node)
         until_stands = all(live.labels.get(key) == value for key, value in (until or {}).items())
         if (live.owner, live.former_owner) == (owner, former) and until_stands:
@@ -54,7 +75,8 @@ def write_owner(
             )
         patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
         try:
-            return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
+            with _missing_is_gone():
+                return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)
         except Conflict:  # its labels or annotations were changed since we read it: read it again
             if attempt == _MOST_TRIES - 1:
                 raise

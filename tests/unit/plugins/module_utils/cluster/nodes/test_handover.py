@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import at_once
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError, NotFound
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
@@ -534,6 +535,18 @@ class TestInterference:
         world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "gone"
 
+    def test_a_policy_deleted_during_a_handover_is_not_the_node(self, world, monkeypatch):
+        missing = [NotFound("Could not replace MutatingAdmissionPolicy virtpools: not found.")]
+        settle = Epochs.settle
+
+        def settle_later(*given):
+            if missing:
+                raise missing.pop()
+            return settle(*given)
+
+        monkeypatch.setattr(Epochs, "settle", settle_later)
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+
     @pytest.mark.parametrize("after_seconds", [1, 4], ids=["in transit", "with its new owner"])
     def test_an_owner_that_somebody_else_sets_is_not_overwritten(self, world, after_seconds):
         world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
@@ -793,6 +806,34 @@ class TestWayBackToTheFormerHandler:
         assert self.template(world) == daemonsets.template_of(another)
         assert outcome.result == "returned"
         assert self.templates(*world.pods()) == [daemonsets.template_of(another)]
+
+    def without_daemonset(self, comes_back=None):
+        """Another client deletes the DaemonSet before the way back, and creates it again after so many seconds."""
+        world = self.changed()
+        live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+
+        def delete():
+            world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            for pod in world.pods():
+                world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+
+        world.at[world.now + 10] = delete
+        if comes_back is not None:
+            world.at[world.now + comes_back] = lambda: world.put({**live, "spec": self.FORMER["spec"]})
+        return world
+
+    def test_with_a_deleted_daemonset_is_interrupted(self):
+        world = self.without_daemonset()
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert (outcome.result, outcome.ends_run) == ("interrupted", True)
+        assert re.search("DaemonSet virt-handler-gpu .*not found", outcome.message)
+        assert "The node's owner is gpu now: run site" in outcome.message
+
+    def test_goes_on_when_the_daemonset_comes_back(self):
+        world = self.without_daemonset(comes_back=100)
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]
 
     def test_that_does_not_become_ready_either_is_stuck(self):
         world = self.changed()

@@ -218,12 +218,12 @@ class Task:
         else:
             lease.acquire(self.params["lease_timeout"], self.status.say)
         self.note_run(None if self.asked.mode == "operator" else ())
-        self.cluster.before_write = lease.ensure_fresh
+        self.cluster.keep_lease = lease.ensure_fresh
         self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
         try:
             yield
         finally:
-            self.cluster.before_write = None
+            self.cluster.keep_lease = None
             self.clock = Clock(status=self.status)
             if not run_id:
                 self.note_end_of_run()

@@ -35,7 +35,7 @@ lease = RunLease(cluster, namespace, holder, duration_seconds=int(duration), des
 """
 
 WORK_ALONE = """
-cluster.before_write = lease.ensure_fresh
+cluster.keep_lease = lease.ensure_fresh
 for _ in range(int(work)):
     lease.acquire(120)
     cluster.create(CONFIG_MAP, CONFIG_MAP.object("somebody-is-in", namespace), dry_run=False)  # fails if somebody is
@@ -140,7 +140,7 @@ def test_a_run_that_was_asleep_writes_nothing_more(plain_cluster, namespace):
     clock = Clock(now=lambda: time.monotonic() + slept)
     first = RunLease(sleeper, namespace, "first", duration_seconds=1, clock=clock)
     first.acquire(0)
-    sleeper.before_write = first.ensure_fresh
+    sleeper.keep_lease = first.ensure_fresh
     sleeper.apply(CONFIG_MAP, CONFIG_MAP.object("cm", namespace, data={"by": "first"}), dry_run=False)
 
     second = RunLease(Cluster.connect({"kubeconfig": str(plain_cluster.kubeconfig)}), namespace, "second")

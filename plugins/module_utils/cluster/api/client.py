@@ -147,10 +147,11 @@ class Cluster:
     writes: each method says what happens when the server carried out an attempt without answering. With ``dry_run`` the
     server does everything (admission, validation, the answer) but store the object.
 
-    ``before_write`` is called before each attempt of a write that stores something; an exception stops the write.
+    ``keep_lease`` is called before each attempt of a write that stores something, and of each page of a list: other runs
+    take over a Lease that is not renewed while a long list is read. An exception stops the request.
     """
 
-    before_write: t.Callable[[], None] | None = None
+    keep_lease: t.Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -184,14 +185,14 @@ class Cluster:
         """The URL of the API server, for messages."""
         return self._transport.server
 
-    def without_before_write(self) -> Cluster:
-        """The same cluster without ``before_write``: for the Lease itself, which ``before_write`` renews."""
+    def without_lease(self) -> Cluster:
+        """The same cluster without ``keep_lease``: for the Lease itself."""
         other = copy.copy(self)
-        other.before_write = None
+        other.keep_lease = None
         return other
 
     def retrying_for(self, retry_seconds: float) -> Cluster:
-        """The same cluster with another retry time, without ``before_write``: for reads that we can do without."""
+        """The same cluster with another retry time, without ``keep_lease``: for reads that we can do without."""
         return Cluster(self._transport, retry_seconds=retry_seconds, clock=self._clock, sleep=self._sleep)
 
     # Reads
@@ -259,7 +260,7 @@ class Cluster:
         while True:
             request = Request("GET", path, (*query, ("continue", token)) if token else query)
             try:
-                answer = self._answer(request, action, kind, managed_fields=managed_fields)
+                answer = self._answer(request, action, kind, self.keep_lease, managed_fields=managed_fields)
             except NotFound:
                 if missing_ok:
                     return
@@ -493,7 +494,7 @@ class Cluster:
             if dry_run:
                 query.append(("dryRun", "All"))
         request = replace(request, query=tuple(query), timeout_seconds=WRITE_TIMEOUT_SECONDS)
-        return self._answer(request, f"{verb} {address}", address.kind, None if dry_run else self.before_write)
+        return self._answer(request, f"{verb} {address}", address.kind, None if dry_run else self.keep_lease)
 
     def _answer(
         self,

@@ -53,7 +53,8 @@ class RunLease:
 
     ``holder`` is the run's id, the same in all its processes. ``description`` tells people about the run (who, where,
     when); it is stored in the cluster and must hold no secret. ``duration_seconds``, DURATION_SECONDS or more, says how
-    long the Lease lasts after a renewal. Set ``cluster.before_write = lease.ensure_fresh`` to check every write.
+    long the Lease lasts after a renewal. Set ``cluster.keep_lease = lease.ensure_fresh`` to check every
+    write, and to renew the Lease while long lists are read.
 
     All methods raise ClusterError when the API server fails. Several threads may call ``renew`` and ``ensure_fresh``.
     """
@@ -68,7 +69,7 @@ class RunLease:
         duration_seconds: int = DURATION_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        self._cluster = cluster.without_before_write()
+        self._cluster = cluster.without_lease()
         self._namespace = namespace
         self._holder = holder
         self._description = " ".join(description.split())[:_MOST_DESCRIPTION]
@@ -154,7 +155,7 @@ class RunLease:
         self._require_ours(self._read())
 
     def ensure_fresh(self) -> None:
-        """Renew the Lease unless we did so less than RENEW_SECONDS ago. Call this before each write and in waits.
+        """Renew the Lease unless we did so less than RENEW_SECONDS ago. Call this before each write, in waits and in long reads.
 
         Raises LeaseLost when the Lease is not ours.
         """

@@ -298,7 +298,7 @@ class TestWrites:
             cluster.delete(NODE, "n1", options=DeleteOptions(uid="uid-n1", resource_version="6"), dry_run=False)
 
 
-class TestBeforeWrite:
+class TestKeepingTheLease:
     def writes(self, cluster, dry_run):
         cluster.apply(NODE, node(), dry_run=dry_run)
         cluster.json_patch(NODE, "n1", [], dry_run=dry_run)
@@ -307,16 +307,23 @@ class TestBeforeWrite:
     def test_is_called_before_every_attempt_of_a_write(self):
         cluster, script = cluster_of(REFUSED, ok({}))
         calls = []
-        cluster.before_write = lambda: calls.append(len(script.requests))
+        cluster.keep_lease = lambda: calls.append(len(script.requests))
         self.writes(cluster, dry_run=False)
         assert calls == [0, 1, 2, 3]
 
     def test_is_not_called_when_nothing_is_stored(self):
         cluster, _ = cluster_of(ok({"status": {"allowed": True}, "items": []}))
-        cluster.before_write = lambda: pytest.fail("nothing is written")
+        cluster.keep_lease = lambda: pytest.fail("nothing is written")
         self.writes(cluster, dry_run=True)
         cluster.missing_permissions([Permission("get", "nodes")])
-        list(cluster.list(NODE))
+        cluster.get(NODE, "n1")
+
+    def test_goes_on_before_every_page_of_a_list(self):
+        cluster, script = cluster_of(page("a", token="t1"), failure(503), page("b", token="t2"), page("c"))
+        calls = []
+        cluster.keep_lease = lambda: calls.append(len(script.requests))
+        assert len(list(cluster.list(NODE))) == 3
+        assert calls == [0, 1, 2, 3]
 
     def test_stops_the_write(self):
         cluster, script = cluster_of(ok({}))
@@ -324,17 +331,17 @@ class TestBeforeWrite:
         def stop():
             raise ClusterError("the Lease is lost")
 
-        cluster.before_write = stop
+        cluster.keep_lease = stop
         with pytest.raises(ClusterError, match="the Lease is lost"):
             cluster.apply(NODE, node(), dry_run=False)
         assert script.requests == []
 
     def test_the_lease_itself_is_not_guarded(self):
         cluster, script = cluster_of(ok({}))
-        cluster.before_write = lambda: pytest.fail("would never end")
-        cluster.without_before_write().apply(NODE, node(), dry_run=False)
+        cluster.keep_lease = lambda: pytest.fail("would never end")
+        cluster.without_lease().apply(NODE, node(), dry_run=False)
         assert len(script.requests) == 1
-        assert cluster.before_write is not None
+        assert cluster.keep_lease is not None
 
 
 class TestRepeating:

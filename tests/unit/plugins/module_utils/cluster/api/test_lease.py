@@ -341,7 +341,7 @@ class TestEnsureFresh:
         cluster = server.cluster()
         run = RunLease(cluster, "kubevirt", "run-1", clock=Clock(now=server.clock, sleep=server.sleep))
         run.acquire(0)
-        cluster.before_write = run.ensure_fresh
+        cluster.keep_lease = run.ensure_fresh
         cluster.apply(NODE, NODE.object("n1"), dry_run=False)
         server.now += 11
         cluster.apply(NODE, NODE.object("n1"), dry_run=False)

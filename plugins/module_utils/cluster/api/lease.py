@@ -20,7 +20,7 @@ from ...core.base import names
 from ...core.base.kinds import LEASE
 from ...core.base.objects import Object
 from .client import AlreadyExists, ClusterError, Conflict, DeleteOptions, NotFound
-from .waiting import Clock
+from .waiting import Clock, seconds_since_boot
 
 if t.TYPE_CHECKING:
     from .client import Cluster
@@ -35,7 +35,9 @@ RUN_ANNOTATION = "virtpools.io/run"
 """On the Lease: the run that holds it, described for people."""
 
 _POLL_SECONDS = 2.0
-_LONG_ANSWER_SECONDS = 5.0
+_LONGEST_GAP_SECONDS = _POLL_SECONDS + 5.0
+"""A longer time between two answers, also because this machine was suspended, does not show that a holder is dead."""
+
 _MOST_TRIES = 5
 _MOST_DESCRIPTION = 300
 
@@ -74,7 +76,7 @@ class RunLease:
         self._holder = holder
         self._description = " ".join(description.split())[:_MOST_DESCRIPTION]
         self._duration = duration_seconds
-        self._clock = clock or Clock()
+        self._clock = clock or Clock(now=seconds_since_boot)  # other runs do not wait while this machine is suspended
         self._stored: Object | None = None  # the Lease as we last wrote it
         self._renewed_at = -math.inf
         self._renewing = threading.RLock()
@@ -86,18 +88,19 @@ class RunLease:
         for the duration that the Lease names, by our clock. Only time in which the API server answered counts: a holder
         cannot renew at other times. Raises LeaseHeld after ``wait_seconds``; 0 does not wait at all.
         """
-        give_up = self._clock.now() + wait_seconds
+        answered = self._clock.now()
+        give_up = answered + wait_seconds
         watched, since = "", 0.0
         announced = ""
         lost = 0
         while True:
-            asked = self._clock.now()
             live = self._read()
             now = self._clock.now()
+            is_gap, answered = now - answered > _LONGEST_GAP_SECONDS, now
             expires = now
             if live is not None and _holder(live) not in ("", self._holder):
                 version = live["metadata"]["resourceVersion"]
-                if version != watched or now - asked > _LONG_ANSWER_SECONDS:
+                if version != watched or is_gap:
                     watched, since = version, now
                 expires = since + self._duration_of(live)
             if live is None or now >= expires:

@@ -20,6 +20,11 @@ def seconds_since_1970() -> int:
     return int(time.time())
 
 
+def seconds_since_boot() -> float:
+    """A clock that goes on while the machine is suspended; ``time.monotonic`` stands still then on Linux and macOS."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def _nothing() -> None:
     """The beat of a run that writes nothing, and so has no Lease to keep alive."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
+import time
 from concurrent import futures
 
 import pytest
@@ -198,6 +199,12 @@ class TestAcquire:
         server.run("run-2").acquire(60)
         assert server.now == 5
 
+    def test_a_time_in_which_we_were_suspended_does_not_count(self, server):
+        server.run("run-1").acquire(0)
+        clock = Clock(now=lambda: server.now + (3600 if server.now >= 10 else 0), sleep=server.sleep)
+        RunLease(server.cluster(), "kubevirt", "run-2", clock=clock).acquire(7200)
+        assert server.now == 10 + DURATION_SECONDS
+
     def test_a_time_without_api_server_does_not_count(self, server):
         """The holder could not renew during that time."""
         server.run("run-1").acquire(0)
@@ -334,6 +341,15 @@ class TestEnsureFresh:
         run.ensure_fresh()
         assert server.versions == 1
         server.now += 0.1
+        run.ensure_fresh()
+        assert server.versions == 2
+
+    def test_renews_after_the_machine_was_suspended(self, server, monkeypatch):
+        """Of its clocks, only one goes on then."""
+        run = RunLease(server.cluster(), "kubevirt", "run-1")
+        run.acquire(0)
+        usual = time.clock_gettime
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: usual(clock) + 3600 * (clock == time.CLOCK_BOOTTIME))
         run.ensure_fresh()
         assert server.versions == 2
 

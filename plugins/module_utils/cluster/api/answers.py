@@ -92,10 +92,22 @@ class ServerAnswer:
 
 
 def is_transient(request: Request, answer: ServerAnswer, refused_at: float | None, now: float) -> bool:
-    """Whether to send the request again: the server fails, or has refused for too short a time to be believed."""
+    """Whether to send the request again: the server fails, is busy with an object that ours depends on, or has refused for too
+    short a time to be believed."""
     if answer.status in REFUSALS and refused_at is not None:
         return now - refused_at < _REFUSAL_SECONDS
-    return answer.status in _FAILURES and not unknown_field(request, answer)
+    return (answer.status in _FAILURES and not unknown_field(request, answer)) or _conflicts_elsewhere(request, answer)
+
+
+def _conflicts_elsewhere(request: Request, answer: ServerAnswer) -> bool:
+    """Whether a 409 is about another object than ours, and so nothing was stored: what is being created cannot have changed.
+
+    The API server answers that when several creations change the status of the same ResourceQuota at once (apiserver's
+    quota admission).
+    """
+    if answer.status != 409 or answer.reason == "AlreadyExists":
+        return False
+    return request.method == "POST" or answer.details.get("kind") == "resourcequotas"
 
 
 _ADMISSION = re.compile(r" is forbidden: (?!User )")

@@ -143,9 +143,9 @@ class Cluster:
     """Reads and writes objects as plain dicts, as the API serves them.
 
     Every method can raise ClusterError, Unreachable and Forbidden; other subclasses are named where they occur. A
-    request that gets no answer, status 429 or a failure of the server is repeated for ``retry_seconds``. That includes
-    writes: each method says what happens when the server carried out an attempt without answering. With ``dry_run`` the
-    server does everything (admission, validation, the answer) but store the object.
+    request that gets no answer, status 429, a failure of the server or a conflict about another object is repeated for
+    ``retry_seconds``. That includes writes: each method says what happens when the server carried out an attempt without
+    answering. With ``dry_run`` the server does everything (admission, validation, the answer) but store the object.
 
     ``keep_lease`` is called before each attempt of a write that stores something, and of each page of a list: other runs
     take over a Lease that is not renewed while a long list is read. An exception stops the request.

@@ -15,6 +15,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.tra
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
 
 GET = Request("GET", "/api/v1/nodes")
+POST = Request("POST", "/api/v1/nodes")
 APPLY = Request("PATCH", "/api/v1/nodes/n1", content_type=answers.APPLY)
 PATCH = Request("PATCH", "/api/v1/nodes/n1", content_type=answers.JSON_PATCH)
 
@@ -68,6 +69,15 @@ class TestTransient:
     def test_a_refusal_is_for_one_second(self, code):
         assert answers.is_transient(GET, status(code), 10.0, 10.9)
         assert not answers.is_transient(GET, status(code), 10.0, 11.1)
+
+    def test_a_conflict_about_a_quota_is(self):
+        quota = status(409, "Operation cannot be fulfilled on resourcequotas", "Conflict", {"kind": "resourcequotas"})
+        assert answers.is_transient(POST, quota, None, 0.0)
+        assert answers.is_transient(APPLY, quota, None, 0.0)
+
+    def test_a_conflict_about_what_is_created_is_only_of_its_name(self):
+        assert answers.is_transient(POST, status(409, "try again", "Conflict"), None, 0.0)
+        assert not answers.is_transient(POST, status(409, "it exists", "AlreadyExists"), None, 0.0)
 
     def test_an_unknown_field_is_not_although_the_status_is_500(self):
         unknown = status(500, "failed to create typed patch object (/; v1, Kind=Node): .x: field not declared")

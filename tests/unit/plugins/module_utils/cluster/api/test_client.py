@@ -401,6 +401,12 @@ class TestRepeating:
             cluster.get(NODE, "n1")
         assert len(script.requests) == 1
 
+    def test_while_others_are_counted_in_the_same_quota(self):
+        message = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+        cluster, script = cluster_of(failure(409, "Conflict", message, {"kind": "resourcequotas"}), ok(node(), 201))
+        assert cluster.create(NODE, node(), dry_run=False) == node()
+        assert [request.method for request in script.requests] == ["POST", "POST"]
+
     def test_a_restarted_server_forbids_what_is_allowed(self):
         cluster, _ = cluster_of(failure(403, "Forbidden"), failure(403, "Forbidden"), ok(node()))
         assert cluster.get(NODE, "n1") == node()

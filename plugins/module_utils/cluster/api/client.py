@@ -533,24 +533,36 @@ class Cluster:
             if before_attempt is not None:
                 before_attempt()
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
+            asked_to_wait = 0.0
             try:
                 answer = self._attempt(request)
             except transport.NoAnswer as error:
                 problem = str(error)
                 maybe_applied |= error.sent
+                refused_at = None
             else:
-                if answer.status in answers.REFUSALS and refused_at is None:
+                if answer.status not in answers.REFUSALS:
+                    refused_at = None
+                elif refused_at is None:
                     refused_at = self._clock()
                 if not answers.is_transient(request, answer, refused_at, self._clock()):
                     return answer, maybe_applied
                 problem = answer.summary
                 maybe_applied |= answer.status >= 500
-                wait = max(wait, answer.retry_after_seconds)
+                asked_to_wait = answer.retry_after_seconds
+                wait = max(wait, asked_to_wait)
             if self._clock() + wait > give_up:
                 if _WEBHOOK_FAILURE in problem:
                     raise WebhookDown(
                         f"Could not {action}: the API server at {self.server} cannot call a webhook: {problem}; repair that "
                         "webhook, then run again.",
+                        maybe_applied=maybe_applied,
+                    )
+                if asked_to_wait > _LONGEST_PAUSE_SECONDS:
+                    raise Unreachable(
+                        f"Could not {action}: the API server at {self.server} asks to wait for {asked_to_wait:.0f} s, and a "
+                        f"request is repeated for {self._retry_seconds:.0f} s at most, last: {problem}; run again when it is less "
+                        "busy.",
                         maybe_applied=maybe_applied,
                     )
                 raise Unreachable(

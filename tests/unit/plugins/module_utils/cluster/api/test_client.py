@@ -395,6 +395,13 @@ class TestRepeating:
             cluster.get(NODE, "n1")
         assert time.slept == []
 
+    def test_tells_that_the_server_asks_to_wait_for_longer(self):
+        cluster, _ = cluster_of(failure(429, "TooManyRequests", retry_after="120"))
+        with pytest.raises(
+            Unreachable, match="asks to wait for 120 s, and a request is repeated for 60 s at most, last: 429"
+        ):
+            cluster.get(NODE, "n1")
+
     def test_not_when_only_a_person_can_help(self):
         cluster, script = cluster_of(CannotConnect("The certificate is not trusted."))
         with pytest.raises(Unreachable, match=r"^The certificate is not trusted\.$"):
@@ -409,6 +416,12 @@ class TestRepeating:
 
     def test_a_restarted_server_forbids_what_is_allowed(self):
         cluster, _ = cluster_of(failure(403, "Forbidden"), failure(403, "Forbidden"), ok(node()))
+        assert cluster.get(NODE, "n1") == node()
+
+    @pytest.mark.parametrize("problem", [failure(503), REFUSED], ids=["a failure", "no answer"])
+    def test_a_refusal_before_an_outage_is_not_believed(self, problem):
+        forbids = failure(403, "Forbidden")
+        cluster, _ = cluster_of(forbids, problem, problem, problem, problem, forbids, ok(node()))
         assert cluster.get(NODE, "n1") == node()
 
     def test_a_refusal_is_believed_after_a_second(self):

@@ -531,7 +531,11 @@ class Cluster:
         maybe_applied = False
         while True:
             if before_attempt is not None:
-                before_attempt()
+                try:
+                    before_attempt()
+                except ClusterError as error:
+                    error.maybe_applied = maybe_applied  # what is true of this request, not of one for the Lease
+                    raise
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
             asked_to_wait = 0.0
             try:

@@ -463,6 +463,19 @@ class TestLostAnswers:
         cluster, _ = cluster_of(LOST, failure(404, "NotFound"))
         assert cluster.delete(NODE, "n1", dry_run=False)
 
+    @pytest.mark.parametrize("first", [LOST, REFUSED], ids=["lost", "refused"])
+    def test_is_told_when_the_lease_stops_the_next_attempt(self, first):
+        cluster, script = cluster_of(first, ok(node()))
+
+        def keep_lease():
+            if script.requests:
+                raise Unreachable("Could not replace the Lease.", maybe_applied=first is REFUSED)
+
+        cluster.keep_lease = keep_lease
+        with pytest.raises(Unreachable) as caught:
+            cluster.replace(NODE, node(), dry_run=False)
+        assert caught.value.maybe_applied is (first is LOST)
+
     def test_patch_tells_its_caller(self):
         cluster, _ = cluster_of(failure(504), failure(422, "Invalid", GENERIC_422))
         with pytest.raises(Conflict) as caught:

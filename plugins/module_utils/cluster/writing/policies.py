@@ -73,16 +73,17 @@ def put(cluster: Cluster, desired: Desired, trial: Trial | None, timeout: float,
             raise ClusterError(f"{title} was not activated, nothing has changed for VMs: {error}") from error
     done: list[Change] = []
     wanted = {(kind, obj["metadata"]["name"]): obj for kind, obj in desired}
+    writes = [(each.before, wanted[kind_of(each.present), each.present["metadata"]["name"]]) for each in planned]
     try:
-        for change in planned:
-            kind = kind_of(change.present)
-            obj = wanted[kind, change.present["metadata"]["name"]]
-            done.append(Change(change.before, _write(cluster, kind, obj, change.before, dry_run=False)))
+        for before, obj in writes:
+            done.append(Change(before, _write(cluster, kind_of(obj), obj, before, dry_run=False)))
         if trial is not None:
             _prove(cluster, trial.probes, timeout, clock)
     except ClusterError as error:
         probe = trial.probes[0].pod if trial is not None else None
-        raise ClusterError(f"{title}: {error} {_restore(cluster, done, desired, probe, timeout, clock)}") from error
+        unanswered = writes[len(done)] if error.maybe_applied and len(done) < len(writes) else None
+        restored = _restore(cluster, done, unanswered, desired, probe, timeout, clock)
+        raise ClusterError(f"{title}: {error} {restored}", maybe_applied=unanswered is not None) from error
     return done
 
 
@@ -160,12 +161,29 @@ def _of_any_version(obj: KubeObject) -> Object:
 
 
 def _restore(
-    cluster: Cluster, done: t.Sequence[Change], desired: Desired, probe: Object | None, timeout: float, clock: Clock
+    cluster: Cluster,
+    done: t.Sequence[Change],
+    unanswered: tuple[KubeObject | None, Object] | None,
+    desired: Desired,
+    probe: Object | None,
+    timeout: float,
+    clock: Clock,
 ) -> str:
-    """Restore what was there before. Returns a sentence that says how that went."""
-    if not done:
-        return "Nothing was written."
+    """Restore what was there before. Returns a sentence that says how that went.
+
+    :param unanswered: the former and the new object of a write that got no answer, and may have been carried out.
+    """
+    maybe = ""
     try:
+        if unanswered is not None:
+            before, wanted = unanswered
+            kind, name = kind_of(wanted), wanted["metadata"]["name"]
+            maybe = f"{kind} {name} may have been written. "
+            live = cluster.get(kind, name, wanted["metadata"].get("namespace"))
+            if live is not None and objects.contains(live, _of_any_version(wanted)):
+                done = [*done, Change(before, live)]
+        if not done:
+            return "Nothing was written."
         for change in reversed(done):
             written = t.cast(Object, change.after)
             if change.before is None:
@@ -177,7 +195,7 @@ def _restore(
         if probe is None or _await_digest(cluster, probe, former, timeout, clock):
             return "The former state is in effect again."
     except ClusterError as error:
-        return f"The former state could not be restored: {error}"
+        return f"{maybe}The former state could not be restored: {error}"
     return (
         f"The former state was restored, but probes do not show it after {timeout:.0f} s; check whether VMs start, then run "
         "again."

@@ -78,6 +78,11 @@ def contents(objects):
     return [obj and (obj.get("spec"), {**obj["metadata"], "resourceVersion": "", "generation": 0}) for obj in objects]
 
 
+def lose():
+    """The server's answer is lost."""
+    raise LOST
+
+
 def written(world):
     return [f"{verb} {path.rpartition('/')[2]}" for verb, path in world.writes]
 
@@ -217,6 +222,52 @@ class TestAnswersThatAreLost:
         world.after = after
         put(NEW)
         assert world.find(POLICY, names.POLICY)["spec"] == desired(NEW)[0][1]["spec"]
+
+    @pytest.fixture
+    def put_in_outage(self, world, admission):
+        """Put a policy while the API server carries out one more write, and then answers nothing for so many seconds."""
+
+        def _put(of, method, seconds):
+            def after(request):
+                if request.method == method and ("dryRun", "All") not in request.query:
+                    world.after = lambda request: None
+                    until = world.now + seconds
+                    world.before = lambda request: lose() if world.now < until else None
+                    lose()
+
+            world.after = after
+            with pytest.raises(ClusterError) as caught:
+                policies.put(world.client(retry_seconds=20), desired(of), None, TIMEOUT, world.clock())
+            assert caught.value.maybe_applied
+            return str(caught.value)
+
+        return _put
+
+    def test_a_change_that_was_carried_out_is_taken_back(self, put_in_outage, world, old):
+        assert put_in_outage(NEW, "PUT", 30).endswith("The former state is in effect again.")
+        assert contents(live(world)) == contents(old)
+
+    def test_a_creation_that_was_carried_out_is_taken_back(self, put_in_outage, world):
+        assert put_in_outage(NEW, "POST", 30).endswith("The former state is in effect again.")
+        assert live(world) == [None, None]
+
+    @pytest.mark.usefixtures("old")
+    def test_a_change_that_cannot_be_read_is_told(self, put_in_outage):
+        said = put_in_outage(NEW, "PUT", 1000)
+        assert (
+            f"Policy {names.POLICY} may have been written. The former state could not be restored: Could not read"
+            in said
+        )
+
+    def test_a_change_that_was_not_carried_out_was_not_written(self, world, old):
+        def before(request):
+            if request.method == "PUT" and ("dryRun", "All") not in request.query:
+                lose()
+
+        world.before = before
+        with pytest.raises(ClusterError, match="Nothing was written"):
+            policies.put(world.client(), desired(NEW), None, TIMEOUT, world.clock())
+        assert contents(live(world)) == contents(old)
 
 
 class TestPreview:

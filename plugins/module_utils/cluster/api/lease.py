@@ -208,7 +208,11 @@ class RunLease:
                 self._stored = self._cluster.create(LEASE, self._new(), dry_run=False)
             else:
                 self._stored = self._cluster.replace(LEASE, self._taken(live), dry_run=False)
-        except (AlreadyExists, Conflict, NotFound):
+        except (AlreadyExists, Conflict):
+            return False
+        except NotFound:
+            if live is None:  # the namespace is missing
+                raise
             return False
         self._renewed_at = started
         return True

@@ -18,6 +18,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
     WRITE_TIMEOUT_SECONDS,
     Cluster,
     ClusterError,
+    NotFound,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import (
     DURATION_SECONDS,
@@ -222,6 +223,14 @@ class TestAcquire:
             second.acquire(10)
         assert server.methods.count("POST") < 10
         assert server.holder == "run-1"
+
+    def test_in_a_namespace_that_is_missing_tells_that(self, server):
+        server.post = lambda _lease: (
+            404,
+            {"message": 'namespaces "kubevirt" not found', "details": {"name": "kubevirt"}},
+        )
+        with pytest.raises(NotFound, match='namespaces "kubevirt" not found'):
+            server.run("run-1").acquire(60)
 
     def test_only_one_of_two_takes_over(self, server):
         server.run("run-1").acquire(0)

@@ -830,7 +830,7 @@ class TestWayBackToTheFormerHandler:
         outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
         assert (outcome.result, outcome.ends_run) == ("interrupted", True)
         assert re.search("DaemonSet virt-handler-gpu .*not found", outcome.message)
-        assert "The node's owner is gpu now: run site" in outcome.message
+        assert "The node's owner is gpu now: run the same playbook again" in outcome.message
 
     def test_goes_on_when_the_daemonset_comes_back(self):
         world = self.without_daemonset(comes_back=100)

@@ -114,7 +114,7 @@ class Epochs:
             present = launcher_policy.epoch_of(policy) or 0
             self._highest = max(self._highest, present, epoch)
             try:
-                if present < epoch:  # an epoch never goes back, whoever wrote it
+                if present < epoch:  # an epoch never goes back, also where another run wrote it
                     self._cluster.replace(self._kind, launcher_policy.with_epoch(policy, epoch), dry_run=False)
             except Conflict:
                 return False  # another client writes it as well: read it again in the next round

@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Hands nodes over, side by side, to the owner that the pools give them. The new handler starts only after the old one has ended, so a node never has
     two. Before it changes the first node, the module checks that every node is Ready, that the new handler would be scheduled there, that its
-    images are on the node, and that no live migration runs through the node. It waits up to a minute for VMs that a node's handler is starting.
+    images are on the node, and that no live migration runs through the node. It waits up to a minute for VMs that a node's handler is starting or migrating.
   - The next handler of a node marks a VM as failed that the present one has no record of, which may be so after a live migration. So the module first
     makes the handlers record such VMs again, by the annotation C(virtpools.io/reminder) on each, which it removes at once.
   - A node whose new handler does not become Ready in time goes back to its former owner, and the module fails with a report on every node.

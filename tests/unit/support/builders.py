@@ -323,6 +323,16 @@ def migrated_vmi(node):
     return vmi
 
 
+def migrating_vmi(source, target, **state):
+    """A VM in the middle of a live migration, of which handlers take care."""
+    state = {"sourceNode": source, "targetNode": target, **state}
+    vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object(
+        "moving", "vms", status={"phase": "Running", "nodeName": source, "migrationState": state}
+    )
+    vmi["metadata"]["labels"] = {names.NODE_NAME_LABEL: source, names.MIGRATION_TARGET_LABEL: target}
+    return vmi
+
+
 def reminders(writes):
     """After how many other writes, but for those of Leases and records, each patch of the VM came."""
     relevant = [path for _verb, path in writes if "/leases" not in path and "/configmaps" not in path]

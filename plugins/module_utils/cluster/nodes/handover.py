@@ -142,7 +142,7 @@ class Batch(Context):
             view = first.view(name)
             if view is None:
                 pods = (self.handlers([name]) if listed is None else listed).get(name, ())
-                view = NodeView(pods, functools.partial(self.node, name), functools.partial(self.starting, name))
+                view = NodeView(pods, functools.partial(self.node, name), functools.partial(self.busy, name))
             pause = running[name].wait
             if pause is not None and pause.node and any(pod.ready for pod in view.pods):
                 view.read()
@@ -166,9 +166,9 @@ class Batch(Context):
         """A node, as it is now. Raises NodeGone when it was deleted."""
         return existing_node(self.cluster.retrying_for(self.timeout), name)
 
-    def starting(self, node: str) -> tuple[str, ...]:
-        """The VMs that the handler of a node is starting now."""
-        return live.starting_vms(self.cluster, [node]).get(node, ())
+    def busy(self, node: str) -> tuple[str, ...]:
+        """The VMs that the handler of a node is starting or migrating now."""
+        return live.busy_handlers(self.cluster, [node]).get(node, ())
 
 
 class _FirstLook:
@@ -179,7 +179,7 @@ class _FirstLook:
         self._batch = batch
         self._handlers = handlers
         self._nodes: dict[str, Object] | None = None
-        self._starting: dict[str, tuple[str, ...]] = {}
+        self._busy: dict[str, tuple[str, ...]] = {}
         self.seen: set[str] = set()
 
     def look(self, nodes: t.Collection[str]) -> None:
@@ -188,7 +188,7 @@ class _FirstLook:
             self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
         if self._handlers is None:
             self._handlers = self._batch.handlers(nodes)
-        self._starting = live.starting_vms(self._batch.cluster, nodes)
+        self._busy = live.busy_handlers(self._batch.cluster, nodes)
 
     def view(self, name: str) -> NodeView | None:
         """The first view of a node, None after that."""
@@ -196,11 +196,11 @@ class _FirstLook:
             return None
         self.seen.add(name)
         node = self._nodes.get(name)
-        starting = self._starting.get(name, ())
+        busy = self._busy.get(name, ())
         return NodeView(
             self._handlers.get(name, ()),
             functools.partial(self._batch.node, name) if node is None else lambda: node,
-            lambda: starting,
+            lambda: busy,
         )
 
 

@@ -34,8 +34,8 @@ HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "fa
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
 
-_STARTS_SECONDS = 60.0
-"""How long a handler may take for the VMs that it is starting before it is ended in the middle."""
+_BUSY_SECONDS = 60.0
+"""How long a handler may take for the VMs that it is starting or migrating before it is ended in the middle."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class NodeView:
 
     pods: tuple[HandlerPod, ...]
     read_node: t.Callable[[], Object]
-    read_starting: t.Callable[[], t.Sequence[str]]
+    read_busy: t.Callable[[], t.Sequence[str]]
 
     @functools.cached_property
-    def starting(self) -> t.Sequence[str]:
-        """The VMs that the node's handler is starting. One that is not Ready starts none."""
-        return self.read_starting() if any(pod.ready for pod in self.pods) else ()
+    def busy(self) -> t.Sequence[str]:
+        """The VMs that the node's handler is starting or migrating, as ``starting VM vms/a``. One that is not Ready does neither."""
+        return self.read_busy() if any(pod.ready for pod in self.pods) else ()
 
     @functools.cached_property
     def node_object(self) -> Object:
@@ -202,7 +202,7 @@ class NodeHandover:
         return (yield from self._hand_over(view))
 
     def _hand_over(self, view: NodeView) -> NodeSteps:
-        view = yield from self._vms_started(view)
+        view = yield from self._handler_idle(view)
         # The node may have changed since the plan, while the batch waited for images and migrations.
         self._look(view)
         self._owner = names.IN_TRANSIT if view.node.owner == names.IN_TRANSIT else self._move.source
@@ -288,7 +288,7 @@ class NodeHandover:
         return found[0]
 
     def _replace(self, view: NodeView) -> NodeSteps:
-        view = yield from self._vms_started(view)
+        view = yield from self._handler_idle(view)
         self._look(view)
         old = self._outdated(view)
         refused = self._to.refusal(view.node)
@@ -303,7 +303,7 @@ class NodeHandover:
     def _prove(self, view: NodeView) -> NodeSteps:
         """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
         if self._outdated(view):
-            view = yield from self._vms_started(view)
+            view = yield from self._handler_idle(view)
         self._look(view)
         old, wanted = self._outdated(view), self._to
         if old and wanted.refusal(view.node):
@@ -334,13 +334,15 @@ class NodeHandover:
 
     # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
 
-    def _vms_started(self, view: NodeView) -> t.Generator[Pause, NodeView, NodeView]:
-        """Wait until the node's handler is starting no VM: see ``is_starting``. A start that takes too long does not hold up
-        the run."""
+    def _handler_idle(self, view: NodeView) -> t.Generator[Pause, NodeView, NodeView]:
+        """Wait until the node's handler is starting no VM and migrating none: see ``is_starting`` and ``is_migrating``. One that
+        takes too long does not hold up the run.
+
+        The batch has waited for migrations, but some time ago: an eviction may have begun one since.
+        """
         began = self._clock.now()
-        while view.starting and self._clock.now() - began < _STARTS_SECONDS:
-            vms = listed(f"VM {vm}" for vm in view.starting)
-            view = yield Pause(soon=True, waiting_for=f"its handler is starting {vms}")
+        while view.busy and self._clock.now() - began < _BUSY_SECONDS:
+            view = yield Pause(soon=True, waiting_for=f"its handler is {listed(view.busy)}")
         return view
 
     def _handlers_gone(

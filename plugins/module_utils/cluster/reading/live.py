@@ -16,7 +16,7 @@ from ...core.base.objects import Object
 from ...core.kubevirt import health
 from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.handlers import HandlerPod
-from ...core.observed.migrations import Migration, active_migrations, is_active
+from ...core.observed.migrations import Migration, active_migrations, is_active, is_migrating
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
 from ...core.observed.starts import is_starting
@@ -354,17 +354,23 @@ def failed_launcher_pods(cluster: Cluster) -> t.Iterator[LauncherPod]:
         yield LauncherPod.from_object(pod, labels.get(pod["metadata"]["namespace"]))
 
 
-def vmis_on(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
-    """The VM instances on these nodes. The server selects them, by the label that virt-controller gives them."""
+def vmis_on(cluster: Cluster, nodes: t.Collection[str], label: str = names.NODE_NAME_LABEL) -> t.Iterator[Object]:
+    """The VM instances on these nodes. The server selects them, by the label that virt-controller gives them.
+
+    :param label: that of another node of theirs, as of the target of a migration.
+    """
     # KubeVirt cannot run a VM on a node whose name is too long for a label value.
     possible = (node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
-    yield from _labelled(cluster, kinds.VIRTUAL_MACHINE_INSTANCE, names.NODE_NAME_LABEL, possible)
+    yield from _labelled(cluster, kinds.VIRTUAL_MACHINE_INSTANCE, label, possible)
 
 
-def starting_vms(cluster: Cluster, nodes: t.Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The VMs that the handlers of these nodes are starting, as namespace/name, by node."""
+def busy_handlers(cluster: Cluster, nodes: t.Collection[str]) -> dict[str, tuple[str, ...]]:
+    """What the handlers of these nodes are doing that they should not leave half done, by node: ``starting VM vms/a``."""
     found: dict[str, tuple[str, ...]] = {}
-    for vmi in filter(is_starting, vmis_on(cluster, nodes)):
-        node, metadata = vmi["metadata"]["labels"][names.NODE_NAME_LABEL], vmi["metadata"]
-        found[node] = (*found.get(node, ()), f"{metadata['namespace']}/{metadata['name']}")
+    for label in (names.NODE_NAME_LABEL, names.MIGRATION_TARGET_LABEL):
+        for vmi in vmis_on(cluster, nodes, label):
+            doing = "migrating" if is_migrating(vmi) else "starting" if is_starting(vmi) else ""
+            if doing:
+                node, metadata = vmi["metadata"]["labels"][label], vmi["metadata"]
+                found[node] = (*found.get(node, ()), f"{doing} VM {metadata['namespace']}/{metadata['name']}")
     return found

@@ -79,6 +79,18 @@ def is_active(migration: KubeObject) -> bool:
     return _phase(migration) not in _FINAL_PHASES
 
 
+def is_migrating(vmi: KubeObject) -> bool:
+    """Whether the handlers of two nodes are in the middle of a live migration of this VM.
+
+    virt-controller names the target node once the target pod runs there, and leaves the rest to the handlers (KubeVirt 1.9,
+    handleTargetPodHandoff).
+    """
+    status = vmi.get("status") or {}
+    state = status.get("migrationState") or {}
+    ended = state.get("completed") or state.get("failed") or state.get("endTimestamp")
+    return bool(state.get("targetNode")) and not ended and status.get("phase") not in _FINAL_PHASES
+
+
 def is_evacuated(vmi: KubeObject) -> bool:
     """Whether KubeVirt migrates a running VM away from its node, because its pod was evicted there."""
     status = vmi.get("status") or {}

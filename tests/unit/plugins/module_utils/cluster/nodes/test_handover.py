@@ -295,6 +295,24 @@ class TestStartingVms:
         assert self.began(world, ("n1", "primary", "gpu"))["n1"] < 1
 
 
+class TestMigratingVms:
+    """An eviction may begin a migration after the batch has waited for others."""
+
+    @pytest.mark.parametrize("nodes", [("n1", "n3"), ("n3", "n1")], ids=["from the node", "to the node"])
+    def test_are_waited_for_before_a_node_leaves(self, world, nodes):
+        world.put(builders.migrating_vmi(*nodes))
+        world.at[world.now + 20] = lambda: world.put(builders.migrating_vmi(*nodes, completed=True))
+        began = TestStartingVms.began(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert 20 <= began["n1"] < 22
+        assert began["n2"] < 1
+
+    def test_do_not_hold_up_a_run_for_ever(self, world):
+        world.put(builders.migrating_vmi("n3", "n1"))
+        assert 60 <= TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"] < 62
+        waits = [line for line in world.shown if " not done: " in line]
+        assert waits[0] == "1 node is not done: n1: its handler is migrating VM vms/moving"
+
+
 class TestFailure:
     def test_an_old_handler_that_never_ends_keeps_its_node(self, world):
         world.behave["virt-handler", "n1"] = Behaviour(stop=NEVER)

@@ -158,14 +158,21 @@ class TestVmisOnNodes:
         assert max(map(len, selectors)) < 4096
 
 
-class TestStartingVms:
-    def test_are_named_by_node(self):
+class TestBusyHandlers:
+    def test_start_vms(self):
         server = fleet()
         for name, node, phase in (("a", "n1", "Scheduled"), ("b", "n1", "Scheduled"), ("c", "n2", "Running")):
             vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "status": {"phase": phase}}
             metadata = {"namespace": "vms", "name": name, "labels": {names.NODE_NAME_LABEL: node}}
             server.put({**vmi, "metadata": metadata})
-        assert live.starting_vms(server.client(), ["n1", "n2"]) == {"n1": ("vms/a", "vms/b")}
+        found = live.busy_handlers(server.client(), ["n1", "n2"])
+        assert found == {"n1": ("starting VM vms/a", "starting VM vms/b")}
+
+    def test_migrate_vms_from_and_to_their_nodes(self):
+        server = fleet()
+        server.put(builders.migrating_vmi("n1", "n2"))
+        found = live.busy_handlers(server.client(), ["n1", "n2", "n3"])
+        assert found == dict.fromkeys(("n1", "n2"), ("migrating VM vms/moving",))
 
 
 class TestKubeVirt:

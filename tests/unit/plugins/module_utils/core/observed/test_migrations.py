@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import migrations
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 MIGRATION = {"metadata": {"namespace": "vms", "name": "m"}, "spec": {"vmiName": "vm"}}
 VMI = {"metadata": {"namespace": "vms", "name": "vm"}, "status": {"nodeName": "n1"}}
@@ -49,6 +50,26 @@ class TestForgottenVms:
     )
     def test_came_to_the_handler_that_runs_there(self, status, started, forgotten):
         assert migrations.may_be_forgotten({"metadata": {"name": "vm"}, "status": status}, started) is forgotten
+
+
+class TestMigratingVm:
+    @pytest.mark.parametrize(
+        "ended", [{}, {"completed": True}, {"failed": True}, {"endTimestamp": "2026-11-30T12:00:00Z"}], ids=str
+    )
+    def test_migrates_until_that_has_ended(self, ended):
+        assert migrations.is_migrating(builders.migrating_vmi("n1", "n2", **ended)) is not bool(ended)
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            {},
+            {"phase": "Running", "migrationState": {"sourceNode": "n1"}},
+            {"phase": "Failed", "migrationState": {"targetNode": "n2"}},
+        ],
+        ids=["no migration", "no target yet", "the VM has ended"],
+    )
+    def test_needs_no_handler_otherwise(self, status):
+        assert not migrations.is_migrating({"metadata": {"name": "vm"}, "status": status})
 
 
 class TestMigrations:

@@ -20,6 +20,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from . import option_table
+from .cluster.api import credentials
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
 from .cluster.api.lease import DURATION_SECONDS, RunLease
 from .cluster.api.waiting import Clock, StatusLines
@@ -48,14 +49,20 @@ note: t.Callable[[list[str]], None] | None = None
 
 
 class Module(AnsibleModule):
-    """An AnsibleModule that treats empty and null options as unset."""
+    """An AnsibleModule that treats empty and null options as unset, and hides only the secrets of a kubeconfig."""
 
     params: dict[str, t.Any]
+    kubeconfig: t.Any
+    """This option is not in ``params``: Ansible would hide everything in it wherever it occurs, so a node ``n1`` with a kubeconfig
+    ``n1``, and the version ``v1`` with a dictionary."""
 
     def _load_params(self) -> None:
         super()._load_params()
         internal = {name: value for name, value in self.params.items() if name.startswith("_ansible_")}
-        self.params = {**option_table.given(self.params, self.argument_spec), **internal}
+        given = option_table.given(self.params, self.argument_spec)
+        self.kubeconfig = given.pop("kubeconfig", None)
+        self.no_log_values.update(credentials.secrets(self.kubeconfig))
+        self.params = {**given, **internal}
 
 
 _OBJECTS_PER_COLLECTION = 100_000
@@ -70,7 +77,7 @@ class Task:
     def __init__(self, arguments: Arguments, *, of_kubevirt: bool = True) -> None:
         spec = {**AUTH_ARGUMENTS, **(option_table.arguments("kubevirt") if of_kubevirt else {}), **arguments}
         self.module = Module(argument_spec=spec, supports_check_mode=True)
-        self.params: dict[str, t.Any] = self.module.params
+        self.params: dict[str, t.Any] = {**self.module.params, "kubeconfig": self.module.kubeconfig}
         self.check_mode: bool = self.module.check_mode
         self.status = StatusLines(lambda line: show(line) if show is not None else None, note=self.note_run)
         self.clock = Clock(status=self.status)

@@ -186,7 +186,7 @@ def test_a_hosts_kubeconfig_beside_a_credential_is_refused(east: LocalCluster, w
     ended = user.play("-i", "clusters.yml", "virtpools.kubevirt.plan", "-e", "@pools.json", **environment)
     assert ended.rc != 0
     text = " ".join(ended.output.split())
-    assert "Two clusters may be meant: the option kubeconfig, but also K8S_AUTH_HOST" in text
+    assert f"Two clusters may be meant: the option kubeconfig, {kubeconfig}, but also K8S_AUTH_HOST" in text
     assert _server(east) in text
     assert "Plan digest" not in text
     assert environment["K8S_AUTH_API_KEY"] not in ended.output

@@ -19,6 +19,13 @@ _PROVE_IDENTITY = ("api_key", "username", "client_cert")
 
 _ALIASES = {"client_cert": "cert_file", "client_key": "key_file"}
 
+_NO_SECRETS = (
+    *("username", "client-certificate", "client-key", "tokenFile", "as", "as-uid", "as-groups", "as-user-extra"),
+    *("name", "apiVersion", "command", "args", "installHint", "interactiveMode"),
+)
+"""Fields of a kubeconfig's user, and of its ``exec`` and ``auth-provider``, that hold names, paths and what each user of the machine
+sees of a program. Nodes may have such names, as those of EKS have the region."""
+
 
 def contradiction(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str | None:
     """Why the credentials may lead to another cluster than is meant, as a sentence, or None.
@@ -59,10 +66,38 @@ def read_from_kubeconfig(options: t.Mapping[str, t.Any], environment: t.Mapping[
     )
 
 
+def kubeconfig_path(given: t.Any) -> str | None:
+    """The option ``kubeconfig`` if it is a path: neither a dictionary nor, by mistake, the text of a file."""
+    return given if isinstance(given, str) and not {"\n", "{"} & set(given) else None
+
+
+def secrets(kubeconfig: t.Any) -> t.Iterator[str]:
+    """What in the option ``kubeconfig`` must not be shown: of a dictionary, the tokens, passwords and keys of its users."""
+    if isinstance(kubeconfig, dict):
+        users = kubeconfig.get("users")
+        for user in users if isinstance(users, list) else [users]:
+            yield from _secrets_of(user.get("user") if isinstance(user, dict) else user)
+    elif kubeconfig_path(kubeconfig) is None:
+        yield from _secrets_of(kubeconfig)
+
+
+def _secrets_of(value: t.Any) -> t.Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _NO_SECRETS:
+                yield from _secrets_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _secrets_of(inner)
+    elif value is not None and not isinstance(value, bool) and value != "":
+        yield str(value)
+
+
 def _source(name: str, options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str | None:
-    """What names the cluster, for a person. Ansible hides the value of the option kubeconfig, which may hold secrets."""
+    """What names the cluster, for a person. A kubeconfig may hold secrets, unless it is a path."""
     given = options.get(name)
     if given:
-        return "the option kubeconfig" if name == "kubeconfig" else f"the option {name}, {given}"
+        secret = name == "kubeconfig" and kubeconfig_path(given) is None
+        return "the option kubeconfig" if secret else f"the option {name}, {given}"
     given = environment.get(f"{PREFIX}{name.upper()}")
     return f"{PREFIX}{name.upper()} in the environment, {given}" if given else None

@@ -5,8 +5,12 @@
 from __future__ import annotations
 
 import gc
+import json
+
+import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 
 def test_names_the_cluster_by_its_address_and_uid(run, world):
@@ -42,3 +46,28 @@ def test_the_garbage_collector_is_rarer_only_while_a_module_runs(run, world):
     world.denied = {("get", "namespaces"), ("list", "kubevirts")}
     assert run("pool_info")["failed"]
     assert gc.get_threshold() == usual
+
+
+def kubeconfig(**user):
+    return {"apiVersion": "v1", "kind": "Config", "users": [{"name": "n1", "user": user}]}
+
+
+@pytest.mark.parametrize("given", ["n1", kubeconfig(username="n1", token="s3cret")], ids=["path", "dictionary"])
+def test_a_kubeconfig_hides_no_names(run, given):
+    run.world.put(builders.excluding_kubevirt())
+    run.world.put(builders.primary(desired=2))
+    run.world.put(builders.pool_daemonset(builders.pool("n1"), desired=0))
+    found = run("pool_info", kubeconfig=given)
+    assert "n1" in json.dumps(found)
+    assert "***" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("given", [kubeconfig(token="s3cret"), kubeconfig(password="s3cret")], ids=str)
+def test_a_kubeconfigs_secrets_stay_hidden(run, given):
+    """Wherever they occur, as here in another option of the result's invocation."""
+    assert "s3cret" not in json.dumps(run("cluster_info", kubeconfig=given, context="s3cret"))
+
+
+def test_a_password_that_is_also_the_path_stays_hidden(run, world):
+    world.put(kinds.NAMESPACE.object("kube-system"))
+    assert "n1" not in json.dumps(run("cluster_info", kubeconfig="n1", password="n1", context="n1"))

@@ -124,9 +124,9 @@ def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
     chosen = ("-e", f"ansible_python_interpreter={python}")
     run = ansible_playbook(tmp_path, "plays.yml", *chosen, ANSIBLE_REMOTE_TMP=str(own_process))
     by_full_name, by_short_name = re.findall(r"^fatal: .*", run.stdout, re.MULTILINE)
-    # Ansible hides the option kubeconfig, which only module_defaults set.
-    assert "the kubeconfig ******** does not exist" in by_full_name
-    assert "the kubeconfig ******** does not exist" in by_short_name
+    # Only module_defaults set the option kubeconfig.
+    assert "the kubeconfig /nowhere does not exist" in by_full_name
+    assert "the kubeconfig /nowhere does not exist" in by_short_name
     supported = in_worker.get_module_encoder is not None
     assert own_process.exists() == (python != sys.executable or not supported)
 
@@ -233,7 +233,7 @@ def test_workers_inherit_what_modules_import(tmp_path, strategy, first):
     play = PLAYBOOK.replace("STRATEGY", strategy).replace("virtpools.kubevirt.FIRST", first)
     (tmp_path / "plays.yml").write_text(play, "utf-8")
     run = ansible_playbook(tmp_path, "plays.yml", PYTHONPROFILEIMPORTTIME="1")
-    assert len(re.findall(r"kubeconfig \*+ does not exist", run.stdout)) >= 2
+    assert len(re.findall("kubeconfig /nowhere does not exist", run.stdout)) >= 2
     imported = re.findall(r"virtpools\.kubevirt\.(plugins\.module_utils\.\S+)$", run.stderr, re.MULTILINE)
     assert "plugins.module_utils.cluster.api.client" in imported
     assert len(imported) == len(set(imported))

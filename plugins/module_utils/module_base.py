@@ -28,7 +28,7 @@ from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
 from .cluster.writing import history, record_file, settle
 from .core.base import objects, permissions
-from .core.base.findings import InputErrors, counted
+from .core.base.findings import InputErrors, counted, listed
 from .core.base.permissions import Permission
 from .core.kubevirt import preflight
 from .core.modes import choice
@@ -66,6 +66,9 @@ class Module(AnsibleModule):
 
 
 _OBJECTS_PER_COLLECTION = 100_000
+
+_HIDDEN = "********"
+"""What Ansible puts in the place of a secret, wherever its text occurs in a result."""
 
 _SETTLE_SECONDS = 300
 """How long a run waits for a KubeVirt that is Degraded; one that stays so ends the wait earlier."""
@@ -123,6 +126,25 @@ class Task:
             if self.params.get("dump")
             else ClusterId(self.cluster.server, live.uid(self.cluster) or "")
         )
+
+    def check_nodes(self, names: t.Collection[str]) -> None:
+        """Check the option ``nodes``. Inside a run, a node that does not exist was deleted since the run's plan.
+
+        :raises InputErrors: when a name is not a node's or, outside a run, when there is no such node.
+        """
+        hidden = [name for name in names if _HIDDEN in name]
+        if hidden:
+            problem = f"nodes has {listed(hidden)}, where Ansible has hidden a part that is also the text of a secret"
+            raise InputErrors([f"{problem}, such as a password: give names as kubectl shows them, or another secret."])
+        if self.params["run_id"]:
+            return
+        with self.naming_rights(permissions.READER):
+            found = {node["metadata"]["name"] for node in live.nodes_named(self.cluster, names)}
+        missing = set(names) - found
+        if missing:
+            raise InputErrors(
+                [f"nodes has {listed(missing)}, which the cluster does not have: correct or omit the name."]
+            )
 
     def require(self, rights: t.Iterable[Permission]) -> None:
         """Check that the user has these rights.

@@ -26,7 +26,7 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes
 options:
   nodes:
-    description: The nodes of the wave.
+    description: The nodes of the wave. One that does not exist is refused. With O(run_id) it was deleted since the plan of the run, and gets no VM.
     type: list
     elements: str
     required: true
@@ -132,6 +132,7 @@ def body(task: module_base.Task) -> dict:
         raise InputErrors(["timeout is in seconds; give a number from 0."])
     if wanted is None:
         return {"changed": False, "vms": [], "text": []}
+    task.check_nodes(task.params["nodes"])
     plan = task.plan()
     task.refuse_in_run(plan)
     judge = Judge.for_plan(plan)

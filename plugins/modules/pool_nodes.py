@@ -30,6 +30,7 @@ options:
   nodes:
     description:
       - Hand over only these nodes, side by side. Normally a batch of a plan from M(virtpools.kubevirt.plan_info).
+      - A node that does not exist is refused. With O(run_id) it was deleted since the plan of the run; RV(events) reports it.
       - Without it, the module hands over all nodes that need it, in batches that O(max_unavailable) allows.
       - An empty list only deletes the image pull pods and canary VMs that an interrupted run left behind.
     type: list
@@ -130,7 +131,7 @@ began:
   type: float
 events:
   description: What happened, for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
-  returned: when a node was changed
+  returned: when a node was changed or deleted
   type: list
   elements: str
   sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler"]
@@ -171,10 +172,13 @@ def body(task: module_base.Task) -> dict:
     nodes, following = task.params["nodes"], [Move.from_argument(move) for move in task.params["next_batch"] or ()]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
+    task.check_nodes(nodes or ())
     is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
     if is_batch:
         _settle(task)
     plan = task.plan(nodes)
+    for name in sorted(set(nodes or ()) - plan.snapshot.nodes.keys()):
+        task.status.say(f"Node {name}: gone: the node was deleted")
     # Otherwise each batch waits until these have passed, or fails because they do not.
     task.refuse(plan, but=() if is_batch or task.check_mode else preflight.PASSING)
     groups = plan.batches or ((),) if nodes is None else (plan.moves,)

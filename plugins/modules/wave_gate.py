@@ -25,7 +25,7 @@ extends_documentation_fragment:
   - virtpools.kubevirt.attributes.reads
 options:
   nodes:
-    description: The nodes of the wave.
+    description: The nodes of the wave. One that does not exist is refused. With O(run_id) it was deleted since the plan of the run, and passes.
     type: list
     elements: str
     required: true
@@ -109,6 +109,7 @@ def body(task: module_base.Task) -> dict:
     nodes, baseline = task.params["nodes"], task.params["baseline"]
     if task.params["soak"] < 0 or task.params["timeout"] < 0:
         raise InputErrors(["soak and timeout are seconds; give numbers from 0."])
+    task.check_nodes(nodes)
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     metadata = kubevirt["metadata"]
 

@@ -112,6 +112,23 @@ def test_starts_only_for_the_given_pools_with_nodes_in_the_wave(world, tried):
     assert machines(world) == []
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_node_that_does_not_exist_is_refused(world, tried, check):
+    said = tried(nodes=["gpu-0", "gpu-00"], check=check)["msg"]
+    assert said == "nodes has gpu-00, which the cluster does not have: correct or omit the name."
+    assert machines(world) == []
+
+
+def test_in_a_run_such_a_node_was_deleted(run, world, tried):
+    Kubevirt(world)
+    held = run("run_lease")["run_id"]
+    assert [vm["node"] for vm in tried(nodes=["gpu-0", "deleted"], run_id=held)["vms"]] == ["gpu-0"]
+
+
+def test_a_name_that_ansible_has_hidden_is_refused(tried):
+    assert "where Ansible has hidden" in tried(nodes=["********"], run_id="run-1")["msg"]
+
+
 def test_where_none_is_wanted_nothing_is_done(world, tried):
     assert tried(canary_vm=False)["vms"] == []
     assert world.writes == []

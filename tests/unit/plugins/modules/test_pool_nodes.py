@@ -79,9 +79,29 @@ def test_only_the_nodes_asked_for(run, world):
     assert world.node("n1").owner == names.PRIMARY
 
 
-@pytest.mark.parametrize("nodes", [["gone"], []])
-def test_no_such_nodes(run, world, nodes):
-    assert run("pool_nodes", pools=[RAW], nodes=nodes)["changed"] is False
+def test_no_nodes(run, world):
+    assert run("pool_nodes", pools=[RAW], nodes=[])["changed"] is False
+    assert world.writes == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_node_that_does_not_exist_is_refused(run, world, check):
+    said = run("pool_nodes", pools=[RAW], nodes=["n1", "nl"], check=check)["msg"]
+    assert said == "nodes has nl, which the cluster does not have: correct or omit the name."
+    assert world.writes == []
+
+
+def test_in_a_run_such_a_node_was_deleted(run, world):
+    held = run("run_lease")["run_id"]
+    found = run("pool_nodes", pools=[RAW], nodes=["n1", "deleted"], run_id=held)
+    assert found["events"][0].endswith("Node deleted: gone: the node was deleted")
+    assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "done"}
+
+
+@pytest.mark.parametrize("run_id", ["run-1", None])
+def test_a_name_that_ansible_has_hidden_is_refused(run, world, run_id):
+    said = run.failure("pool_nodes", pools=[RAW], nodes=["********-a"], run_id=run_id)
+    assert said.startswith("nodes has ********-a, where Ansible has hidden a part")
     assert world.writes == []
 
 

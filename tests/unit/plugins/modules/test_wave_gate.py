@@ -238,7 +238,18 @@ def test_a_node_that_was_deleted_and_its_vms_do_not_close_it(run, world):
     world.drop(kinds.NODE, "n1")
     world.put(vmi("vm", "Failed", "n1"))
     stuck_vmi(world, "n1")
-    assert run("wave_gate", nodes=["n1", "stays"], baseline=[], timeout=0)["problems"] == []
+    held = run("run_lease")["run_id"]
+    assert run("wave_gate", nodes=["n1", "stays"], baseline=[], timeout=0, run_id=held)["problems"] == []
+
+
+@pytest.mark.parametrize("baseline", [None, []])
+def test_outside_a_run_a_node_must_exist(run, baseline):
+    said = run.failure("wave_gate", nodes=["nl", "stays"], baseline=baseline)
+    assert said == "nodes has nl, which the cluster does not have: correct or omit the name."
+
+
+def test_a_name_that_ansible_has_hidden_is_refused(run):
+    assert "where Ansible has hidden" in run.failure("wave_gate", nodes=["********"], run_id="run-1")
 
 
 def test_a_soak_comes_first_and_keeps_the_lease(run, world):

@@ -184,6 +184,7 @@ def _question(option: Option, question: Question) -> dict[str, t.Any]:
     """
     choices = _BOOLEANS if option.type == "bool" else option.choices
     kind = question.type or ("multiplechoice" if choices else {"int": "integer"}.get(option.type, "text"))
+    limits = {"min": option.minimum if option.is_number else question.shortest, "max": question.highest}
     default = json.dumps(option.default).strip('"') if kind != "integer" else option.default
     empty = "" if option.default in (None, [], {}) else f" Left open: as the inventory says, or else {default}."
     return {
@@ -192,7 +193,7 @@ def _question(option: Option, question: Question) -> dict[str, t.Any]:
         "variable": option.variable,
         "type": kind,
         "required": option.required,
-        **({"choices": list(choices)} if choices else dict(zip(("min", "max"), question.limits, strict=True))),
+        **({"choices": list(choices)} if choices else limits),
         **({} if kind.startswith("text") else {"default": ""}),
     }
 

@@ -335,6 +335,7 @@ def run(body: t.Callable[[Task], dict[str, t.Any]], arguments: Arguments, *, of_
 def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str, t.Any]:
     """The result of a module, also of one that fails."""
     try:
+        option_table.check_numbers(task.params, task.module.argument_spec)
         with _fewer_collections():
             return body(task)
     except InputErrors as error:

@@ -113,7 +113,6 @@ text:
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import canary
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.canary import Draft, LeftOut, parse
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verdicts import Judge
 
@@ -128,8 +127,6 @@ ARGUMENTS = {
 
 def body(task: module_base.Task) -> dict:
     wanted = parse(task.params["canary_vm"])
-    if task.params["timeout"] < 0:
-        raise InputErrors(["timeout is in seconds; give a number from 0."])
     if wanted is None:
         return {"changed": False, "vms": [], "text": []}
     task.check_nodes(task.params["nodes"])

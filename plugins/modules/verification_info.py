@@ -277,8 +277,6 @@ ARGUMENTS = {
 
 
 def body(task: module_base.Task) -> dict:
-    if task.params["max_listed_vms"] < 0:
-        raise InputErrors([f"virtpools_max_listed_vms is {task.params['max_listed_vms']}; give a number from 0."])
     fail_on = verification.read_fail_on(task.params["fail_on"])
     files = _files(task.params["reports"] or {})
     cluster = task.cluster_id()

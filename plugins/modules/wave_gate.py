@@ -91,7 +91,7 @@ import time
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import gates
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import counted
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import GateProblem, baseline_of
 
 ARGUMENTS: option_table.Arguments = {
@@ -107,8 +107,6 @@ _MOST_NAMED = 10
 
 def body(task: module_base.Task) -> dict:
     nodes, baseline = task.params["nodes"], task.params["baseline"]
-    if task.params["soak"] < 0 or task.params["timeout"] < 0:
-        raise InputErrors(["soak and timeout are seconds; give numbers from 0."])
     task.check_nodes(nodes)
     kubevirt = live.find_kubevirt(task.cluster, task.params["kubevirt_namespace"], task.params["kubevirt_name"])
     metadata = kubevirt["metadata"]

@@ -235,10 +235,56 @@ def test_variables_have_their_type():
 
 def test_all_wrong_variables_are_told_together():
     with pytest.raises(InputErrors) as caught:
-        option_table.resolve("pools", {"virtpools_soak_seconds": "soon", "virtpools_overlap": "both"})
-    soak, overlap = sorted(caught.value.messages)
+        option_table.resolve(
+            "pools", {"virtpools_soak_seconds": "soon", "virtpools_overlap": "both", "virtpools_node_timeout": 0}
+        )
+    soak, overlap, timeout = sorted(caught.value.messages)
+    assert "virtpools_node_timeout is 0" in timeout
     assert "virtpools_soak_seconds" in soak
     assert "value of virtpools_overlap must be one of: error, first_wins, got: both" in overlap
+
+
+@pytest.mark.parametrize(
+    ("role", "variable", "value", "lowest"),
+    [
+        ("pools", "virtpools_gate_timeout", -1, 0),
+        ("pools", "virtpools_soak_seconds", "-5", 0),
+        ("pools", "virtpools_node_timeout", 0, 1),
+        ("remove", "virtpools_remove_batch", 0, 1),
+        ("workload_update", "virtpools_update_timeout", 0, 1),
+        ("verify", "virtpools_max_listed_vms", -1, 0),
+        ("awx", "virtpools_awx_verbosity", -1, 0),
+    ],
+)
+def test_numbers_that_are_too_low_are_refused(role, variable, value, lowest):
+    needed = {option.variable: "all" for option in option_table.of_role(role) if option.required}
+    with pytest.raises(InputErrors) as caught:
+        option_table.resolve(role, {**needed, variable: value})
+    assert list(caught.value.messages) == [f"{variable} is {value}; give a number from {lowest}."]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_lowest_numbers_are_accepted(role):
+    numbers = {option.variable: option.minimum for option in option_table.of_role(role) if option.is_number}
+    needed = {option.variable: "v1.9.1" for option in option_table.of_role(role) if option.required}
+    assert set(numbers.items()) <= {
+        (option.variable, value)
+        for option in option_table.of_role(role)
+        if isinstance(value := option_table.resolve(role, {**numbers, **needed})[option.name], int)
+    }
+
+
+def test_numbers_of_modules_are_checked_by_the_same_table():
+    spec = {**option_table.arguments("pool_nodes", "run"), "soak": {"type": "int"}, "first_batch": {"type": "float"}}
+    option_table.check_numbers({"node_timeout": 1, "lease_timeout": 0, "soak": 0, "first_batch": None}, spec)
+    with pytest.raises(InputErrors) as caught:
+        option_table.check_numbers({"node_timeout": 0, "lease_timeout": -1, "soak": -1, "first_batch": -0.5}, spec)
+    assert list(caught.value.messages) == [
+        "node_timeout is 0; give a number from 1.",
+        "lease_timeout is -1; give a number from 0.",
+        "soak is -1; give a number from 0.",
+        "first_batch is -0.5; give a number from 0.",
+    ]
 
 
 def test_an_override_counts_instead_of_a_variable():

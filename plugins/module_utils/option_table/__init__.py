@@ -21,7 +21,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..core.base.findings import InputErrors
 from . import awx, cluster, limits, plans, removal, runs, updates, verify, waves
-from .option import Option
+from .option import NUMBERS, Option
 
 try:
     import yaml
@@ -113,9 +113,33 @@ def resolve(
     values |= {name: _read(written[name], value) for name, value in values.items() if name in written}
     spec = {option.variable: option.argument for option in options}
     result = ArgumentSpecValidator(spec).validate(given(values, spec))
-    if result.error_messages:
-        raise InputErrors(result.error_messages)
+    lowest = {option.variable: option.minimum for option in options if option.is_number}
+    problems = [*result.error_messages, *_too_low(result.validated_parameters, lowest)]
+    if problems:
+        raise InputErrors(problems)
     return {option.name: result.validated_parameters[option.variable] for option in options}
+
+
+def check_numbers(values: t.Mapping[str, t.Any], spec: Arguments) -> None:
+    """Check the numbers among a module's arguments: no option of its own may be negative either.
+
+    :param values: the arguments by name.
+    :raises InputErrors: with a sentence for each that is too low.
+    """
+    lowest = {option.name: option.minimum for option in TABLE if option.modules}
+    numbers = [name for name, argument in spec.items() if argument.get("type") in NUMBERS]
+    problems = _too_low(values, {name: lowest.get(name, 0) for name in numbers})
+    if problems:
+        raise InputErrors(problems)
+
+
+def _too_low(values: t.Mapping[str, t.Any], lowest: t.Mapping[str, int]) -> list[str]:
+    """A sentence for each number that is lower than it may be."""
+    return [
+        f"{name} is {values[name]}; give a number from {least}."
+        for name, least in lowest.items()
+        if isinstance(values.get(name), (int, float)) and values[name] < least
+    ]
 
 
 def check_names(variables: t.Mapping[str, t.Any]) -> None:

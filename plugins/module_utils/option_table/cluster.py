@@ -97,7 +97,7 @@ OPTIONS: tuple[Option, ...] = (
         },
         modules=("pools",),
         written="yaml",
-        question=Question("Pools, as YAML", (*NEW_LIST, "upgrade_check"), type="textarea", limits=(0, 65536)),
+        question=Question("Pools, as YAML", (*NEW_LIST, "upgrade_check"), type="textarea", highest=65536),
     ),
     Option(
         "pools_dialect",

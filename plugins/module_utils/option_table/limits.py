@@ -19,6 +19,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools", "remove"),
         modules=("pool_nodes",),
         default=300,
+        minimum=1,
     ),
     Option(
         "pull_timeout",
@@ -68,6 +69,7 @@ OPTIONS: tuple[Option, ...] = (
             },
         },
         default=1800,
+        minimum=1,
     ),
     Option(
         "lease_timeout",

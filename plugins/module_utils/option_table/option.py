@@ -14,6 +14,9 @@ from .surveys import Question
 Variants = t.Mapping[str, t.Mapping[str, t.Any]]
 """Fields that differ in some places, such as the text: by the name of the role or module, then of the field."""
 
+NUMBERS = ("int", "float")
+"""The types of numbers."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -33,6 +36,8 @@ class Option:
     module_variants: Variants = field(default_factory=dict)
     default: t.Any = None
     choices: tuple[str, ...] = ()
+    minimum: int = 0
+    """The lowest number, if it is one."""
     elements: str | None = None
     required: bool = False
     variable_name: str = ""
@@ -51,6 +56,10 @@ class Option:
     def of_module(self, module: str) -> Option:
         """The option as this module, or documentation fragment, has it."""
         return replace(self, **self.module_variants.get(module, {}))
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in NUMBERS
 
     @property
     def variable(self) -> str:

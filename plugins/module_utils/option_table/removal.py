@@ -48,7 +48,7 @@ OPTIONS: tuple[Option, ...] = (
         },
         variable_name="virtpools_remove",
         written="items",
-        question=Question("Pools to remove", ("remove",), type="textarea", limits=(1, 4096)),
+        question=Question("Pools to remove", ("remove",), type="textarea", highest=4096, shortest=1),
     ),
     Option(
         "keep_history",
@@ -132,20 +132,22 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "remove_batch",
         "int",
-        "How many VMs to migrate at the same time, with O(remove_vms=migrate).",
+        "How many VMs to migrate at the same time, with O(remove_vms=migrate). A number from 1.",
         roles=("remove",),
         internal_roles=("pools",),
         default=2,
-        question=Question("Migrations at the same time", ("remove",), limits=(1, 1000)),
+        minimum=1,
+        question=Question("Migrations at the same time", ("remove",), highest=1000),
     ),
     Option(
         "remove_max_failures",
         "int",
-        "After this many failed migrations no further migration begins.",
+        "After this many failed migrations no further migration begins. A number from 1.",
         roles=("remove",),
         internal_roles=("pools",),
         default=1,
-        question=Question("Failed migrations that end it", ("remove",), limits=(1, 1000)),
+        minimum=1,
+        question=Question("Failed migrations that end it", ("remove",), highest=1000),
     ),
     Option(
         "rollback_to",
@@ -164,7 +166,9 @@ OPTIONS: tuple[Option, ...] = (
         "KubeVirt's version after the upgrade, such as V(v1.9.1).",
         roles=("upgrade_check", "upgrade"),
         required=True,
-        question=Question("Version after the upgrade", ("upgrade_check", "upgrade", UPGRADE_WORKFLOW), limits=(1, 64)),
+        question=Question(
+            "Version after the upgrade", ("upgrade_check", "upgrade", UPGRADE_WORKFLOW), highest=64, shortest=1
+        ),
     ),
     Option(
         "upgrade_wait",
@@ -175,6 +179,6 @@ OPTIONS: tuple[Option, ...] = (
         """,
         roles=("upgrade",),
         default=0,
-        question=Question("Seconds to wait for the upgrade", ("upgrade", UPGRADE_WORKFLOW), limits=(0, 86400)),
+        question=Question("Seconds to wait for the upgrade", ("upgrade", UPGRADE_WORKFLOW), highest=86400),
     ),
 )

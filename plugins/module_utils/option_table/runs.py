@@ -76,7 +76,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools", "remove"),
         modules=("pools",),
         default=1,
-        question=Question("Nodes of a pool at the same time", (*ANY_LIST, "remove"), limits=(0, 16)),
+        question=Question("Nodes of a pool at the same time", (*ANY_LIST, "remove"), highest=16),
     ),
     Option(
         "max_nodes_lost",
@@ -92,7 +92,7 @@ OPTIONS: tuple[Option, ...] = (
         roles=("pools",),
         modules=("pools",),
         default="50%",
-        question=Question("Nodes that a pool may lose", ANY_LIST, limits=(0, 16)),
+        question=Question("Nodes that a pool may lose", ANY_LIST, highest=16),
     ),
     Option(
         "prepull",

@@ -52,8 +52,10 @@ class Question:
     """The surveys that ask: names of playbooks, and of ``WORKFLOWS``."""
     type: str = ""
     """The type in AWX, where it does not follow from the option's."""
-    limits: tuple[int, int] = (0, 1024)
-    """The lowest and the highest number, or the lengths of a text."""
+    highest: int = 1024
+    """The highest number, or the greatest length of a text."""
+    shortest: int = 0
+    """The least length of a text."""
 
 
 def roles_of(survey: str) -> tuple[str, ...]:

@@ -47,9 +47,7 @@ OPTIONS: tuple[Option, ...] = (
         "Seconds to wait after every wave before its gates are checked a second time.",
         roles=("pools",),
         default=0,
-        question=Question(
-            "Soak time after a wave (seconds)", ("rollout", ROLLOUT_WORKFLOW, "rollback"), limits=(0, 86400)
-        ),
+        question=Question("Soak time after a wave (seconds)", ("rollout", ROLLOUT_WORKFLOW, "rollback"), highest=86400),
     ),
     Option(
         "gate_timeout",

@@ -42,7 +42,7 @@ def test_modules_append_what_they_did_and_how_they_failed(run, asked, excluded):
     run.failure("wave_gate", nodes=["n1"], soak=-1, run_record=record)
     _opening, handed_over, gate = lines(record)
     assert (handed_over["module"], handed_over["nodes"][0][:4]) == ("pool_nodes", ["n1", "primary", "gpu", "done"])
-    assert (gate["module"], gate["error"]) == ("wave_gate", "soak and timeout are seconds; give numbers from 0.")
+    assert (gate["module"], gate["error"]) == ("wave_gate", "soak is -1; give a number from 0.")
 
 
 def test_without_a_record_none_is_written(run, asked, tmp_path):

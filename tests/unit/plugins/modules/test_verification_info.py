@@ -134,7 +134,7 @@ def test_only_some_vms_are_told(run, wrong, limit):
     wrong.put(vms.launcher("worse", pool=None))
     found = run("verification_info", max_listed_vms=limit)
     assert (len(found["vms"]), found["vms_left_out"], found["problems"]) == (limit, 2 - limit, {"wrong_image": 2})
-    assert "virtpools_max_listed_vms is -1" in run.failure("verification_info", max_listed_vms=-1)
+    assert run.failure("verification_info", max_listed_vms=-1) == "max_listed_vms is -1; give a number from 0."
 
 
 @pytest.mark.parametrize("check", [False, True])

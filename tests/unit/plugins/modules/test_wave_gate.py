@@ -268,4 +268,4 @@ def test_a_run_that_lost_its_lease_stops(run):
 
 @pytest.mark.parametrize("field", ["soak", "timeout"])
 def test_times_are_not_negative(run, field):
-    assert "from 0" in run.failure("wave_gate", nodes=["n1"], **{field: -1})
+    assert run.failure("wave_gate", nodes=["n1"], **{field: -1}) == f"{field} is -1; give a number from 0."

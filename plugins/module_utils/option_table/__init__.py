@@ -56,7 +56,7 @@ _HANDED_ON = (
     *("virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
     *("virtpools_vms", "virtpools_problems", "virtpools_listed"),
     *("virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"),
-    *("virtpools_explained_vm", "virtpools_explained_pool", "virtpools_explained_image"),
+    "virtpools_explained",
 )
 """What our roles hand on with set_stats besides virtpools_plan and virtpools_result, which are options. AWX gives it to the later jobs of a workflow as
 variables."""

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+
+from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play
 
 yaml = pytest.importorskip("yaml")
 
@@ -28,3 +31,43 @@ def test_a_task_that_only_looks_counts_no_change(file):
     """In check mode a module tells what it would change."""
     looking = [task for task in tasks_of(yaml.safe_load(file.read_text("utf-8"))) if task.get("check_mode") is True]
     assert [task["name"] for task in looking if task.get("changed_when") is not False] == []
+
+
+PUBLISHED_BY_HOST = {
+    "explain": {"virtpools_explained"},
+    "pools": {"virtpools_plan", "virtpools_result"},
+    "upgrade": {"virtpools_plan"},
+    "verify": {"virtpools_verified"},
+}
+COUNTS = {
+    "verify": {"virtpools_vms", "virtpools_problems", "virtpools_listed", "virtpools_unhealthy_clusters"},
+    "workload_update": {"virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"},
+}
+
+
+def test_roles_publish_only_counts_and_mappings_by_host():
+    """Ansible adds what several hosts publish, also two texts."""
+    published = {}
+    for file in FILES:
+        for task in tasks_of(yaml.safe_load(file.read_text("utf-8"))):
+            if "ansible.builtin.set_stats" in task:
+                names = re.findall(r"(?<!_)virtpools_\w+", str(task["ansible.builtin.set_stats"]["data"]))
+                published.setdefault(file.parts[-3], set()).update(names)
+    assert published == {
+        role: PUBLISHED_BY_HOST.get(role, set()) | COUNTS.get(role, set()) for role in PUBLISHED_BY_HOST | COUNTS
+    }
+
+
+def test_explain_publishes_the_answer_of_every_host():
+    answers = iter(
+        {"vm": "a/vm", "pool": pool, "image": f"registry.example/{pool}", "text": []} for pool in ("gpu", "arm")
+    )
+    play = Play(lambda _name, **_arguments: next(answers))
+    for host in ("east", "west"):
+        play.role("explain", inventory_hostname=host, virtpools_vm="a/vm")
+    assert play.stats == {
+        "virtpools_explained": {
+            "east": {"vm": "a/vm", "pool": "gpu", "image": "registry.example/gpu"},
+            "west": {"vm": "a/vm", "pool": "arm", "image": "registry.example/arm"},
+        }
+    }

@@ -212,7 +212,7 @@ class Play:
         elif action == f"{OURS}role_options":
             return self._options(arguments, scope)
         elif short == "set_stats":
-            self.stats = _merged(self.stats, arguments["data"])
+            self.stats |= {name: self._aggregated(name, value) for name, value in arguments["data"].items()}
         elif action == f"{OURS}show":
             self.shown += arguments["lines"] if isinstance(arguments["lines"], list) else [arguments["lines"]]
         else:
@@ -220,6 +220,12 @@ class Play:
             more = {"check": True} if checking else {}
             return self._result(action.removeprefix(OURS), {**arguments, **more}, scope, defaults)
         return {}
+
+    def _aggregated(self, name, value):
+        """What set_stats makes of this value and of that which it has: a mapping of both, or the sum, also of two texts."""
+        if name not in self.stats:
+            return value
+        return _merged(self.stats[name], value) if isinstance(value, dict) else self.stats[name] + value
 
     def _options(self, arguments, scope):
         try:

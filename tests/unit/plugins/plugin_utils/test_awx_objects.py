@@ -87,10 +87,18 @@ def test_lists_of_surveys_hide_that_of_the_inventory():
 
 
 @pytest.mark.parametrize(
-    ("webhook", "secret"), [({"url": "u"}, False), ({"password": "p"}, True), ({"headers": {"a": "b"}}, True)]
+    ("kind", "settings", "secret"),
+    [
+        ("webhook", {"url": "u"}, True),
+        ("webhook", {"url": "u", "password": "p"}, True),
+        ("webhook", {"url": "u", "headers": {"a": "b"}}, True),
+        ("email", {"host": "m"}, False),
+        ("email", {"host": "m", "password": "p"}, True),
+    ],
 )
-def test_settings_of_a_notification_with_secrets_are_hidden(webhook, secret):
-    assert _objects(Secrets({}, {}, webhook, {}))["notifications"]["webhook"]["secret"] is secret
+def test_settings_of_a_notification_with_secrets_are_hidden(kind, settings, secret):
+    secrets = Secrets({}, {}, **{"webhook": {}, "email": {}, kind: settings})
+    assert _objects(secrets)["notifications"][kind]["secret"] is secret
 
 
 def test_only_notifications_with_settings_are_created_and_sent():

@@ -33,7 +33,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             return {**result, "failed": True, "msg": "\n".join(error.messages)}
         secrets = {option.name for option in option_table.of_role(role) if option.secret}
         shown = {name: value for name, value in options.items() if name not in secrets}
-        return {**result, "changed": False, "options": shown, "module_args": option_table.module_args(shown)}
+        return {
+            **result,
+            "changed": False,
+            "options": shown,
+            "module_args": option_table.module_args(shown),
+            "check_mode": bool(self._task.check_mode),
+        }
 
     def _variables(self, role: str, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The role's variables, rendered; none if the task does not use them."""

@@ -24,7 +24,6 @@ NOT_MIRRORED = {
 
 TESTED_ELSEWHERE = {
     "action/awx_objects.py": "plugin_utils/test_awx_objects.py",
-    "action/role_options.py": "../test_option_table.py",
     "module_utils/cluster/nodes/node_handover.py": "module_utils/cluster/nodes/test_handover.py",
     "module_utils/cluster/writing/alerts.py": "../runs/test_alerts.py",
     "module_utils/cluster/writing/guard.py": "../runs/test_guard.py",

@@ -27,6 +27,12 @@ def tasks_of(tasks):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: "-".join(file.parts[-3::2]))
+def test_check_mode_is_what_role_options_found(file):
+    """Ansible's variable knows of --check alone, and not of the keyword check_mode of a play or a role."""
+    assert "ansible_check_mode" not in file.read_text("utf-8")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: "-".join(file.parts[-3::2]))
 def test_a_task_that_only_looks_counts_no_change(file):
     """In check mode a module tells what it would change."""
     looking = [task for task in tasks_of(yaml.safe_load(file.read_text("utf-8"))) if task.get("check_mode") is True]

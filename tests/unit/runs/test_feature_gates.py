@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 
 import pytest
 
@@ -142,8 +141,7 @@ def test_a_gate_alone_is_a_change(scenario):
 
 
 def test_check_mode_writes_none(scenario):
-    module = functools.partial(scenario.module, check=True)
-    Play(module).role("pools", ansible_check_mode=True, **WITH_GATE)
+    Play(scenario.module, check=True).role("pools", **WITH_GATE)
     assert scenario.writes == []
 
 

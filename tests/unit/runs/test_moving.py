@@ -63,8 +63,8 @@ class Scenario:
     def pools(self, *more):
         return [pool(self.build), *(pool(self.build, name) for name in more)]
 
-    def site(self, mode, *more, module=None, **variables):
-        play = Play(module or self.run)
+    def site(self, mode, *more, module=None, check=False, **variables):
+        play = Play(module or self.run, check=check)
         play.role("pools", virtpools_mode=mode, virtpools_pools=self.pools(*more), **variables)
         return play
 
@@ -157,9 +157,7 @@ def test_the_operator_part_names_the_nodes_of_its_window(scenario, to):
 
 
 def test_check_mode_writes_nothing(scenario, to):
-    scenario.site(
-        to, module=lambda name, **arguments: scenario.run(name, check=True, **arguments), ansible_check_mode=True
-    )
+    scenario.site(to, check=True)
     assert scenario.run.world.writes == []
 
 

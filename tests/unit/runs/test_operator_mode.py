@@ -476,8 +476,8 @@ class TestRoles:
             play.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)], virtpools_settle_timeout=100)
 
     def test_site_in_check_mode(self, run, build):
-        checking = Play(lambda name, **arguments: run(name, check=True, **arguments))
-        checking.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)], ansible_check_mode=True)
+        checking = Play(run, check=True)
+        checking.role("pools", virtpools_mode="operator", virtpools_pools=[pool(build)])
         assert run.world.writes == []
 
     def test_rollback(self, run, play, build):

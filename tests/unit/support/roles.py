@@ -85,10 +85,14 @@ class TaskFailed(Exception):
 
 
 class Play:
-    """Runs roles with ``module(name, **arguments)``, which returns a module's result."""
+    """Runs roles with ``module(name, **arguments)``, which returns a module's result.
 
-    def __init__(self, module):
+    ``check``: whether it has the keyword ``check_mode: true``, which leaves the variable ``ansible_check_mode`` false.
+    """
+
+    def __init__(self, module, *, check=False):
         self._module = module
+        self._check = check
         self._registered = {}
         self._folder = None
         self.stats = {}
@@ -160,7 +164,7 @@ class Play:
             return
         (action,) = (key for key in task if key not in _KEYWORDS)
         try:
-            given, checking = task[action] or {}, task.get("check_mode") is True
+            given, checking = task[action] or {}, task.get("check_mode", self._check)
             self._register(task, self._act(action, given, scope, defaults, checking=checking))
         except TaskFailed as error:
             never = task.get("failed_when") is False
@@ -210,7 +214,7 @@ class Play:
         elif short == "set_fact":
             self._registered.update(arguments)
         elif action == f"{OURS}role_options":
-            return self._options(arguments, scope)
+            return self._options(arguments, scope, checking)
         elif short == "set_stats":
             self.stats |= {name: self._aggregated(name, value) for name, value in arguments["data"].items()}
         elif action == f"{OURS}show":
@@ -227,11 +231,11 @@ class Play:
             return value
         return _merged(self.stats[name], value) if isinstance(value, dict) else self.stats[name] + value
 
-    def _options(self, arguments, scope):
+    def _options(self, arguments, scope, checking):
         try:
             variables = scope if arguments.get("use_variables", True) else {}
             options = option_table.resolve(arguments["role"], variables, arguments.get("override"))
-            return {"options": options, "module_args": option_table.module_args(options)}
+            return {"options": options, "module_args": option_table.module_args(options), "check_mode": checking}
         except InputErrors as error:
             raise TaskFailed("\n".join(error.messages)) from error
 

@@ -127,13 +127,9 @@ class Stage:
 
     def job(self, role, variables, *, check=False):
         """Run a role as a job template of AWX does, and return the artifacts. The error of a job that fails has them, too."""
-
-        def module(name, **arguments):
-            return self._runner(name, **{"check": check, **arguments})
-
-        play = Play(module)
+        play = Play(self._runner, check=check)
         try:
-            play.role(role, **{"virtpools_max_unavailable": 2, **variables, "ansible_check_mode": check})
+            play.role(role, **{"virtpools_max_unavailable": 2, **variables})
         except TaskFailed as error:
             error.artifacts = play.stats
             raise

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, the virtpools.kubevirt authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What only Ansible itself gives to the action; tests/unit/test_option_table.py has the rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+BIN = Path(sys.executable).parent
+TASKS = [
+    {"virtpools.kubevirt.role_options": {"role": "pools"}, "register": "found"},
+    {"ansible.builtin.debug": {"msg": "check_mode is {{ found.check_mode }}"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "arguments", "expected"),
+    [
+        ({}, [], False),
+        ({"check_mode": True}, [], True),
+        ({}, ["--check"], True),
+        ({"check_mode": False}, ["--check"], False),
+    ],
+    ids=str,
+)
+def test_check_mode_is_that_of_the_task(tmp_path, keywords, arguments, expected):
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": TASKS, **keywords}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    command = [str(BIN / "ansible-playbook"), "play.yml", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
+    assert f"check_mode is {expected}" in done.stdout

@@ -15,7 +15,12 @@ from ansible.plugins.loader import lookup_loader
 
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx_present
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_comparison import compared
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import BEARER_TYPE, Secrets, objects
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects import (
+    BEARER_TYPE,
+    Secrets,
+    objects,
+    wrong_variables,
+)
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_present import GLOBAL_KINDS, KINDS, LISTS, Present
 
 Data = dict[str, t.Any]
@@ -35,6 +40,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             name: self._templar.template(variables.get(f"virtpools_awx_{name}")) or {}
             for name in ("reader", "writer", "webhook", "email")
         }
+        wrong = wrong_variables(options, secrets)
+        if wrong:
+            return {**result, "failed": True, "msg": "\n".join(wrong)}
         found = objects(options, Secrets(**secrets))
         reader = _Reader(self._lookup(options, variables))
         try:

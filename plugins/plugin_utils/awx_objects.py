@@ -269,6 +269,14 @@ WEBHOOK_DEFAULTS = {
 EMAIL_DEFAULTS = {"port": 25, "username": "", "password": "", "use_tls": False, "use_ssl": False, "timeout": 30}
 
 
+WEBHOOK_KEYS = ("url", *WEBHOOK_DEFAULTS)
+EMAIL_KEYS = ("host", "sender", "recipients", *EMAIL_DEFAULTS)
+NEEDED_KEYS = {"webhook": ("url",), "email": ("host", "sender", "recipients")}
+"""The settings without which AWX takes no notification."""
+BEARER_KEYS = ("host", "bearer_token", "ssl_ca_cert", "verify_ssl")
+"""The inputs of the credential type of AWX itself. AWX may get one from elsewhere, so none must be given."""
+
+
 @dataclass(frozen=True)
 class Secrets:
     """The role's secret variables, of which only the keys matter here."""
@@ -277,6 +285,51 @@ class Secrets:
     writer: t.Mapping[str, t.Any]
     webhook: t.Mapping[str, t.Any]
     email: t.Mapping[str, t.Any]
+
+
+def wrong_variables(options: t.Mapping[str, t.Any], secrets: t.Mapping[str, t.Any]) -> list[str]:
+    """A sentence for each mapping that AWX would refuse after the first objects are written, or that would have no effect.
+
+    :param secrets: the role's secret variables as the user gave them, by their names in ``Secrets``.
+    """
+    wrong = [_wrong_secret(f"virtpools_awx_{name}", name, value) for name, value in secrets.items() if value]
+    hosts = [
+        f"{name} of virtpools_awx_hosts is not a mapping: write the host's variables as one."
+        for name, value in options["awx_hosts"].items()
+        if value and not isinstance(value, t.Mapping)
+    ]
+    return [*filter(None, wrong), *hosts, *_wrong_teams(options["awx_teams"])]
+
+
+def _wrong_secret(variable: str, name: str, value: t.Any) -> str:
+    """What is wrong with a secret mapping. It names no key that was given: a key may be a secret by mistake."""
+    if not isinstance(value, t.Mapping):
+        return f"{variable} is text: write it as a mapping, in a file of variables (-e @awx.yml)."
+    missing = [key for key in NEEDED_KEYS.get(name, ()) if not value.get(key)]
+    if missing:
+        return f"{variable} lacks {' and '.join(missing)}: add what is missing."
+    known = {"webhook": WEBHOOK_KEYS, "email": EMAIL_KEYS}.get(name) or (
+        ("kubeconfig",) if "kubeconfig" in value else BEARER_KEYS
+    )
+    if not value.keys() <= {*known}:
+        return f"{variable} has a key that is none of {', '.join(known)}: correct it, or leave it out."
+    return ""
+
+
+def _wrong_teams(teams: t.Mapping[str, t.Any]) -> list[str]:
+    known = [team.name for team in TEAMS]
+    wrong = [
+        f"virtpools_awx_teams has the key {key}, which is none of {', '.join(known)}: correct it."
+        for key in teams
+        if key not in known
+    ]
+    for key in known:
+        names = teams.get(key)
+        if names is not None and not (
+            isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+        ):
+            wrong.append(f"{key} of virtpools_awx_teams is not a list of names: write one, such as [ops].")
+    return wrong
 
 
 def objects(options: t.Mapping[str, t.Any], secrets: Secrets) -> Data:
@@ -470,7 +523,7 @@ def _teams(names: t.Mapping[str, str], options: t.Mapping[str, t.Any]) -> dict[s
         "teams": [{"name": _prefixed(names, each.name), "description": described(each.description)} for each in TEAMS],
         "grants": [
             {
-                "teams": [_prefixed(names, team.name), *options["awx_teams"].get(team.name, [])],
+                "teams": [_prefixed(names, team.name), *(options["awx_teams"].get(team.name) or ())],
                 "role": role,
                 "job_templates": [_prefixed(names, playbook) for playbook in playbooks],
                 "workflows": workflows if for_workflows else [],

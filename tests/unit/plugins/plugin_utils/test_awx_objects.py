@@ -17,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.awx_objects imp
     Secrets,
     objects,
     with_others,
+    wrong_variables,
 )
 
 NONE = Secrets({}, {}, {}, {})
@@ -114,6 +115,83 @@ def test_no_value_of_a_secret_is_returned():
     secret = "the-secret"
     values = Secrets({"bearer_token": secret}, {"kubeconfig": secret}, {"password": secret}, {"password": secret})
     assert secret not in json.dumps(_objects(values))
+
+
+def _wrong(teams=None, hosts=None, **secrets):
+    options = {"virtpools_awx_teams": teams or {}, "virtpools_awx_hosts": hosts or {}}
+    return wrong_variables(option_table.resolve("awx", options), secrets)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reader", {"host": "h", "bearer_token": "t", "ssl_ca_cert": "c", "verify_ssl": True}),
+        ("writer", {"kubeconfig": "k"}),
+        ("webhook", {"url": "u", "headers": {"a": "b"}, "http_method": "PUT", "disable_ssl_verification": True}),
+        ("webhook", {"url": "u", "username": "n", "password": "p"}),
+        ("email", {"host": "m", "sender": "s", "recipients": ["r"], "port": 587, "use_tls": True, "timeout": 5}),
+        ("email", {}),
+    ],
+)
+def test_mappings_that_awx_takes_are_right(name, value):
+    assert _wrong(**{name: value}) == []
+
+
+@pytest.mark.parametrize("name", ["reader", "writer", "webhook", "email"])
+@pytest.mark.parametrize("text", ['{"url": "the-secret"}', "url=the-secret"])
+def test_a_secret_mapping_that_is_text_is_refused(name, text):
+    """role_options takes text for a mapping, but the tasks would read the text."""
+    (message,) = _wrong(**{name: text})
+    assert message.startswith(f"virtpools_awx_{name} is text: write it as a mapping")
+    assert "the-secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("webhook", {"the-secret": None}, "virtpools_awx_webhook lacks url:"),
+        ("webhook", {"url": ""}, "virtpools_awx_webhook lacks url:"),
+        (
+            "webhook",
+            {"url": "u", "the-secret": "u"},
+            "virtpools_awx_webhook has a key that is none of url, http_method",
+        ),
+        ("email", {"host": "m"}, "virtpools_awx_email lacks sender and recipients:"),
+        (
+            "reader",
+            {"hots": "h", "bearer_token": "t"},
+            "virtpools_awx_reader has a key that is none of host, bearer_token",
+        ),
+        ("writer", {"kubeconfig": "k", "host": "h"}, "virtpools_awx_writer has a key that is none of kubeconfig:"),
+    ],
+)
+def test_keys_of_a_secret_mapping_are_checked(name, value, told):
+    (message,) = _wrong(**{name: value})
+    assert told in message
+    assert "the-secret" not in message
+
+
+def test_variables_of_a_host_that_are_text_are_refused():
+    (message,) = _wrong(hosts={"east": "virtpools_context=e", "west": None, "north": {"virtpools_context": "n"}})
+    assert message.startswith("east of virtpools_awx_hosts is not a mapping:")
+
+
+def test_a_misspelt_key_of_teams_is_refused():
+    (message,) = _wrong(teams={"reader": ["ops"], "operators": ["ops"]})
+    assert "virtpools_awx_teams has the key reader, which is none of readers, operators, approvers" in message
+
+
+@pytest.mark.parametrize("names", ["ops", [5], [""], {"ops": True}])
+def test_teams_that_are_no_list_of_names_are_refused(names):
+    (message,) = _wrong(teams={"readers": names})
+    assert message == "readers of virtpools_awx_teams is not a list of names: write one, such as [ops]."
+
+
+def test_a_team_without_names_gets_no_others():
+    assert _wrong(teams={"readers": None, "approvers": ["ops"]}) == []
+    grants = _objects(teams={"readers": None, "approvers": ["ops"]})["grants"]
+    assert [each["teams"] for each in grants if each["role"] == "approval"] == [["virtpools approvers", "ops"]]
+    assert grants[0]["teams"] == ["virtpools readers"]
 
 
 def test_the_steps_list_what_is_created():

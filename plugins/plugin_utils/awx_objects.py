@@ -304,7 +304,7 @@ def wrong_variables(options: t.Mapping[str, t.Any], secrets: t.Mapping[str, t.An
 def _wrong_secret(variable: str, name: str, value: t.Any) -> str:
     """What is wrong with a secret mapping. It names no key that was given: a key may be a secret by mistake."""
     if not isinstance(value, t.Mapping):
-        return f"{variable} is text: write it as a mapping, in a file of variables (-e @awx.yml)."
+        return f"{variable} is text: write it as a mapping, in a file of variables (-e @settings.yml)."
     missing = [key for key in NEEDED_KEYS.get(name, ()) if not value.get(key)]
     if missing:
         return f"{variable} lacks {' and '.join(missing)}: add what is missing."

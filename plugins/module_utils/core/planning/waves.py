@@ -51,7 +51,7 @@ class WaveSpec:
             (not self.nodes or member.name in self.nodes)
             and (not self.pools or member.pool in self.pools)
             and self.labels.matches(member.labels)
-            # Where no history tells of it, a node that is back is no member any more: the share of the others would change.
+            # Where no history tells of it, a node that is back is not a member: the share of the others would change.
             and not (member.leaving and self.takes_share)
         )
 

@@ -56,6 +56,15 @@ RUNS = {
         Run("pools", {"virtpools_pools": [OPEN, RT]}),
         Run("pools", {"virtpools_pools": [RT], "virtpools_prune": True, **LEAVE}),
     ],
+    "a pool closes to others and loses a node": [
+        Run("pools", {"virtpools_pools": [OPEN, RT]}),
+        Run("pools", {"virtpools_pools": [SMALL, BIG, RT], **LEAVE}),
+    ],
+    "a pool closes to others, and loses a node later": [
+        Run("pools", {"virtpools_pools": [OPEN, RT]}),
+        Run("pools", {"virtpools_pools": [GPU, RT]}),
+        Run("pools", {"virtpools_pools": [SMALL, BIG, RT], **LEAVE}),
+    ],
     "an upgrade of KubeVirt": [PREPARED, FOLLOWED],
     "an upgrade of KubeVirt, and it goes back": [PREPARED, FOLLOWED, TAKEN_BACK],
 }

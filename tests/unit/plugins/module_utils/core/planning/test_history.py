@@ -164,7 +164,7 @@ class TestRollbackTarget:
         assert not begun.is_current(B)
         assert begun.completed(B) == History((A, B))
 
-    def test_is_the_newest_where_a_run_followed_an_interrupted_rollback(self):
+    def test_is_the_newest_after_a_run_that_ended_a_rollback(self):
         begun = History((A, B)).begun(A.digest, B.pools).begun(None, B.pools)
         assert begun.rollback_target(B.pools) == B
 

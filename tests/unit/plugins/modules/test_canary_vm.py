@@ -75,7 +75,7 @@ def test_one_that_does_not_pass_closes_the_gate_and_goes(world, run, tried, how,
     assert world.all(kinds.VIRTUAL_MACHINE) == world.all(kinds.VIRTUAL_MACHINE_INSTANCE) == []
 
 
-def test_the_end_of_its_launcher_is_told_when_its_pod_no_longer_exists(world, tried):
+def test_the_end_of_its_launcher_is_told_without_its_pod(world, tried):
     """KubeVirt deletes the pod of a guest that has failed."""
     Kubevirt(world, phase="Scheduled")
     terminated = {"exitCode": 3, "reason": "Error", "message": "no licence\n"}

@@ -334,7 +334,7 @@ def test_final_problems(vmi, pod, said):
 
 
 @pytest.mark.parametrize("pod", [None, launcher()])
-def test_a_guest_whose_pod_no_longer_tells_has_what_was_wrong_before(pod):
+def test_a_guest_without_its_pod_has_what_was_wrong_before(pod):
     problem = canary.result(drafted(vms.gpu()), VM, instance("Failed"), pod, JUDGE, "container compute died")
     assert problem.message == "its guest has ended (phase Failed): container compute died"
 

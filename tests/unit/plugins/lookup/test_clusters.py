@@ -46,6 +46,12 @@ def inventory(tmp_path):
     return file
 
 
+@pytest.fixture(params=["warning", "error"], autouse=True)
+def host_pattern_mismatch(request, monkeypatch):
+    """What Ansible does with a pattern that matches nothing, by a setting of the user's."""
+    monkeypatch.setattr("ansible.constants.HOST_PATTERN_MISMATCH", request.param)
+
+
 def test_without_an_inventory_localhost_is_the_cluster():
     assert clusters() == "localhost"
 

@@ -232,31 +232,43 @@ def batches_of(in_waves: t.Iterable[Wave]) -> tuple[tuple[Move, ...], ...]:
     return tuple(batch for wave in in_waves for batch in wave.batches)
 
 
-def begun_first(groups: t.Sequence[waves.Group], snapshot: Snapshot, options: Options) -> tuple[waves.Group, ...]:
+def open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, ...]:
+    """The open waves of runs that led to the same place: that brought a list, or went back to the same former list."""
+    if not snapshot.complete or options.skip_pending_gates:
+        return ()
+    return tuple(wave for wave in history.recorded_in(snapshot).waves if wave.back_to == options.back_to)
+
+
+def begun_first(
+    groups: t.Sequence[waves.Group], begun: t.Iterable[history.OpenWave], snapshot: Snapshot
+) -> tuple[waves.Group, ...]:
     """The waves, with those before them that an earlier run began with other waves and did not prove.
 
     Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. An open wave stays
     in the given waves if its nodes are in several of these: they may be there to put some of its nodes last.
     """
-    begun: list[waves.Group] = []
+    first: list[waves.Group] = []
     left = list(groups)
-    for wave in _open_waves(snapshot, options):
+    for wave in begun:
         nodes = _present(wave, snapshot)
+        inside = frozenset(nodes)
         for index, group in enumerate(left):
-            if nodes and set(nodes) < set(group.nodes):
-                begun.append(waves.Group(_begun_name(wave, [*begun, *left]), nodes))
-                left[index] = replace(group, nodes=tuple(node for node in group.nodes if node not in nodes))
-    return (*begun, *left)
+            if inside and inside < frozenset(group.nodes):
+                first.append(waves.Group(_begun_name(wave, [*first, *left]), nodes))
+                left[index] = replace(group, nodes=tuple(node for node in group.nodes if node not in inside))
+    return (*first, *left)
 
 
-def with_open_waves(in_waves: t.Sequence[Wave], snapshot: Snapshot, options: Options) -> tuple[Wave, ...]:
+def with_open_waves(
+    in_waves: t.Sequence[Wave], begun: t.Iterable[history.OpenWave], snapshot: Snapshot
+) -> tuple[Wave, ...]:
     """The waves together with those that an earlier run began and did not prove.
 
     An open wave whose nodes make up a wave of this plan is that wave. Any other is added as nothing but a gate, after the last
     wave that changes one of its nodes.
     """
     merged = list(in_waves)
-    for wave in _open_waves(snapshot, options):
+    for wave in begun:
         nodes = _present(wave, snapshot)
         same = [index for index, other in enumerate(merged) if set(other.nodes) == set(nodes) and not other.gate_only]
         if same:
@@ -278,13 +290,6 @@ def _present(wave: history.OpenWave, snapshot: Snapshot) -> tuple[str, ...]:
 
 def _begun_name(wave: history.OpenWave, others: t.Iterable[waves.Group | Wave]) -> str:
     return waves.unused(f"{wave.name}, begun before", [other.name for other in others])
-
-
-def _open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, ...]:
-    """The open waves of runs that led to the same place: that brought a list, or went back to the same former list."""
-    if not snapshot.complete or options.skip_pending_gates:
-        return ()
-    return tuple(wave for wave in history.recorded_in(snapshot).waves if wave.back_to == options.back_to)
 
 
 def pending_gates(in_waves: t.Iterable[Wave]) -> t.Iterator[Finding]:

@@ -294,10 +294,10 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     options, assigned = goal.options, goal.assigned
     moves, held_back, held = batching.plan_moves(goal.movable, assigned, goal.desired)
     retired, staying = _retired(snapshot, goal.deleted, moves)
-    groups = goal.waves if undoing else batching.begun_first(goal.waves, snapshot, options)
+    open_waves = () if undoing else batching.open_waves(snapshot, options)
+    groups = batching.begun_first(goal.waves, open_waves, snapshot)
     in_waves = batching.sort_into_waves(moves, held, groups, assigned, snapshot, options)
-    if not undoing:
-        in_waves = batching.with_open_waves(in_waves, snapshot, options)
+    in_waves = batching.with_open_waves(in_waves, open_waves, snapshot)
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
     findings += _two_handlers(snapshot, restored=goal.exclusion.changed and not undoing)

@@ -174,7 +174,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         pools=tuple(pool.name for pool in pools),
         assigned=assigned,
         desired=desired,
-        movable=snapshot.limited_to(removal.changing(removed, snapshot)),
+        movable=snapshot.limited_to(removal.changing(leaving, snapshot)),
         waves=waves.group(options.waves, members),
         findings=(
             *problems,

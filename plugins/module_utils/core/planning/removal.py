@@ -63,20 +63,19 @@ def leaving(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
     return frozenset({*held, *snapshot.pools, names.IN_TRANSIT} - {names.PRIMARY})
 
 
-def staying(removed: Removed, snapshot: Snapshot) -> frozenset[str]:
-    """The pools that keep their nodes."""
-    return frozenset(snapshot.pools) - leaving(removed, snapshot)
+def changing(owners: t.Collection[str], snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that a removal may change: those of the owners that lose them, and those on their way from or to the primary.
 
-
-def changing(removed: Removed, snapshot: Snapshot) -> tuple[str, ...]:
-    """The nodes that a removal may change: those of the owners that lose them, and those on their way from or to the primary."""
-    losing, kept = nodes_of(snapshot.nodes, leaving(removed, snapshot)), staying(removed, snapshot)
-    return tuple(
+    :param owners: those that lose their nodes.
+    """
+    half_way = (
         name
         for name, node in snapshot.nodes.items()
-        if name in losing
-        or (node.unfinished and node.owner in (names.PRIMARY, names.IN_TRANSIT) and node.former_owner not in kept)
+        if node.unfinished
+        and node.owner in (names.PRIMARY, names.IN_TRANSIT)
+        and node.former_owner not in snapshot.pools.keys() - owners
     )
+    return frozenset((*nodes_of(snapshot.nodes, owners), *half_way))
 
 
 def nodes_of(nodes: t.Mapping[str, Node], owners: t.Collection[str]) -> tuple[str, ...]:
@@ -144,7 +143,7 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
 
 def _left_in_transit(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
     """A warning about nodes in transit from a pool that stays: where they were to go, the cluster does not record."""
-    kept = staying(removed, snapshot)
+    kept = snapshot.pools.keys() - leaving(removed, snapshot)
     left = [
         node.name for node in snapshot.nodes.values() if node.owner == names.IN_TRANSIT and node.former_owner in kept
     ]

@@ -301,7 +301,7 @@ def _without_version(image: str) -> str:
     """Why the text of an image does not tell its version."""
     if "@" in image:
         return "a digest does not show its version"
-    if ":" in image.rpartition("/")[2]:
+    if ":" in health.last_part(image):
         return "the tag does not show its version"
     return "without a tag, the node pulls latest, whose content may change at any time and whose version nothing shows"
 

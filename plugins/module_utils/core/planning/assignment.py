@@ -68,8 +68,7 @@ def assign(
     :param complete: whether ``nodes`` are all nodes of the cluster. Only then can the findings say that a pool or the primary
         has no node, or that pools could overlap.
     """
-    index = _index(pools)
-    claims = {node.name: index.matching(node.labels) for node in nodes.values()}
+    claims = _claims(nodes, pools)
     wanted = {node.name: _wanted(node, claims[node.name], kept) for node in nodes.values()}
     leaving = templates.keys() - {names.PRIMARY, *kept, *(pool.name for pool in pools)}
     blocked, of_nodes = _blocked_of(nodes, wanted, leaving, templates)
@@ -107,9 +106,13 @@ def give_back(
 
 def selected(nodes: t.Mapping[str, Node], pools: t.Sequence[Pool]) -> dict[str, str]:
     """The first pool that selects each node; nodes that none selects are left out."""
+    return {name: claimed[0] for name, claimed in _claims(nodes, pools).items() if claimed}
+
+
+def _claims(nodes: t.Mapping[str, Node], pools: t.Sequence[Pool]) -> dict[str, t.Sequence[str]]:
+    """The pools that select each node, in order."""
     index = _index(pools)
-    claims = {node.name: index.matching(node.labels) for node in nodes.values()}
-    return {name: claimed[0] for name, claimed in claims.items() if claimed}
+    return {node.name: index.matching(node.labels) for node in nodes.values()}
 
 
 def _index(pools: t.Sequence[Pool]) -> TermIndex:

@@ -19,13 +19,15 @@ import (
 )
 
 // migration is the next step of a migration whose target pod virt-controller has handed over, and the node whose handler
-// takes it: target prepares, source starts, target reports the guest, source completes.
+// takes it: target prepares, source starts, target reports the guest, completes and cleans up.
 func (g *Guests) migration(vmi *kubevirt.VMI, state *kubevirt.MigrationState) (step, string) {
 	switch {
 	case state.EndTimestamp != nil && !state.Completed:
 		return g.completed, vmi.Status.NodeName
 	case state.EndTimestamp != nil && state.Failed && g.alive(vmi.Namespace, state.TargetPod):
 		return g.abandoned, state.TargetNode
+	case state.EndTimestamp != nil && vmi.Labels[kubevirt.TargetNodeLabel] != "":
+		return cleanedUp, state.TargetNode
 	case state.EndTimestamp != nil:
 		return nil, ""
 	case state.AbortRequested:
@@ -92,6 +94,14 @@ func (g *Guests) arrived(_ context.Context, vmi *kubevirt.VMI, to *unstructured.
 func (g *Guests) completed(ctx context.Context, vmi *kubevirt.VMI, to *unstructured.Unstructured) time.Duration {
 	setState(to, map[string]any{"completed": true})
 	return g.exit(ctx, vmi, vmi.Status.MigrationState.SourcePod)
+}
+
+// cleanedUp is the last thing that the target's handler does for a migration, well or not.
+func cleanedUp(_ context.Context, _ *kubevirt.VMI, to *unstructured.Unstructured) time.Duration {
+	labels := to.GetLabels()
+	delete(labels, kubevirt.TargetNodeLabel)
+	to.SetLabels(labels)
+	return 0
 }
 
 func aborted(ctx context.Context, vmi *kubevirt.VMI, to *unstructured.Unstructured) time.Duration {

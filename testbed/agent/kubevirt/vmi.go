@@ -12,9 +12,10 @@ import (
 
 // Labels of virtual machine instances and launcher pods.
 const (
-	NodeNameLabel = "kubevirt.io/nodeName"
-	OutdatedLabel = "kubevirt.io/outdatedLauncherImage"
-	UnpausedGate  = "kubevirt.io/virtual-machine-unpaused"
+	NodeNameLabel   = "kubevirt.io/nodeName"
+	TargetNodeLabel = "kubevirt.io/migrationTargetNodeName"
+	OutdatedLabel   = "kubevirt.io/outdatedLauncherImage"
+	UnpausedGate    = "kubevirt.io/virtual-machine-unpaused"
 )
 
 // Phases of virtual machine instances.

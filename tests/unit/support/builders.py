@@ -313,11 +313,11 @@ def node(
     }
 
 
-def migrated_vmi(node):
+def migrated_vmi(node, name="migrated", **state):
     """A VM that came to the node by live migration, of which its handler may have no record any more."""
-    state = {"completed": True, "targetNode": node}
+    state = {"completed": True, "targetNode": node, "migrationUid": f"uid-{name}", **state}
     vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object(
-        "migrated", "vms", status={"phase": "Running", "nodeName": node, "migrationState": state}
+        name, "vms", status={"phase": "Running", "nodeName": node, "migrationState": state}
     )
     vmi["metadata"]["labels"] = {names.NODE_NAME_LABEL: node}
     return vmi

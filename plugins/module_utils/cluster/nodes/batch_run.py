@@ -71,7 +71,7 @@ def carry_out(
     gone: list[HandoverOutcome] = []
     while True:
         try:
-            _prepare(cluster, plan, moves, options, clock)
+            reminded = _prepare(cluster, plan, moves, options, clock)
             break
         except LeaseLost:
             raise
@@ -93,7 +93,7 @@ def carry_out(
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
     epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
-    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs)
+    batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs, reminded)
     with _pulling_ahead(cluster, plan, ahead, options, clock) as finish:
         outcomes = batch.run(targets, handlers)
         if not any(outcome.ends_run for outcome in outcomes):
@@ -183,8 +183,10 @@ def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
     return frozenset(nodes - {node["metadata"]["name"] for node in live.nodes_named(cluster, nodes)})
 
 
-def _prepare(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock) -> None:
-    """Check and do everything that comes before the first node is touched.
+def _prepare(
+    cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: BatchOptions, clock: Clock
+) -> handler_memory.Reminded:
+    """Check and do everything that comes before the first node is touched. Returns of what it reminded handlers.
 
     :raises ClusterError: when something forbids the batch.
     """
@@ -200,7 +202,7 @@ def _prepare(cluster: Cluster, plan: Plan, moves: t.Sequence[Move], options: Bat
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
     _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
-    handler_memory.remind(cluster, plan.snapshot, [move.node for move in moves], clock)
+    return handler_memory.remind(cluster, plan.snapshot, [move.node for move in moves], clock)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:

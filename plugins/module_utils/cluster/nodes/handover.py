@@ -26,6 +26,7 @@ from ..api.lease import LeaseLost
 from ..api.waiting import Persistence
 from ..api.watch import Event, Watch
 from ..reading import live
+from ..reading.live import HandlerWork
 from ..writing.node_owner import existing_node
 from . import side_by_side
 from .node_handover import Context, HandoverOutcome, NodeHandover, NodeView, Pause, Target
@@ -142,7 +143,7 @@ class Batch(Context):
             view = first.view(name)
             if view is None:
                 pods = (self.handlers([name]) if listed is None else listed).get(name, ())
-                view = NodeView(pods, functools.partial(self.node, name), functools.partial(self.busy, name))
+                view = NodeView(pods, functools.partial(self.node, name), functools.partial(self.work, name))
             pause = running[name].wait
             if pause is not None and pause.node and any(pod.ready for pod in view.pods):
                 view.read()
@@ -166,9 +167,9 @@ class Batch(Context):
         """A node, as it is now. Raises NodeGone when it was deleted."""
         return existing_node(self.cluster.retrying_for(self.timeout), name)
 
-    def busy(self, node: str) -> tuple[str, ...]:
-        """The VMs that the handler of a node is starting or migrating now."""
-        return live.busy_handlers(self.cluster, [node]).get(node, ())
+    def work(self, node: str) -> HandlerWork:
+        """What the handler of a node does for VMs now."""
+        return live.handler_work(self.cluster, [node]).get(node, HandlerWork())
 
 
 class _FirstLook:
@@ -179,7 +180,7 @@ class _FirstLook:
         self._batch = batch
         self._handlers = handlers
         self._nodes: dict[str, Object] | None = None
-        self._busy: dict[str, tuple[str, ...]] = {}
+        self._work: dict[str, HandlerWork] = {}
         self.seen: set[str] = set()
 
     def look(self, nodes: t.Collection[str]) -> None:
@@ -188,7 +189,7 @@ class _FirstLook:
             self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
         if self._handlers is None:
             self._handlers = self._batch.handlers(nodes)
-        self._busy = live.busy_handlers(self._batch.cluster, nodes)
+        self._work = live.handler_work(self._batch.cluster, nodes)
 
     def view(self, name: str) -> NodeView | None:
         """The first view of a node, None after that."""
@@ -196,11 +197,11 @@ class _FirstLook:
             return None
         self.seen.add(name)
         node = self._nodes.get(name)
-        busy = self._busy.get(name, ())
+        work = self._work.get(name, HandlerWork())
         return NodeView(
             self._handlers.get(name, ()),
             functools.partial(self._batch.node, name) if node is None else lambda: node,
-            lambda: busy,
+            lambda: work,
         )
 
 

@@ -25,7 +25,8 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
-from ..writing import former_template, settle
+from ..reading.live import HandlerWork
+from ..writing import former_template, handler_memory, settle
 from ..writing.epochs import Epochs
 from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, write_owner
 
@@ -117,12 +118,12 @@ class NodeView:
 
     pods: tuple[HandlerPod, ...]
     read_node: t.Callable[[], Object]
-    read_busy: t.Callable[[], t.Sequence[str]]
+    read_work: t.Callable[[], HandlerWork]
 
     @functools.cached_property
-    def busy(self) -> t.Sequence[str]:
-        """The VMs that the node's handler is starting or migrating, as ``starting VM vms/a``. One that is not Ready does neither."""
-        return self.read_busy() if any(pod.ready for pod in self.pods) else ()
+    def work(self) -> HandlerWork:
+        """What the node's handler does for VMs. One that is not Ready does nothing."""
+        return self.read_work() if any(pod.ready for pod in self.pods) else HandlerWork()
 
     @functools.cached_property
     def node_object(self) -> Object:
@@ -171,6 +172,8 @@ class Context:
     timeout: float
     """Seconds for an old handler to end, and again for a new one to become Ready."""
     epochs: Epochs
+    reminded: handler_memory.Reminded = frozenset()
+    """Of what the batch has reminded handlers."""
     restored: dict[str, str] = field(default_factory=dict)
     """The digest of the former template that a DaemonSet got back in this batch, by the DaemonSet's name."""
     restoring: threading.Lock = field(default_factory=threading.Lock)
@@ -189,6 +192,8 @@ class NodeHandover:
         self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by another client
         self._live: Object = {}  # the node as it was when we read or wrote it last
         self._leaves_with: dict[str, str] | None = None  # the labels of an attempt to take the node from its owner
+        self._reminded = set(context.reminded)
+        self._records_at = context.clock.now()  # when its handler has recorded all VMs of which it was reminded
         self._former: str | None = None  # the template of the handler that was replaced
         self._ended_at: float | None = None
         self._ready_at: float | None = None
@@ -335,15 +340,32 @@ class NodeHandover:
     # Waits. They return what did not happen, as a clause (None: it happened), and the last state of the node.
 
     def _handler_idle(self, view: NodeView) -> t.Generator[Pause, NodeView, NodeView]:
-        """Wait until the node's handler is starting no VM and migrating none: see ``is_starting`` and ``is_migrating``. One that
-        takes too long does not hold up the run.
+        """Wait until the node's handler is starting no VM and migrating none: see ``is_starting`` and ``is_migrating``; and until it has
+        recorded those that it received. One that takes too long does not hold up the run.
 
-        The batch has waited for migrations, but some time ago: an eviction may have begun one since.
+        The batch has waited for migrations, and reminded handlers, but some time ago: an eviction may have begun a migration since.
         """
         began = self._clock.now()
-        while view.busy and self._clock.now() - began < _BUSY_SECONDS:
-            view = yield Pause(soon=True, waiting_for=f"its handler is {listed(view.busy)}")
+        while (undone := self._undone(view)) and self._clock.now() - began < _BUSY_SECONDS:
+            view = yield Pause(soon=True, waiting_for=undone)
         return view
+
+    def _undone(self, view: NodeView) -> str:
+        """What the node's handler must do before it may end, as a clause. Reminds it of VMs that came late.
+
+        :raises ClusterError: when such a VM cannot be changed.
+        """
+        since = handler_memory.started(view.pods)
+        late = [vm for vm in view.work.received if vm.key not in self._reminded and vm.may_be_forgotten(since)]
+        for arrival in late:
+            handler_memory.remind_of(self._context.cluster, arrival)
+            self._reminded.add(arrival.key)
+            self._records_at = self._clock.now() + handler_memory.SECONDS
+        if view.work.busy:
+            return f"its handler is {listed(view.work.busy)}"
+        if self._clock.now() < self._records_at:
+            return "its handler records VMs again, for they may be lost that came by live migration"
+        return ""
 
     def _handlers_gone(
         self, view: NodeView, old: t.Sequence[HandlerPod] | None = None

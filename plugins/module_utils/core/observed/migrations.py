@@ -85,10 +85,24 @@ def is_migrating(vmi: KubeObject) -> bool:
     virt-controller names the target node once the target pod runs there, and leaves the rest to the handlers (KubeVirt 1.9,
     handleTargetPodHandoff).
     """
-    status = vmi.get("status") or {}
-    state = status.get("migrationState") or {}
+    state = _state_of_living(vmi)
     ended = state.get("completed") or state.get("failed") or state.get("endTimestamp")
-    return bool(state.get("targetNode")) and not ended and status.get("phase") not in _FINAL_PHASES
+    return bool(state.get("targetNode")) and not ended
+
+
+def is_taking_over(vmi: KubeObject) -> bool:
+    """Whether the handler of the target has yet to clean up after a live migration that went well. It removes the label of the target
+    then (KubeVirt 1.9, finalCleanup in pkg/virt-handler)."""
+    state = _state_of_living(vmi)
+    ended = state.get("completed") or state.get("endTimestamp")
+    labels = vmi["metadata"].get("labels") or {}
+    return bool(ended) and not state.get("failed") and names.MIGRATION_TARGET_LABEL in labels
+
+
+def _state_of_living(vmi: KubeObject) -> KubeObject:
+    """The state of the VM's last migration; empty for a VM that has ended."""
+    status = vmi.get("status") or {}
+    return {} if status.get("phase") in _FINAL_PHASES else status.get("migrationState") or {}
 
 
 def is_evacuated(vmi: KubeObject) -> bool:
@@ -98,23 +112,53 @@ def is_evacuated(vmi: KubeObject) -> bool:
     return bool(node) and node == status.get("nodeName") and status.get("phase") not in _FINAL_PHASES
 
 
-def may_be_forgotten(vmi: KubeObject, since: float) -> bool:
-    """Whether the handler of a running VM may have no record of it any more, which its successor needs to find the VM.
+@dataclass(frozen=True)
+class Arrival:
+    """A running VM that came to its node by live migration."""
 
-    At the end of a migration, the target's handler updates the VMI and then deletes its record. It writes a new one when it looks at
-    the VM the next time. On a busy node that look may come before the deletion, and no other may follow (KubeVirt 1.8.2 and 1.9.0:
-    finalCleanup and CloseLauncherClient in pkg/virt-handler; seen with 1.9.0). The API does not show it.
+    namespace: str
+    name: str
+    migration: str | None
+    """The UID of that migration."""
+    ended: float | None
+    """When it ended, in seconds since 1970, by the clock of the former node."""
+    annotations: t.Mapping[str, str]
 
-    :param since: when the handler started, in seconds since 1970. It has a record of each VM that was there then.
-    """
-    status = vmi.get("status") or {}
-    state = status.get("migrationState") or {}
-    if status.get("phase") != "Running" or not state.get("completed") or state.get("failed"):
-        return False
-    if state.get("targetNode") != status.get("nodeName"):
-        return False
-    ended = timestamp(state.get("endTimestamp"))
-    return ended is None or ended >= since - _CLOCKS_DIFFER_SECONDS
+    @classmethod
+    def of(cls, vmi: KubeObject) -> Arrival | None:
+        """None for a VM that did not come by live migration."""
+        metadata, status = vmi["metadata"], vmi.get("status") or {}
+        state = status.get("migrationState") or {}
+        if status.get("phase") != "Running" or not state.get("completed") or state.get("failed"):
+            return None
+        if state.get("targetNode") != status.get("nodeName"):
+            return None
+        return cls(
+            namespace=metadata.get("namespace", ""),
+            name=metadata["name"],
+            migration=state.get("migrationUid"),
+            ended=timestamp(state.get("endTimestamp")),
+            annotations=metadata.get("annotations") or {},
+        )
+
+    def __str__(self) -> str:
+        return f"VM {self.namespace}/{self.name}"
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        """What no other arrival has, of this VM or another."""
+        return (self.namespace, self.name, self.migration)
+
+    def may_be_forgotten(self, since: float) -> bool:
+        """Whether the node's handler may have no record of the VM any more, which its successor needs to find the VM.
+
+        At the end of a migration, the target's handler updates the VMI and then deletes its record. It writes a new one when it looks
+        at the VM the next time. On a busy node that look may come before the deletion, and no other may follow (KubeVirt 1.8.2 and
+        1.9.0: finalCleanup and CloseLauncherClient in pkg/virt-handler; seen with 1.9.0). The API does not show it.
+
+        :param since: when the handler started, in seconds since 1970. It has a record of each VM that was there then.
+        """
+        return self.ended is None or self.ended >= since - _CLOCKS_DIFFER_SECONDS
 
 
 def waits_for_other_half(migration: KubeObject) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.migrations import Arrival
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import SITE
@@ -298,13 +300,61 @@ class TestStartingVms:
 class TestMigratingVms:
     """An eviction may begin a migration after the batch has waited for others."""
 
-    @pytest.mark.parametrize("nodes", [("n1", "n3"), ("n3", "n1")], ids=["from the node", "to the node"])
-    def test_are_waited_for_before_a_node_leaves(self, world, nodes):
-        world.put(builders.migrating_vmi(*nodes))
-        world.at[world.now + 20] = lambda: world.put(builders.migrating_vmi(*nodes, completed=True))
+    def test_are_waited_for_before_a_node_leaves(self, world):
+        world.put(builders.migrating_vmi("n1", "n3"))
+        world.at[world.now + 20] = lambda: world.put(builders.migrated_vmi("n3", "moving"))
         began = TestStartingVms.began(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
         assert 20 <= began["n1"] < 22
         assert began["n2"] < 1
+
+    def test_that_failed_are_not_waited_for(self, world):
+        world.put(builders.migrating_vmi("n1", "n2", completed=True, failed=True))
+        began = TestStartingVms.began(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert max(began.values()) < 1
+
+    @pytest.mark.parametrize(
+        "state", [{"endTimestamp": "2026-11-30T12:00:00Z"}, {"completed": True}], ids=["ended", "completed"]
+    )
+    def test_are_recorded_once_their_node_has_taken_them_over(self, world, state):
+        """The handler deletes its record after it removed the label of the target: a reminder before would be in vain."""
+        world.put(builders.migrating_vmi("n3", "n1"))
+        taking_over = builders.migrating_vmi("n1", "n1", **state)
+        world.at[world.now + 10] = lambda: world.put(taking_over)
+        world.at[world.now + 20] = lambda: world.put(builders.migrated_vmi("n1", "moving"))
+        world.before = lambda request: reminders.append(world.now) if request.path.endswith("/moving") else None
+        reminders, begin = [], world.now
+        began = TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"]
+        assert [20 <= reminded - begin < 22 for reminded in reminders] == [True, True]
+        assert 25 <= began < 28
+
+    def test_that_ended_before_the_first_look_are_recorded(self, world):
+        world.put(builders.migrated_vmi("n1"))
+        assert 5 <= TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"] < 7
+        assert [verb for verb, path in world.writes if path.endswith("/migrated")] == ["patch", "patch"]
+
+    def test_of_which_the_batch_reminded_handlers_are_left_alone(self, world):
+        vmi = builders.migrated_vmi("n1")
+        world.put(vmi)
+        batch = replace(batch_of(world), reminded=frozenset({Arrival.of(vmi).key}))
+        (outcome,) = batch.run([(Move("n1", "primary", "gpu", "move"), TARGETS["gpu"], TARGETS["primary"])])
+        assert outcome.result == "done"
+        assert not [path for _verb, path in world.writes if "virtualmachineinstances" in path]
+
+    def test_that_came_before_their_handler_are_left_alone(self, world):
+        world.put(builders.migrated_vmi("n1", endTimestamp=builders.heartbeat(builders.STARTED - 100)))
+        assert TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"] < 1
+
+    def test_that_cannot_be_recorded_leave_their_node_alone(self, world):
+        world.put(builders.migrated_vmi("n1"))
+
+        def refuse(request):
+            if request.method == "PATCH" and request.path.endswith("/migrated"):
+                raise Refused(403, "Forbidden", "no")
+
+        world.before = refuse
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "interrupted"
+        assert world.node().owner == "primary"
 
     def test_do_not_hold_up_a_run_for_ever(self, world):
         world.put(builders.migrating_vmi("n3", "n1"))

@@ -32,7 +32,7 @@ CAME = {"completed": True, "targetNode": "n2", "endTimestamp": "2026-11-27T12:00
 ENDED = 1795780800.0
 
 
-class TestForgottenVms:
+class TestArrivals:
     @pytest.mark.parametrize(
         ("status", "started", "forgotten"),
         [
@@ -49,7 +49,16 @@ class TestForgottenVms:
         ],
     )
     def test_came_to_the_handler_that_runs_there(self, status, started, forgotten):
-        assert migrations.may_be_forgotten({"metadata": {"name": "vm"}, "status": status}, started) is forgotten
+        arrival = migrations.Arrival.of({"metadata": {"name": "vm"}, "status": status})
+        assert (arrival is not None and arrival.may_be_forgotten(started)) is forgotten
+
+    def test_of_one_vm_have_a_key_each(self):
+        states = ({**CAME, "migrationUid": uid} for uid in ("first", "second", "second"))
+        first, second, again = (
+            migrations.Arrival.of({"metadata": {"name": "vm"}, "status": {**HERE, "migrationState": state}})
+            for state in states
+        )
+        assert first.key != second.key == again.key
 
 
 class TestMigratingVm:
@@ -58,6 +67,22 @@ class TestMigratingVm:
     )
     def test_migrates_until_that_has_ended(self, ended):
         assert migrations.is_migrating(builders.migrating_vmi("n1", "n2", **ended)) is not bool(ended)
+
+    @pytest.mark.parametrize(
+        ("state", "expected"),
+        [
+            ({}, False),
+            ({"endTimestamp": "2026-11-30T12:00:00Z"}, True),
+            ({"completed": True}, True),
+            ({"completed": True, "failed": True}, False),
+        ],
+        ids=str,
+    )
+    def test_is_taken_over_after_it_has_ended_well(self, state, expected):
+        assert migrations.is_taking_over(builders.migrating_vmi("n1", "n2", **state)) is expected
+
+    def test_is_taken_over_until_its_target_has_cleaned_up(self):
+        assert not migrations.is_taking_over(builders.migrated_vmi("n2"))
 
     @pytest.mark.parametrize(
         "status",

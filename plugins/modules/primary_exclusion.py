@@ -75,6 +75,7 @@ changes:
   sample: ["KubeVirt kubevirt/kubevirt: keep the primary virt-handler off nodes with the label virtpools.io/pool (spec.customizeComponents.patches)"]
 """
 
+import contextlib
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
@@ -87,7 +88,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
     writes,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import write_owner
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import (
+    NodeGone,
+    write_owner,
+)
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import counted, listed
@@ -161,7 +165,8 @@ def _release(task: module_base.Task, snapshot: Snapshot, nodes: t.Sequence[str])
         return
     epochs = Epochs(task.cluster, lambda: policies.probe_site(task.cluster, snapshot))
     for live_node in live.nodes_named(task.cluster, owned):
-        with epochs.leaving(live_node, names.PRIMARY) as labels:
+        # A node that an autoscaler deletes needs no next owner.
+        with contextlib.suppress(NodeGone), epochs.leaving(live_node, names.PRIMARY) as labels:
             write_owner(task.cluster, live_node, names.PRIMARY, names.IN_TRANSIT, names.PRIMARY, labels)
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass
 
@@ -98,7 +99,8 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
         if kind == kinds.DAEMON_SET:
             settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
     for node in leftovers.nodes:
-        node_owner.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)
+        with contextlib.suppress(node_owner.NodeGone):  # an autoscaler has deleted it
+            node_owner.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)
 
 
 def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:

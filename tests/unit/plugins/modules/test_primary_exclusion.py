@@ -84,6 +84,21 @@ class TestPresent:
         assert "would wait forever for 1 node" in run.failure("primary_exclusion")
         assert world.writes == []
 
+    @pytest.mark.parametrize("deleted", [False, True], ids=["that stays", "that an autoscaler deletes"])
+    def test_releases_a_node(self, run, operator, deleted):
+        """The primary does not start there, and a pool will."""
+        operator.put(builders.handler_pod("n1", ready=False, waiting="ImagePullBackOff"))
+
+        def delete_node(request):
+            if deleted and request.method == "PATCH" and request.path.endswith("/nodes/n1"):
+                operator.drop(kinds.NODE, "n1")
+
+        operator.before = delete_node
+        found = run("primary_exclusion", released=["n1"])
+        assert found["changes"][0] == "Node n1: primary -> in_transit"
+        assert patches(operator) == [exclusion.PATCH]
+        assert operator.find(kinds.NODE, "n1") is None if deleted else operator.node("n1").owner == names.IN_TRANSIT
+
     def test_is_refused_on_an_unfit_kubevirt(self, run, world):
         world.put(builders.kubevirt(conditions={"Degraded": "True"}))
         assert "is degraded" in run.failure("primary_exclusion")

@@ -58,3 +58,15 @@ def test_after_the_deletion_nothing_is_left():
     leftovers.delete(world.client(), find(world), 30, world.clock())
     assert find(world).lines == ()
     assert names.OWNER_LABEL not in world.find(kinds.NODE, "n1")["metadata"]["labels"]
+
+
+def test_a_node_that_is_deleted_before_its_turn_is_left_out():
+    world = cluster(builders.node("n0", "gpu"))
+
+    def delete_node(request):
+        if request.method == "PATCH" and request.path.endswith("/nodes/n0"):
+            world.drop(kinds.NODE, "n0")
+
+    world.before = delete_node
+    leftovers.delete(world.client(), find(world), 30, world.clock())
+    assert find(world).lines == ()

@@ -9,8 +9,10 @@ It never returns a secret. The role's tasks read credentials and settings of not
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.option_table.surveys import (
     ROLLOUT_WORKFLOW,
@@ -298,7 +300,7 @@ def wrong_variables(options: t.Mapping[str, t.Any], secrets: t.Mapping[str, t.An
         for name, value in options["awx_hosts"].items()
         if value and not isinstance(value, t.Mapping)
     ]
-    return [*filter(None, wrong), *hosts, *_wrong_teams(options["awx_teams"])]
+    return [*filter(None, wrong), *_passwords(options), *hosts, *_wrong_teams(options["awx_teams"])]
 
 
 def _wrong_secret(variable: str, name: str, value: t.Any) -> str:
@@ -314,6 +316,18 @@ def _wrong_secret(variable: str, name: str, value: t.Any) -> str:
     if not value.keys() <= {*known}:
         return f"{variable} has a key that is none of {', '.join(known)}: correct it, or leave it out."
     return ""
+
+
+def _passwords(options: t.Mapping[str, t.Any]) -> t.Iterator[str]:
+    """Addresses are displayed, and AWX shows them to every user of the organization."""
+    instead = {
+        "awx_host": "virtpools_awx_username and virtpools_awx_password",
+        "awx_project_url": "virtpools_awx_project_credential",
+    }
+    for name, place in instead.items():
+        with contextlib.suppress(ValueError):  # what is no URL has no password
+            if urlsplit(options[name] or "").password:
+                yield f"virtpools_{name} contains a password, which would be displayed: take it out, and use {place}."
 
 
 def _wrong_teams(teams: t.Mapping[str, t.Any]) -> list[str]:

@@ -53,7 +53,7 @@ _OF_PLAYBOOKS = ("virtpools_hosts", "virtpools_kubeconfig", "virtpools_context")
 """Variables that choose the cluster, and that no role has."""
 
 _HANDED_ON = (
-    *("virtpools_verified", "virtpools_unhealthy_clusters", "virtpools_findings"),
+    *("virtpools_verified", "virtpools_unhealthy_clusters"),
     *("virtpools_vms", "virtpools_problems", "virtpools_listed"),
     *("virtpools_outdated_vms", "virtpools_updated_vms", "virtpools_vms_to_restart"),
     "virtpools_explained",

@@ -105,7 +105,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "awx_project_url",
         "str",
-        "The git repository with your project, as C(examples/) is one. Needed unless O(awx_state=absent).",
+        """
+        The git repository with your project, as C(examples/) is one. Needed unless O(awx_state=absent). It must not contain a
+        password: use O(awx_project_credential).
+        """,
         roles=("awx",),
     ),
     Option(

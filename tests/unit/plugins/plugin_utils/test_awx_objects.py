@@ -117,8 +117,8 @@ def test_no_value_of_a_secret_is_returned():
     assert secret not in json.dumps(_objects(values))
 
 
-def _wrong(teams=None, hosts=None, **secrets):
-    options = {"virtpools_awx_teams": teams or {}, "virtpools_awx_hosts": hosts or {}}
+def _wrong(teams=None, hosts=None, others=None, **secrets):
+    options = {"virtpools_awx_teams": teams or {}, "virtpools_awx_hosts": hosts or {}, **(others or {})}
     return wrong_variables(option_table.resolve("awx", options), secrets)
 
 
@@ -169,6 +169,33 @@ def test_keys_of_a_secret_mapping_are_checked(name, value, told):
     (message,) = _wrong(**{name: value})
     assert told in message
     assert "the-secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("host", "virtpools_awx_username and virtpools_awx_password"),
+        ("project_url", "virtpools_awx_project_credential"),
+    ],
+)
+def test_a_password_in_an_address_is_refused(name, told):
+    (message,) = _wrong(others={f"virtpools_awx_{name}": "https://me:the-secret@git.example/pools.git"})
+    assert message.startswith(f"virtpools_awx_{name} contains a password")
+    assert told in message
+    assert "the-secret" not in message
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://git.example/pools.git",
+        "https://org@git.example/org/pools",
+        "git@git.example:pools.git",
+        "http://[pools",
+    ],
+)
+def test_other_addresses_are_left_to_awx(address):
+    assert _wrong(others={"virtpools_awx_project_url": address}) == []
 
 
 def test_variables_of_a_host_that_are_text_are_refused():

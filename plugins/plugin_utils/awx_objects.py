@@ -325,7 +325,7 @@ def _passwords(options: t.Mapping[str, t.Any]) -> t.Iterator[str]:
         "awx_project_url": "virtpools_awx_project_credential",
     }
     for name, place in instead.items():
-        with contextlib.suppress(ValueError):  # what is no URL has no password
+        with contextlib.suppress(ValueError):  # AWX will refuse it
             if urlsplit(options[name] or "").password:
                 yield f"virtpools_{name} contains a password, which would be displayed: take it out, and use {place}."
 

@@ -25,8 +25,8 @@ from ..api.client import ClusterError, Unreachable
 from ..api.lease import LeaseLost
 from ..api.waiting import Persistence
 from ..api.watch import Event, Watch
-from ..reading import live
-from ..reading.live import HandlerWork
+from ..reading import handler_work, live
+from ..reading.handler_work import HandlerWork
 from ..writing.node_owner import existing_node
 from . import side_by_side
 from .node_handover import Context, HandoverOutcome, NodeHandover, NodeView, Pause, Target
@@ -169,7 +169,7 @@ class Batch(Context):
 
     def work(self, node: str) -> HandlerWork:
         """What the handler of a node does for VMs now."""
-        return live.handler_work(self.cluster, [node]).get(node, HandlerWork())
+        return handler_work.read(self.cluster, [node]).get(node, HandlerWork())
 
 
 class _FirstLook:
@@ -189,7 +189,7 @@ class _FirstLook:
             self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
         if self._handlers is None:
             self._handlers = self._batch.handlers(nodes)
-        self._work = live.handler_work(self._batch.cluster, nodes)
+        self._work = handler_work.read(self._batch.cluster, nodes)
 
     def view(self, name: str) -> NodeView | None:
         """The first view of a node, None after that."""

@@ -25,7 +25,7 @@ from ...core.planning.batching import Move
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.lease import LeaseLost
 from ..api.waiting import Clock, Persistence
-from ..reading.live import HandlerWork
+from ..reading.handler_work import HandlerWork
 from ..writing import former_template, handler_memory, settle
 from ..writing.epochs import Epochs
 from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, write_owner

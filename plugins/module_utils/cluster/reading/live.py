@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 import typing as t
-from dataclasses import dataclass
 
 from ...core.base import kinds, names, permissions
 from ...core.base.findings import InputErrors
@@ -17,10 +16,9 @@ from ...core.base.objects import Object
 from ...core.kubevirt import health
 from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.handlers import HandlerPod
-from ...core.observed.migrations import Arrival, Migration, active_migrations, is_active, is_migrating, is_taking_over
+from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
-from ...core.observed.starts import is_starting
 from ...core.observed.webhook import Webhook
 from ...core.vms.launcher_pods import LauncherPod
 from ..api import at_once, waiting
@@ -363,40 +361,3 @@ def vmis_on(cluster: Cluster, nodes: t.Collection[str], label: str = names.NODE_
     # KubeVirt cannot run a VM on a node whose name is too long for a label value.
     possible = (node for node in nodes if len(node) <= _LONGEST_LABEL_VALUE)
     yield from _labelled(cluster, kinds.VIRTUAL_MACHINE_INSTANCE, label, possible)
-
-
-@dataclass(frozen=True)
-class HandlerWork:
-    """What the handler of a node does, and has done, for VMs."""
-
-    busy: tuple[str, ...] = ()
-    """What it should not leave half done, as ``starting VM vms/a``."""
-    received: tuple[Arrival, ...] = ()
-    """The VMs that it has taken over from other nodes."""
-
-
-def handler_work(cluster: Cluster, nodes: t.Collection[str]) -> dict[str, HandlerWork]:
-    """What the handlers of these nodes do, by node. A handler without work may be missing."""
-    busy: dict[str, list[str]] = {}
-    received: dict[str, list[Arrival]] = {}
-    for label in (names.NODE_NAME_LABEL, names.MIGRATION_TARGET_LABEL):
-        for vmi in vmis_on(cluster, nodes, label):
-            node, metadata = vmi["metadata"]["labels"][label], vmi["metadata"]
-            doing = _doing(vmi, label)
-            if doing:
-                busy.setdefault(node, []).append(f"{doing} VM {metadata['namespace']}/{metadata['name']}")
-            elif (arrival := Arrival.of(vmi)) is not None and not is_taking_over(vmi):
-                received.setdefault(node, []).append(arrival)
-    return {
-        node: HandlerWork(tuple(busy.get(node, ())), tuple(received.get(node, ())))
-        for node in (busy.keys() | received.keys())
-    }
-
-
-def _doing(vmi: Object, label: str) -> str:
-    """What the handler of the node in this label does with the VM."""
-    if is_migrating(vmi):
-        return "migrating"
-    if is_taking_over(vmi):
-        return "taking over" if label == names.MIGRATION_TARGET_LABEL else ""
-    return "starting" if is_starting(vmi) else ""

@@ -158,37 +158,6 @@ class TestVmisOnNodes:
         assert max(map(len, selectors)) < 4096
 
 
-class TestHandlerWork:
-    def test_is_to_start_vms(self):
-        server = fleet()
-        for name, node, phase in (("a", "n1", "Scheduled"), ("b", "n1", "Scheduled"), ("c", "n2", "Running")):
-            vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "status": {"phase": phase}}
-            metadata = {"namespace": "vms", "name": name, "labels": {names.NODE_NAME_LABEL: node}}
-            server.put({**vmi, "metadata": metadata})
-        found = live.handler_work(server.client(), ["n1", "n2"])
-        assert found == {"n1": live.HandlerWork(("starting VM vms/a", "starting VM vms/b"))}
-
-    def test_is_to_migrate_vms_from_and_to_their_nodes(self):
-        server = fleet()
-        server.put(builders.migrating_vmi("n1", "n2"))
-        found = live.handler_work(server.client(), ["n1", "n2", "n3"])
-        assert found == dict.fromkeys(("n1", "n2"), live.HandlerWork(("migrating VM vms/moving",)))
-
-    def test_is_to_take_over_a_vm_on_the_target(self):
-        server = fleet()
-        server.put(builders.migrating_vmi("n1", "n2", completed=True))
-        found = live.handler_work(server.client(), ["n1", "n2"])
-        assert found == {"n2": live.HandlerWork(("taking over VM vms/moving",))}
-
-    def test_tells_which_vms_it_received(self):
-        server = fleet()
-        server.put(builders.migrated_vmi("n2"))
-        found = live.handler_work(server.client(), ["n1", "n2"])
-        assert {node: (work.busy, list(map(str, work.received))) for node, work in found.items()} == {
-            "n2": ((), ["VM vms/migrated"])
-        }
-
-
 class TestKubeVirt:
     def test_that_is_not_installed(self):
         with pytest.raises(InputErrors, match=r"The cluster at https://api.example:6443 has no KubeVirt"):

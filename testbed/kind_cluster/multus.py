@@ -38,9 +38,9 @@ def installed(kind: KindCluster, log: Log = print) -> Iterator[None]:
     plugins = build(log)
     # Multus may read definitions and pods, and write what a pod got into its status: here as the administrator.
     access = kind.on(f"{kind.name}-control-plane", "cat", "/etc/kubernetes/admin.conf")
-    kind.kubectl("apply", "-f", "-", stdin=json.dumps(_resource()))
-    kind.kubectl("wait", "--for=condition=Established", f"crd/{DEFINITIONS}", "--timeout=60s")
     try:
+        kind.kubectl("apply", "-f", "-", stdin=json.dumps(_resource()))
+        kind.kubectl("wait", "--for=condition=Established", f"crd/{DEFINITIONS}", "--timeout=60s")
         for node in kind.nodes:
             _install(kind, node, plugins, access)
         yield

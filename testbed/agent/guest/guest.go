@@ -150,6 +150,19 @@ func (g *Guests) handled(name string) bool {
 	return handlers == 1 && ready
 }
 
+// lasts tells whether a virt-handler that ran on the node at that time, in whole seconds, still does.
+func (g *Guests) lasts(node string, then time.Time) bool {
+	for _, pod := range g.podsOn(node) {
+		if !g.isHandler(pod) {
+			continue
+		}
+		if running := kubelet.Running(pod, kubevirt.HandlerComponent); running != nil && !running.StartedAt.After(then) {
+			return true
+		}
+	}
+	return false
+}
+
 // Run works until the context ends.
 func (g *Guests) Run(ctx context.Context) { loop.Run(ctx, g.log, g.queue, 8, g.sync) }
 

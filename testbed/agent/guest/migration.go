@@ -34,6 +34,8 @@ func (g *Guests) migration(vmi *kubevirt.VMI, state *kubevirt.MigrationState) (s
 		return aborted, state.SourceNode
 	case vmi.Annotations[kubevirt.MigrationKnob] == "fail" && state.StartTimestamp != nil:
 		return failed("the test wants it to fail"), state.SourceNode
+	case state.StartTimestamp != nil && g.interrupted(state):
+		return failed("a virt-handler has ended through which the guest moves"), state.SourceNode
 	case !g.handled(state.SourceNode) && state.StartTimestamp != nil:
 		return nil, ""
 	case state.TargetNodeAddress == "":
@@ -42,6 +44,13 @@ func (g *Guests) migration(vmi *kubevirt.VMI, state *kubevirt.MigrationState) (s
 		return begun, state.SourceNode
 	}
 	return g.arrived, state.TargetNode
+}
+
+// interrupted tells whether the virt-handler of one end has ended, perhaps for another one, since the migration began. Both
+// forward its connections, and do not wait for it when they end.
+func (g *Guests) interrupted(state *kubevirt.MigrationState) bool {
+	began := state.StartTimestamp.Time
+	return !g.lasts(state.SourceNode, began) || !g.lasts(state.TargetNode, began)
 }
 
 func setState(to *unstructured.Unstructured, values map[string]any) {
@@ -106,7 +115,7 @@ func cleanedUp(_ context.Context, _ *kubevirt.VMI, to *unstructured.Unstructured
 
 func aborted(ctx context.Context, vmi *kubevirt.VMI, to *unstructured.Unstructured) time.Duration {
 	setState(to, map[string]any{"abortStatus": "Succeeded"})
-	return failed("Live migration aborted")(ctx, vmi, to)
+	return failed("Live migration has been aborted")(ctx, vmi, to)
 }
 
 // failed says why before the target's launcher ends: virt-controller would write a reason of its own.

@@ -205,6 +205,16 @@ func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
+// Running is the state of a pod's container that runs, or nil.
+func Running(pod *corev1.Pod, container string) *corev1.ContainerStateRunning {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == container {
+			return status.State.Running
+		}
+	}
+	return nil
+}
+
 // life is used only by the worker that has the pod's key.
 func (k *Kubelet) life(pod *corev1.Pod) *life {
 	found, ok := k.lives.Load(pod.UID)

@@ -256,24 +256,25 @@ func (h *Handler) resumed(node *corev1.Node, pod *corev1.Pod) time.Time {
 
 // beat is what virt-handler writes with each heartbeat: RFC 3339 without quotes, and the labels.
 func (h *Handler) beat(ctx context.Context, node *corev1.Node, now time.Time) error {
-	return h.mark(ctx, node, "true", now)
+	return h.mark(ctx, node, true, map[string]any{
+		"labels": map[string]string{
+			kubevirt.SchedulableLabel: "true", "cpumanager": "false", "kubevirt.io/cpumanager": "false",
+		},
+		"annotations": map[string]string{kubevirt.HeartbeatAnnotation: now.UTC().Format(time.RFC3339)},
+	})
 }
 
-// unschedulable is what virt-handler writes before its device plugins are registered and when it ends. It does not trust
-// the cached label: a heartbeat may just have been sent.
+// unschedulable is what virt-handler writes first of all, and when it ends: no heartbeat. It does not trust the cached label: a
+// heartbeat may just have been sent.
 func (h *Handler) unschedulable(ctx context.Context, node *corev1.Node) error {
-	return h.mark(ctx, node, "false", time.Now())
+	return h.mark(ctx, node, false, map[string]any{"labels": map[string]string{kubevirt.SchedulableLabel: "false"}})
 }
 
-func (h *Handler) mark(ctx context.Context, node *corev1.Node, schedulable string, now time.Time) error {
-	labels := map[string]string{
-		kubevirt.SchedulableLabel: schedulable, "cpumanager": "false", "kubevirt.io/cpumanager": "false",
-	}
-	stamp := map[string]string{kubevirt.HeartbeatAnnotation: now.UTC().Format(time.RFC3339)}
-	if err := h.patch(ctx, node.Name, map[string]any{"metadata": map[string]any{"labels": labels, "annotations": stamp}}); err != nil {
+func (h *Handler) mark(ctx context.Context, node *corev1.Node, registered bool, metadata map[string]any) error {
+	if err := h.patch(ctx, node.Name, map[string]any{"metadata": metadata}); err != nil {
 		return err
 	}
-	return h.offer(ctx, node, schedulable == "true")
+	return h.offer(ctx, node, registered)
 }
 
 // offer is what the kubelet does with the devices of virt-handler's plugins: none is left while no handler runs.

@@ -19,6 +19,7 @@ const PullLabel = "virtpools.io/pull"
 
 const (
 	firstPullError = 2 * time.Second // until ErrImagePull becomes ImagePullBackOff
+	nextPull       = 10 * time.Second
 	firstBackOff   = 2 * time.Second // of a crashing container; doubles
 	longestBackOff = 60 * time.Second
 )
@@ -60,16 +61,12 @@ func (s situation) decide() verdict {
 	init, main := s.pod.Spec.InitContainers, s.pod.Spec.Containers
 	pulled := []string{}
 	for _, volume := range s.pod.Spec.Volumes {
-		if volume.Image == nil {
-			continue
+		if volume.Image != nil && s.pullable(volume.Image.Reference, volume.Image.PullPolicy) {
+			pulled = append(pulled, volume.Image.Reference)
 		}
-		if unpullable(volume.Image.Reference) && !s.onNode(volume.Image.Reference) {
-			return verdict{status: s.creating(), pulled: pulled} // no container starts before all volumes are there
-		}
-		pulled = append(pulled, volume.Image.Reference)
 	}
 	for i, container := range init {
-		if !s.pullable(container) {
+		if s.lacks(container) != "" {
 			return s.stuck(i, -1, pulled)
 		}
 		pulled = append(pulled, container.Image)
@@ -79,7 +76,7 @@ func (s situation) decide() verdict {
 	}
 	unpulled := -1
 	for i, container := range main {
-		if s.pullable(container) {
+		if s.lacks(container) == "" {
 			pulled = append(pulled, container.Image)
 		} else {
 			unpulled = i
@@ -122,13 +119,28 @@ func (s situation) pullPod() bool {
 	return ok && s.pod.Spec.RestartPolicy == corev1.RestartPolicyNever
 }
 
-func (s situation) pullable(container corev1.Container) bool {
-	switch registryHost(container.Image) {
-	case PrivateHost:
+// lacks is the image that a container waits for: its own, or that of a volume which it mounts; empty for one that can start.
+func (s situation) lacks(container corev1.Container) string {
+	for _, mount := range container.VolumeMounts {
+		for _, volume := range s.pod.Spec.Volumes {
+			if volume.Name == mount.Name && volume.Image != nil && !s.pullable(volume.Image.Reference, volume.Image.PullPolicy) {
+				return volume.Image.Reference
+			}
+		}
+	}
+	if !s.pullable(container.Image, container.ImagePullPolicy) {
+		return container.Image
+	}
+	return ""
+}
+
+func (s situation) pullable(image string, policy corev1.PullPolicy) bool {
+	switch {
+	case registryHost(image) == PrivateHost:
 		// That the image is on the node is not enough: KubeletEnsureSecretPulledImages, on since Kubernetes 1.35.
 		return s.authorized()
-	case UnpullableHost:
-		return container.ImagePullPolicy != corev1.PullAlways && s.onNode(container.Image)
+	case unpullable(image):
+		return policy != corev1.PullAlways && s.onNode(image)
 	}
 	return true
 }
@@ -175,9 +187,9 @@ func (s situation) stuck(init, main int, pulled []string) verdict {
 	for i, container := range s.pod.Spec.InitContainers {
 		switch {
 		case init < 0 || i < init:
-			status.InitContainerStatuses = append(status.InitContainerStatuses, s.done(container, true))
+			status.InitContainerStatuses = append(status.InitContainerStatuses, s.initialized(container))
 		case i == init:
-			status.InitContainerStatuses = append(status.InitContainerStatuses, pullFailure(container, waited))
+			status.InitContainerStatuses = append(status.InitContainerStatuses, pullFailure(container, s.lacks(container), waited))
 		default:
 			status.InitContainerStatuses = append(status.InitContainerStatuses, waiting(container, "PodInitializing", ""))
 		}
@@ -186,8 +198,8 @@ func (s situation) stuck(init, main int, pulled []string) verdict {
 		switch {
 		case init >= 0:
 			status.ContainerStatuses = append(status.ContainerStatuses, waiting(container, "PodInitializing", ""))
-		case !s.pullable(container):
-			status.ContainerStatuses = append(status.ContainerStatuses, pullFailure(container, waited))
+		case s.lacks(container) != "":
+			status.ContainerStatuses = append(status.ContainerStatuses, pullFailure(container, s.lacks(container), waited))
 		case s.pullPod():
 			status.ContainerStatuses = append(status.ContainerStatuses, s.done(container, false))
 		default:
@@ -195,18 +207,22 @@ func (s situation) stuck(init, main int, pulled []string) verdict {
 		}
 	}
 	s.conditions(&status, main >= 0, false, "ContainersNotReady")
-	return verdict{status: s.withIP(status), again: max(firstPullError-waited, 0), pulled: pulled}
+	again := nextPull
+	if waited < firstPullError {
+		again = firstPullError - waited
+	}
+	return verdict{status: s.withIP(status), again: again, pulled: pulled}
 }
 
-func pullFailure(container corev1.Container, waited time.Duration) corev1.ContainerStatus {
+func pullFailure(container corev1.Container, image string, waited time.Duration) corev1.ContainerStatus {
 	if waited < firstPullError {
-		reason := fmt.Sprintf("dial tcp: lookup %s: no such host", registryHost(container.Image))
-		if registryHost(container.Image) == PrivateHost {
+		reason := fmt.Sprintf("dial tcp: lookup %s: no such host", registryHost(image))
+		if registryHost(image) == PrivateHost {
 			reason = "authorization failed: no basic auth credentials"
 		}
-		return waiting(container, "ErrImagePull", fmt.Sprintf("failed to pull and unpack image %q: %s", container.Image, reason))
+		return waiting(container, "ErrImagePull", fmt.Sprintf("failed to pull and unpack image %q: %s", image, reason))
 	}
-	return waiting(container, "ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q", container.Image))
+	return waiting(container, "ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q", image))
 }
 
 // crashing is the status of a pod with containers that end as soon as they start: the init container or others.
@@ -229,7 +245,7 @@ func (s situation) crashing(init int, pulled []string) verdict {
 	for i, container := range s.pod.Spec.InitContainers {
 		switch {
 		case init < 0 || i < init:
-			status.InitContainerStatuses = append(status.InitContainerStatuses, s.done(container, true))
+			status.InitContainerStatuses = append(status.InitContainerStatuses, s.initialized(container))
 		case i == init:
 			status.InitContainerStatuses = append(status.InitContainerStatuses, s.crashed(container, restarts))
 		default:
@@ -263,11 +279,7 @@ func (s situation) restarts() int32 {
 func (s situation) running() corev1.PodStatus {
 	status := s.base(corev1.PodRunning)
 	for _, container := range s.pod.Spec.InitContainers {
-		if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			status.InitContainerStatuses = append(status.InitContainerStatuses, s.runs(container, true))
-		} else {
-			status.InitContainerStatuses = append(status.InitContainerStatuses, s.done(container, true))
-		}
+		status.InitContainerStatuses = append(status.InitContainerStatuses, s.initialized(container))
 	}
 	ready := true
 	for _, container := range s.pod.Spec.Containers {
@@ -370,6 +382,14 @@ func (s situation) done(container corev1.Container, ready bool) corev1.Container
 		status.State = before.State
 	}
 	return status
+}
+
+// initialized is the status of an init container that the next containers need not wait for: a sidecar runs on.
+func (s situation) initialized(container corev1.Container) corev1.ContainerStatus {
+	if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		return s.runs(container, true)
+	}
+	return s.done(container, true)
 }
 
 func (s situation) crashed(container corev1.Container, restarts int32) corev1.ContainerStatus {

@@ -271,8 +271,31 @@ func TestImageVolumesArePulled(t *testing.T) {
 	if got := after(time.Second, pod).decide(); len(got.pulled) != 2 || got.status.Phase != corev1.PodRunning {
 		t.Errorf("pulled %v, %s", got.pulled, got.status.Phase)
 	}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	pod.Spec.Volumes[0].Image.Reference = UnpullableHost + "/v:1"
 	if got := after(time.Second, pod).decide().status; got.Phase != corev1.PodPending {
 		t.Errorf("without its volume: %s", got.Phase)
+	}
+}
+
+func TestContainerWaitsForImageOfVolume(t *testing.T) {
+	for host, want := range map[string]string{UnpullableHost: "no such host", PrivateHost: "no basic auth credentials"} {
+		pod := testPod("h/i:1", "h/m:1")
+		pod.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		volume := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: host + "/v:1"}}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: volume}}
+		first := after(time.Second, pod).decide()
+		waits := first.status.ContainerStatuses[0].State.Waiting
+		if waits == nil || waits.Reason != "ErrImagePull" || !strings.Contains(waits.Message, want) {
+			t.Errorf("%s: %+v", host, waits)
+		}
+		if first.status.InitContainerStatuses[0].State.Running == nil || first.status.PodIP == "" {
+			t.Errorf("%s: the sidecar does not run: %+v", host, first.status)
+		}
+		later := after(time.Minute, pod).decide()
+		if got := waitingReason(later.status.ContainerStatuses); got != "ImagePullBackOff" || later.again != nextPull {
+			t.Errorf("%s: %q, again in %s", host, got, later.again)
+		}
 	}
 }

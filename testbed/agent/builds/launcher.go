@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"virtpools.io/controlplane/agent/kubevirt"
 )
 
 // machine is the part of a VirtualMachineInstance by which pools take it.
@@ -77,7 +79,7 @@ func (b Build) setLauncherImage(pod *corev1.PodSpec, image string) {
 		return
 	}
 	stock := pod.Containers[0].Image
-	if i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == "compute" }); i >= 0 {
+	if i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == kubevirt.ComputeContainer }); i >= 0 {
 		stock = pod.Containers[i].Image
 	}
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {

@@ -198,10 +198,12 @@ func (g *Guests) next(vmi *kubevirt.VMI) (step, string) {
 	node, pod := vmi.Status.NodeName, g.podOf(vmi)
 	moving := vmi.Status.MigrationState
 	switch {
-	case vmi.DeletionTimestamp != nil, pod == nil && !vmi.Migrating():
+	case vmi.DeletionTimestamp != nil:
 		return ended(kubevirt.Succeeded), node
-	case pod != nil && pod.Status.Phase == corev1.PodFailed:
+	case pod == nil && !vmi.Migrating(), pod != nil && pod.Status.Phase == corev1.PodFailed:
 		return ended(kubevirt.Failed), node
+	case pod != nil && vmi.Status.Phase == kubevirt.Running && !vmi.Migrating() && shutDown(pod):
+		return ended(kubevirt.Succeeded), node
 	case pod != nil && pod.Status.Phase == corev1.PodSucceeded && (moving == nil || moving.TargetNode == "" || moving.EndTimestamp == nil):
 		return ended(kubevirt.Succeeded), node
 	case vmi.Status.Phase == kubevirt.Scheduled:
@@ -213,6 +215,11 @@ func (g *Guests) next(vmi *kubevirt.VMI) (step, string) {
 		return g.migration(vmi, moving)
 	}
 	return nil, ""
+}
+
+// shutDown tells whether a launcher is being deleted, and its guest has shut down.
+func shutDown(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && kubelet.Running(pod, kubevirt.ComputeContainer) == nil
 }
 
 // podOf is the pod in which the instance runs.

@@ -11,6 +11,8 @@ const (
 	ComponentLabel    = "kubevirt.io"
 	HandlerComponent  = "virt-handler"
 	LauncherComponent = "virt-launcher"
+	// ComputeContainer is the container of a launcher in which the guest runs.
+	ComputeContainer = "compute"
 
 	ManagedByLabel    = "app.kubernetes.io/managed-by"
 	VersionLabel      = "app.kubernetes.io/version"

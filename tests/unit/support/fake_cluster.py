@@ -325,7 +325,7 @@ class World(ApiServer):
     """A cluster with a clock, a DaemonSet controller that sees changes after ``lag`` seconds, and kubelets.
 
     ``behave[daemonset, node]`` (or ``[daemonset, None]``) says how pods behave; ``at`` maps times to functions to call
-    then. ``doubled`` records each time and node with two handler pods.
+    then. ``doubled`` records each time and node with two handler pods that have not ended.
     """
 
     TICK = 0.25
@@ -392,7 +392,8 @@ class World(ApiServer):
         self._control()
         for pod in self.handler_pods():
             self._run(pod)
-        count = Counter(pod["spec"].get("nodeName") for pod in self.handler_pods())
+        running = (pod for pod in self.handler_pods() if pod["status"]["phase"] not in ("Succeeded", "Failed"))
+        count = Counter(pod["spec"].get("nodeName") for pod in running)
         for node in self.all(kinds.NODE):
             if count[node["metadata"]["name"]] > 1:
                 self.doubled.append((self.now, node["metadata"]["name"]))

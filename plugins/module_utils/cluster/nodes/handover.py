@@ -18,7 +18,7 @@ import typing as t
 from ...core.base import kinds
 from ...core.base.findings import counted, listed
 from ...core.base.objects import Object
-from ...core.observed.handlers import HandlerPod
+from ...core.observed.handlers import HandlerPod, has_ended
 from ...core.planning.batching import Move
 from ..api import at_once, watch
 from ..api.client import ClusterError, Unreachable
@@ -213,7 +213,7 @@ def _lacks_the_server(job: side_by_side.Job[Pause, NodeView, HandoverOutcome]) -
 def _node_to_look_at(event: Event) -> str:
     """The node on which an event may end a wait; no node's name for one that does not."""
     pod = HandlerPod.from_object(event.object)
-    worth = event.gone or pod.problem or (pod.ready and not pod.terminating)
+    worth = event.gone or has_ended(event.object) or pod.problem or (pod.ready and not pod.terminating)
     return pod.node if worth else ""
 
 

@@ -15,7 +15,7 @@ from ...core.base.findings import InputErrors
 from ...core.base.objects import Object
 from ...core.kubevirt import health
 from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
-from ...core.observed.handlers import HandlerPod
+from ...core.observed.handlers import HandlerPod, has_ended
 from ...core.observed.migrations import Migration, active_migrations, is_active
 from ...core.observed.nodes import Node
 from ...core.observed.snapshot import Snapshot
@@ -189,8 +189,8 @@ def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> 
 
 
 def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
-    """The handler pods of all nodes, or of some."""
-    return _pods_on(cluster, namespace, HANDLER_PODS, nodes)
+    """The handler pods of all nodes, or of some, but for those that have ended."""
+    return itertools.filterfalse(has_ended, _pods_on(cluster, namespace, HANDLER_PODS, nodes))
 
 
 def operator_pods(cluster: Cluster, namespace: str) -> t.Iterator[HandlerPod]:

@@ -76,6 +76,13 @@ class HandlerPod:
         )
 
 
+def has_ended(pod: KubeObject) -> bool:
+    """Whether all containers of a deleted pod have ended, so that only its object is left, for a second or so. Then its DaemonSet has
+    already created the next one (getNodesToDaemonPods in Kubernetes' pkg/controller/daemon)."""
+    deleted = bool(pod["metadata"].get("deletionTimestamp"))
+    return deleted and (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def pod_problem(pod: KubeObject) -> str | None:
     """The kubelet's reason why a container of the pod does not run, with how it ended; None when nothing is wrong."""
     status = pod.get("status") or {}

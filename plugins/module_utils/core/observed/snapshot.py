@@ -13,7 +13,7 @@ from ..base import kinds, names
 from ..base.findings import InputErrors
 from ..base.objects import KubeObject, is_managed, named
 from . import leftovers, operator_api
-from .handlers import HandlerPod, node_of
+from .handlers import HandlerPod, has_ended, node_of
 from .hyperconverged import hco_of
 from .leftovers import Leftover
 from .migrations import Migration, active_migrations
@@ -328,7 +328,7 @@ def _pods(
             continue
         if leftovers.is_pull_pod(pod):
             pulls.append(Leftover.from_object(pod))
-        elif labels.get(names.KUBEVIRT_LABEL) == names.HANDLER and node_of(pod):
+        elif labels.get(names.KUBEVIRT_LABEL) == names.HANDLER and node_of(pod) and not has_ended(pod):
             handlers.setdefault(node_of(pod), []).append(HandlerPod.from_object(pod))
     by_node = {node: tuple(sorted(group, key=lambda p: p.name)) for node, group in sorted(handlers.items())}
     return by_node, tuple(sorted(pulls))

@@ -124,6 +124,19 @@ class TestMove:
         assert (world.node().owner, world.node().former_owner) == ("gpu", None)
         assert world.handlers() == ["virt-handler-gpu"]
 
+    def test_goes_on_once_the_old_handler_has_ended(self, world):
+        """Its object may stay a moment longer."""
+        world.behave["virt-handler", None] = Behaviour(stop=10)
+
+        def end():
+            world.find(kinds.POD, "virt-handler-n1", builders.NAMESPACE)["status"]["phase"] = "Succeeded"
+            owners.append(world.node().owner)
+
+        owners, world.at[world.now + 5] = [], end
+        world.at[world.now + 7] = lambda: owners.append(world.node().owner)
+        assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
+        assert owners == [names.IN_TRANSIT, "gpu"]
+
     def test_goes_through_in_transit(self, world):
         hand_over(world, ("n1", "primary", "gpu"))
         assert owners_written(world, "n1") == [names.IN_TRANSIT, "gpu"]

@@ -158,6 +158,12 @@ class TestHandlers:
         pods = [builders.handler_pod("n1"), builders.handler_pod("n1", "virt-handler-gpu", terminating=True)]
         assert codes([builders.node()], pods=pods) == ["two_handlers"]
 
+    def test_beside_one_that_has_ended_is_alone(self):
+        """Its DaemonSet creates the next one a moment before the kubelet lets the object go."""
+        ended = builders.handler_pod("n1", name="ended", terminating=True)
+        ended["status"]["phase"] = "Failed"
+        assert codes([builders.node()], pods=[ended, builders.handler_pod("n1")]) == []
+
     def test_of_another_owner(self):
         assert codes([hw("n1", "gpu")], pods=[builders.handler_pod("n1")]) == ["wrong_handler"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod, has_ended
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
@@ -32,6 +32,15 @@ class TestHandlerPod:
 
     def test_is_terminating_from_when_it_is_deleted(self):
         assert HandlerPod.from_object(builders.handler_pod("n1", terminating=True)).terminating
+
+    @pytest.mark.parametrize(
+        ("phase", "terminating", "ended"),
+        [("Failed", True, True), ("Succeeded", True, True), ("Running", True, False), ("Failed", False, False)],
+    )
+    def test_has_ended_once_it_is_deleted_and_does_not_run(self, phase, terminating, ended):
+        obj = builders.handler_pod("n1", terminating=terminating)
+        obj["status"]["phase"] = phase
+        assert has_ended(obj) is ended
 
     @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
     def test_that_just_starts_has_no_problem(self, reason):

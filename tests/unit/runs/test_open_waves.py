@@ -195,13 +195,13 @@ def test_waves_that_differ_come_after_it(rollout):
     assert rollout.open_waves() == []
 
 
-def test_a_begun_wave_is_changed_before_other_waves(rollout):
+def test_a_begun_wave_is_changed_before_the_others_of_its_wave(rollout):
     """A newer list may be what its nodes need to pass its gate."""
     rollout.fails(closed_at="n1")
     found = rollout.plan([NEXT_GPU, RT], waves=[{"nodes": ["n3"]}])
     assert [(wave["name"], wave["nodes"], wave["left"]) for wave in found["waves"]] == [
-        ("n1, begun before", ["n1"], 1),
         ("n3", ["n3"], 1),
+        ("n1, begun before", ["n1"], 1),
         ("rest", ["n2"], 1),
     ]
 

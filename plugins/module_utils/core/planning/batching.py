@@ -239,24 +239,33 @@ def open_waves(snapshot: Snapshot, options: Options) -> tuple[history.OpenWave, 
     return tuple(wave for wave in history.recorded_in(snapshot).waves if wave.back_to == options.back_to)
 
 
-def begun_first(
-    groups: t.Sequence[waves.Group], begun: t.Iterable[history.OpenWave], snapshot: Snapshot
+def begun_apart(
+    groups: t.Sequence[waves.Group], begun: t.Iterable[history.OpenWave], moves: t.Iterable[Move], snapshot: Snapshot
 ) -> tuple[waves.Group, ...]:
-    """The waves, with those before them that an earlier run began with other waves and did not prove.
+    """The waves, and apart from them those that an earlier run began with other waves and did not prove.
 
-    Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. An open wave stays
-    in the given waves if its nodes are in several of these: they may be there to put some of its nodes last.
+    Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. One that is nothing but
+    a gate comes first of all. One whose nodes have to change comes right before the others of their wave: waves before that one,
+    such as canaries of a newer list, stay first. An open wave stays in the given waves if its nodes are in several of these: they
+    may be there to put some of its nodes last.
     """
-    first: list[waves.Group] = []
+    changing = {move.node for move in moves}
+    gates: list[waves.Group] = []
     left = list(groups)
     for wave in begun:
         nodes = _present(wave, snapshot)
         inside = frozenset(nodes)
-        for index, group in enumerate(left):
-            if inside and inside < frozenset(group.nodes):
-                first.append(waves.Group(_begun_name(wave, [*first, *left]), nodes))
-                left[index] = replace(group, nodes=tuple(node for node in group.nodes if node not in inside))
-    return (*first, *left)
+        index = next((at for at, group in enumerate(left) if inside and inside < frozenset(group.nodes)), None)
+        if index is None:
+            continue
+        apart = waves.Group(_begun_name(wave, [*gates, *left]), nodes)
+        others = tuple(node for node in left[index].nodes if node not in inside)
+        left[index] = replace(left[index], nodes=others)
+        if inside & changing:
+            left.insert(index, apart)
+        else:
+            gates.append(apart)
+    return (*gates, *left)
 
 
 def with_open_waves(

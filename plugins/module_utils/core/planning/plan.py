@@ -295,7 +295,7 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     moves, held_back, held = batching.plan_moves(goal.movable, assigned, goal.desired)
     retired, staying = _retired(snapshot, goal.deleted, moves)
     open_waves = () if undoing else batching.open_waves(snapshot, options)
-    groups = batching.begun_first(goal.waves, open_waves, snapshot)
+    groups = batching.begun_apart(goal.waves, open_waves, moves, snapshot)
     in_waves = batching.sort_into_waves(moves, held, groups, assigned, snapshot, options)
     in_waves = batching.with_open_waves(in_waves, open_waves, snapshot)
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])

@@ -98,6 +98,34 @@ class TestMembers:
         ]
 
 
+class TestBegunWaves:
+    @staticmethod
+    def order(owners, *begun):
+        """The waves of a rollout with the canary c1, after one that stopped in the given waves."""
+        known = history.History(waves=tuple(history.OpenWave("rest", nodes) for nodes in begun))
+        admission = vms.admission(known.to_config_map(builders.NAMESPACE))
+        nodes = [builders.node(name, owner, labels={"hw": "gpu"}) for name, owner in owners.items()]
+        snapshot = builders.snapshot_of(nodes, [GPU], admission=admission)
+        options = Options(waves=waves.parse([{"nodes": ["c1"]}]))
+        return [(wave.name, wave.nodes) for wave in plan.make_plan(snapshot, [GPU], options).waves]
+
+    def test_whose_nodes_change_come_after_the_canaries(self):
+        """A newer list changes the canaries again, and a node has joined."""
+        owners = dict.fromkeys(["c1", "n1", "n2", "n3"])
+        expected = [("c1", ("c1",)), ("rest, begun before", ("n1", "n2")), ("rest", ("n3",))]
+        assert self.order(owners, ("n1", "n2")) == expected
+
+    def test_that_are_nothing_but_a_gate_come_first(self):
+        owners = {"c1": None, "n1": "gpu", "n2": "gpu", "n3": None}
+        expected = [("rest, begun before", ("n1", "n2")), ("c1", ("c1",)), ("rest", ("n3",))]
+        assert self.order(owners, ("n1", "n2")) == expected
+
+    def test_inside_another_begun_wave_come_before_it(self):
+        owners = dict.fromkeys(["c1", "n1", "n2", "n3"])
+        found = self.order(owners, ("n1", "n2"), ("n1",))
+        assert [nodes for _name, nodes in found] == [("c1",), ("n1",), ("n2",), ("n1", "n2"), ("n3",)]
+
+
 class TestMoves:
     def test_follow_the_natural_order_of_node_names(self):
         assert [move.node for move in made(gpu_nodes(10)).moves] == [f"n{number}" for number in range(1, 11)]

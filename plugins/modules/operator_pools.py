@@ -180,11 +180,12 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
         settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
         handler_memory.remind(task.cluster, planned.snapshot, planned.snapshot.handlers.keys(), task.clock)
     going_to = task.params["pools_from_history"] or None
+    brings = planned.entry(task.asked.options, "", "").digest
     if planned.steps:
         live_history.write(
             task.cluster,
             namespace,
-            lambda known: replace(known.begun(going_to, planned.before), operator_record=planned.record),
+            lambda known: replace(known.begun(going_to, planned.before, brings=brings), operator_record=planned.record),
             dry_run=False,
         )
     changes = operator_pools.carry_out(task.cluster, planned, task.params["settle_timeout"], task.clock, windows)

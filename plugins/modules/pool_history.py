@@ -28,8 +28,8 @@ options:
       - V(completed) is for the end of a run that completed. It appends a list of the pools given, then of the pools that the cluster keeps besides, unless
         that is the newest list already. No wave stays open.
       - V(begun) records that a run begins. A run that goes back to the list of O(pools_from_history) records this target, in case it is interrupted. Any
-        other run records, on a cluster without pools, that it had none before. Open waves of runs with another target are forgotten, and with
-        O(skip_pending_gates) all open waves.
+        other run records that it brings another list than the newest and, on a cluster without pools, that it had none before. Open waves of runs with
+        another target are forgotten, and with O(skip_pending_gates) all open waves.
       - V(move_begun) records O(move), a move between the modes, before its first write. A run that completes ends it. The pools that the move takes down
         become a list of the history, too.
       - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
@@ -120,8 +120,8 @@ target:
   description:
     - Digest of the list that a rollback goes back to by default. With O(published_plan) that is the list which the cluster had when the plan was made,
       however far its run came.
-    - Without it, that is the target of an interrupted rollback. Otherwise the newest list, when the cluster's pools differ from it because a run since
-      then did not complete. Otherwise the list before the newest. Empty when there is none.
+    - Without it, that is the target of an interrupted rollback. Otherwise the newest list, when a run of another list did not complete since then or the
+      cluster's pools differ from it. Otherwise the list before the newest. Empty when there is none.
   returned: when O(record) is not given
   type: str
 no_target:
@@ -229,8 +229,7 @@ def body(task: module_base.Task) -> dict:
             known.require_newest(task.params["expected_newest"])
         used = choice.in_use(snapshot)
         recorded = used.recorded(snapshot)
-        kept = () if task.asked.options.prune else recorded
-        before = _before(known, _entry(task, kept), recorded) if task.asked.pools_given else {}
+        before = _before(known, _brought(task, recorded), recorded) if task.asked.pools_given else {}
         target = _target(task, known, recorded, used.build_name or None)
         return {"changed": False, "changes": [], "newest": known.newest, **_shown(known), **target, **before}
     if task.params["record"] in ("wave_begun", "wave_done"):
@@ -241,7 +240,10 @@ def body(task: module_base.Task) -> dict:
         snapshot = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
         recorded, digest = goals.recorded(snapshot), task.params["pools_from_history"] or None
         afresh = task.params["skip_pending_gates"]
-        return _write(task, snapshot.namespace, lambda known: known.begun(digest, recorded, afresh=afresh))
+        brings = "" if digest else _brought(task, recorded).digest
+        return _write(
+            task, snapshot.namespace, lambda known: known.begun(digest, recorded, brings=brings, afresh=afresh)
+        )
     snapshot = task.snapshot()
     entry = _entry(task, goals.recorded(snapshot))
     return _write(task, snapshot.namespace, lambda known: known.completed(entry))
@@ -278,6 +280,14 @@ def _move_begun(task: module_base.Task) -> t.Callable[[History], History]:
 
 def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _brought(task: module_base.Task, recorded: t.Sequence[Pool]) -> Entry:
+    """The entry for a run of the given list, as it will be when the run has completed.
+
+    :param recorded: the pools that the cluster has now.
+    """
+    return _entry(task, () if task.asked.options.prune else recorded)
 
 
 def _entry(task: module_base.Task, kept: t.Sequence[Pool]) -> Entry:

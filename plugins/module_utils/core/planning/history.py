@@ -169,8 +169,8 @@ class History:
     going_to: str | None = None
     """During a rollback, the digest of the list it goes back to."""
     applying: bool = False
-    """Whether a run that applies a list has begun and no run has completed since. The pools alone do not tell: the run may have
-    changed only nodes so far, or only options."""
+    """Whether a run that leads to another list than the newest has begun and no run has completed since. The pools alone do not
+    tell: the run may have changed only nodes so far, or only options."""
     opened: bool = False
     """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
     not completed."""
@@ -321,19 +321,24 @@ class History:
             return done
         return replace(done, entries=(*self.entries, entry))
 
-    def begun(self, digest: str | None, recorded: t.Collection[Pool], *, afresh: bool = False) -> History:
+    def begun(
+        self, digest: str | None, recorded: t.Collection[Pool], *, brings: str = "", afresh: bool = False
+    ) -> History:
         """The history during a run: a rollback to the list ``digest`` or, with None, a run that applies a list.
 
         Open waves of runs that led elsewhere are dropped, since this run leads their nodes to another state.
 
         :param recorded: the pools that the cluster has.
+        :param brings: the digest of the list that a run applies. When that is the newest list again, a run that does not complete
+            leaves nothing of another list behind.
         :param afresh: whether to drop all open waves.
         """
         kept = () if afresh else tuple(wave for wave in self.waves if wave.back_to == digest)
         history = replace(self, waves=kept)
         if digest is not None:
             return replace(history, going_to=self.find(digest).digest)
-        history = replace(history, going_to=None, applying=True)
+        elsewhere = self.applying or self.going_to is not None or brings != self.present
+        history = replace(history, going_to=None, applying=elsewhere)
         return history if self.entries or recorded else replace(history, opened=True)
 
     def move_begun(self, move: PendingMove) -> History:

@@ -102,6 +102,13 @@ class TestGoingBack:
         found = run("pool_history", pools=[RAW])
         assert (found["before"], found["no_before"]) == ("no pools", "")
 
+    def test_a_run_of_the_newest_list_notes_no_other(self, run, record):
+        record(RAW, OTHER)
+        (_first, newest) = run("pool_history", record="completed", pools=[OTHER])["entries"]
+        assert not run("pool_history", record="begun", pools=[OTHER])["changed"]
+        assert run("pool_history", record="begun", pools=[OTHER], prune=True)["changed"]
+        assert run("pool_history")["target"] == newest["digest"]
+
     def test_the_list_before_the_one_given(self, run, record):
         (first,) = record(RAW)["entries"]
         assert run("pool_history", pools=[RAW, OTHER])["before"] == first["digest"]

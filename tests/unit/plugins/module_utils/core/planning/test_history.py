@@ -164,6 +164,17 @@ class TestRollbackTarget:
         assert not begun.is_current(B)
         assert begun.completed(B) == History((A, B))
 
+    def test_is_the_list_before_where_the_newest_is_applied_again(self):
+        """It drew in a node that has joined, for example."""
+        again = History((A, B)).begun(None, B.pools, brings=B.digest)
+        assert again.rollback_target(B.pools) == A
+        assert again.is_current(B)
+
+    @pytest.mark.parametrize("other", [{"digest": None, "brings": C.digest}, {"digest": A.digest}])
+    def test_is_the_newest_where_that_follows_a_run_of_another_list(self, other):
+        begun = History((A, B)).begun(recorded=B.pools, **other)
+        assert begun.begun(None, B.pools, brings=B.digest).rollback_target(B.pools) == B
+
     def test_is_the_newest_after_a_run_that_ended_a_rollback(self):
         begun = History((A, B)).begun(A.digest, B.pools).begun(None, B.pools)
         assert begun.rollback_target(B.pools) == B

@@ -148,8 +148,8 @@ def _snapshot(task: module_base.Task, present: bool) -> Snapshot:
 
 
 def _released(task: module_base.Task, snapshot: Snapshot) -> list[str]:
-    """The nodes to release on which the primary still does not start."""
-    broken = preflight.broken_handlers(snapshot)
+    """The nodes to release on which the primary still does not start. The pod of a node that was deleted outlives it for a while."""
+    broken = preflight.broken_handlers(snapshot).keys() & snapshot.nodes.keys()
     return [node for node in task.params["released"] or () if node in broken]
 
 

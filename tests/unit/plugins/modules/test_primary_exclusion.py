@@ -99,6 +99,13 @@ class TestPresent:
         assert patches(operator) == [exclusion.PATCH]
         assert operator.find(kinds.NODE, "n1") is None if deleted else operator.node("n1").owner == names.IN_TRANSIT
 
+    def test_releases_no_node_that_was_deleted_before(self, run, operator):
+        """Its handler pod is still there for a while."""
+        operator.put(builders.handler_pod("n1", ready=False, waiting="ImagePullBackOff"))
+        operator.drop(kinds.NODE, "n1")
+        (change,) = run("primary_exclusion", released=["n1"])["changes"]
+        assert change.startswith("KubeVirt kubevirt/kubevirt: keep the primary virt-handler off")
+
     def test_is_refused_on_an_unfit_kubevirt(self, run, world):
         world.put(builders.kubevirt(conditions={"Degraded": "True"}))
         assert "is degraded" in run.failure("primary_exclusion")

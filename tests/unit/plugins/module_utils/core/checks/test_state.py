@@ -187,11 +187,11 @@ class TestUnfinished:
         assert codes([hw("n1", "gpu", "primary")]) == ["handover_unfinished"]
 
     @pytest.mark.parametrize("owner", [names.IN_TRANSIT, "gpu"])
-    def test_is_finished_by_the_same_playbook(self, owner):
-        """Run `site` after a stopped `rollout`, and all other nodes follow in one wave."""
+    def test_is_finished_by_the_playbook_that_stopped(self, owner):
+        """Run `site` after a stopped `rollout`, and all other nodes follow in one wave. A reader of `verify` ran that last."""
         pods = [] if owner == names.IN_TRANSIT else None
         (finding,) = examined([hw("n1", owner, "primary")], pods=pods).findings
-        assert finding.message.endswith("; run the same playbook again to finish.")
+        assert finding.message.endswith("; run the playbook that stopped again to finish.")
 
     def test_launchers_that_refuse_what_kubevirt_passes(self):
         old = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.7.0-gpu")

@@ -62,6 +62,7 @@ class TestNotApplied:
             pytest.param((GPU, RT), KNOWN, (NEXT_GPU,), None, id="pools-were-edited"),
             pytest.param((GPU,), KNOWN, NEW.pools, BUILD, id="pools-of-the-other-mode"),
             pytest.param((GPU,), replace(KNOWN, going_to=OLD.digest), NEW.pools, None, id="rollback"),
+            pytest.param((NEXT_GPU,), replace(KNOWN, applying=True), NEW.pools, None, id="begun-before-its-first-wave"),
             pytest.param((NEXT_GPU,), replace(KNOWN, waves=(OpenWave("1", ("n1",)),)), NEW.pools, None, id="open-wave"),
             pytest.param((GPU,), replace(KNOWN, moving=PendingMove(OLD, NEW)), NEW.pools, None, id="move"),
         ],

@@ -127,16 +127,17 @@ class Task:
             else ClusterId(self.cluster.server, live.uid(self.cluster) or "")
         )
 
-    def check_nodes(self, names: t.Collection[str]) -> None:
+    def check_nodes(self, names: t.Collection[str], *, planned: bool = False) -> None:
         """Check the option ``nodes``. Inside a run, a node that does not exist was deleted since the run's plan.
 
+        :param planned: whether they are from a plan, also without a run's Lease, as in check mode.
         :raises InputErrors: when a name is not a node's or, outside a run, when there is no such node.
         """
         hidden = [name for name in names if _HIDDEN in name]
         if hidden:
             problem = f"nodes has {listed(hidden)}, where Ansible has hidden a part that is also the text of a secret"
             raise InputErrors([f"{problem}, such as a password: give names as kubectl shows them, or another secret."])
-        if self.params["run_id"]:
+        if planned or self.params["run_id"]:
             return
         with self.naming_rights(permissions.READER):
             found = {node["metadata"]["name"] for node in live.nodes_named(self.cluster, names)}

@@ -30,7 +30,7 @@ options:
   nodes:
     description:
       - Hand over only these nodes, side by side. Normally a batch of a plan from M(virtpools.kubevirt.plan_info).
-      - A node that does not exist is refused. With O(run_id) it was deleted since the plan of the run; RV(events) reports it.
+      - A node that does not exist is refused. With O(run_id) or O(next_batch) it was deleted since the plan of the run; RV(events) reports it.
       - Without it, the module hands over all nodes that need it, in batches that O(max_unavailable) allows.
       - An empty list only deletes the image pull pods and canary VMs that an interrupted run left behind.
     type: list
@@ -172,7 +172,7 @@ def body(task: module_base.Task) -> dict:
     nodes, following = task.params["nodes"], [Move.from_argument(move) for move in task.params["next_batch"] or ()]
     stands = None if task.params["progress"] is None else Progress.from_argument(task.params["progress"])
     # A batch of a run that has the Lease: no other run hands over nodes, so one plan is enough.
-    task.check_nodes(nodes or ())
+    task.check_nodes(nodes or (), planned=task.params["next_batch"] is not None)
     is_batch = bool(nodes and task.params["run_id"]) and not task.check_mode
     if is_batch:
         _settle(task)

@@ -98,6 +98,11 @@ def test_in_a_run_such_a_node_was_deleted(run, world):
     assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "done"}
 
 
+def test_in_check_mode_a_node_of_the_plan_may_be_deleted(run):
+    """A run in check mode has no Lease, and so no id. The last batch has an empty one after it."""
+    assert run("pool_nodes", pools=[RAW], nodes=["deleted"], next_batch=[], check=True)["changed"] is False
+
+
 @pytest.mark.parametrize("run_id", ["run-1", None])
 def test_a_name_that_ansible_has_hidden_is_refused(run, world, run_id):
     said = run.failure("pool_nodes", pools=[RAW], nodes=["********-a"], run_id=run_id)

@@ -192,8 +192,7 @@ class NodeHandover:
         self._owner = to.owner  # the owner that we last saw or wrote: any other owner was set by another client
         self._live: Object = {}  # the node as it was when we read or wrote it last
         self._leaves_with: dict[str, str] | None = None  # the labels of an attempt to take the node from its owner
-        self._reminded = set(context.reminded)
-        self._records_at = context.clock.now()  # when its handler has recorded all VMs of which it was reminded
+        self._late = handler_memory.LateArrivals(context.cluster, context.clock, context.reminded)
         self._former: str | None = None  # the template of the handler that was replaced
         self._ended_at: float | None = None
         self._ready_at: float | None = None
@@ -344,26 +343,21 @@ class NodeHandover:
         recorded those that it received. One that takes too long does not hold up the run.
 
         The batch has waited for migrations, and reminded handlers, but some time ago: an eviction may have begun a migration since.
+
+        :raises ClusterError: when a VM cannot be changed of which the handler is to be reminded.
         """
-        began = self._clock.now()
-        while (undone := self._undone(view)) and self._clock.now() - began < _BUSY_SECONDS:
+        give_up = self._clock.now() + _BUSY_SECONDS
+        while undone := self._undone(view, give_up):
             view = yield Pause(soon=True, waiting_for=undone)
         return view
 
-    def _undone(self, view: NodeView) -> str:
-        """What the node's handler must do before it may end, as a clause. Reminds it of VMs that came late.
-
-        :raises ClusterError: when such a VM cannot be changed.
-        """
+    def _undone(self, view: NodeView, give_up: float) -> str:
+        """What the node's handler must do before it may end, as a clause. VMs that it received until ``give_up`` are still recorded."""
         since = handler_memory.started(view.pods)
-        late = [vm for vm in view.work.received if vm.key not in self._reminded and vm.may_be_forgotten(since)]
-        for arrival in late:
-            handler_memory.remind_of(self._context.cluster, arrival)
-            self._reminded.add(arrival.key)
-            self._records_at = self._clock.now() + handler_memory.SECONDS
-        if view.work.busy:
+        recorded = self._late.recorded(vm for vm in view.work.received if vm.may_be_forgotten(since))
+        if view.work.busy and self._clock.now() < give_up:
             return f"its handler is {listed(view.work.busy)}"
-        if self._clock.now() < self._records_at:
+        if not recorded and self._clock.now() < give_up + handler_memory.LATE_SECONDS:
             return "its handler records VMs again, for they may be lost that came by live migration"
         return ""
 

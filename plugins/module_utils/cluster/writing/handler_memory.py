@@ -25,14 +25,20 @@ from ..api.client import Cluster, Conflict, NotFound
 from ..api.waiting import Clock, seconds_since_1970
 from ..reading import live
 
-SECONDS = 5.0
-"""How long handlers get to write their records, of which the API shows nothing. Even with busy nodes they were there by then."""
+_SECONDS = 5.0
+"""How long handlers get to write their records, of which the API shows nothing. Even with busy nodes they were there by then. They
+get as long to delete the former record, which they do right after they have removed the label of the target: a reminder before
+that is in vain."""
+
+LATE_SECONDS = 2 * _SECONDS
+"""How long a handler gets for the record of a VM that has just come."""
 
 _CLEANUP_SECONDS = 30.0
 """How long handlers get to clean up after a migration: they may delete a record right after that."""
 
 
-Reminded: t.TypeAlias = "frozenset[tuple[str, str, str | None]]"
+_Key: t.TypeAlias = "tuple[str, str, str | None]"
+Reminded: t.TypeAlias = "frozenset[_Key]"
 """The keys of the arrivals of which handlers were reminded."""
 
 
@@ -52,7 +58,7 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
 
     def change(arrival: Arrival) -> None:
         clock.beat()
-        remind_of(cluster, arrival)
+        _remind_of(cluster, arrival)
         changed.append(arrival)
 
     def progress() -> str:
@@ -61,8 +67,33 @@ def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock
     for _done in at_once.results(change, forgotten):
         clock.status.remind(progress)
     clock.status.say(f"Handlers were made to record {vms} again, for VMs may be lost that came by live migration.")
-    clock.sleep(SECONDS)
+    clock.sleep(_SECONDS)
     return frozenset(arrival.key for arrival in changed)
+
+
+class LateArrivals:
+    """The VMs that came to a node after the handlers of its batch were reminded."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, reminded: Reminded) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._reminded = set(reminded)
+        self._seen_at: dict[_Key, float] = {}
+        self._recorded_at = clock.now()
+
+    def recorded(self, arrivals: t.Iterable[Arrival]) -> bool:
+        """Whether the node's handler has had time to record all of these. Call it again until then: it reminds the handler of each.
+
+        :raises ClusterError: when a VM cannot be changed.
+        """
+        now = self._clock.now()
+        late = [arrival for arrival in arrivals if arrival.key not in self._reminded]
+        for arrival in late:
+            if now - self._seen_at.setdefault(arrival.key, now) >= _SECONDS:
+                _remind_of(self._cluster, arrival)
+                self._reminded.add(arrival.key)
+                self._recorded_at = now + _SECONDS
+        return now >= self._recorded_at and all(arrival.key in self._reminded for arrival in late)
 
 
 def started(handlers: t.Iterable[HandlerPod]) -> float:
@@ -70,7 +101,7 @@ def started(handlers: t.Iterable[HandlerPod]) -> float:
     return max((pod.started or 0.0 for pod in handlers), default=0.0)
 
 
-def remind_of(cluster: Cluster, arrival: Arrival) -> None:
+def _remind_of(cluster: Cluster, arrival: Arrival) -> None:
     """Make a handler look at a VM again: change an annotation of the VM, and change it back.
 
     :raises ClusterError: when it cannot be changed.
@@ -103,6 +134,9 @@ def _forgotten(cluster: Cluster, since: t.Mapping[str, float], clock: Clock) -> 
 
     began = clock.now()
     clock.wait(cleaning_up, _CLEANUP_SECONDS)
-    if found and clock.now() > began:
-        clock.sleep(SECONDS)  # the record goes after the label
+    now = seconds_since_1970()
+    if (found and clock.now() > began) or any(arrival.came_after(now) for arrival in found):
+        clock.sleep(
+            _SECONDS
+        )  # the record goes after the label, and the label of a VM that came just now may just have gone
     return found

@@ -21,7 +21,7 @@ _WAITING_FOR_SYNC = frozenset({"WaitingForSync", "Synchronizing"})
 """Phases of the receiver and of the sender of a decentralized migration until they have found each other."""
 
 _CLOCKS_DIFFER_SECONDS = 60.0
-"""How much the clocks of two nodes may differ: a source notes when a migration has ended, a target when its handler started."""
+"""How much two clocks may differ: a source notes when a migration has ended, a target when its handler started."""
 
 _REJECTED_BY_QUOTA = "migrationRejectedByResourceQuota"
 
@@ -149,6 +149,10 @@ class Arrival:
         """What no other arrival has, of this VM or another."""
         return (self.namespace, self.name, self.migration)
 
+    def came_after(self, moment: float) -> bool:
+        """Whether the VM may have come after this moment, in seconds since 1970. Clocks differ."""
+        return self.ended is None or self.ended >= moment - _CLOCKS_DIFFER_SECONDS
+
     def may_be_forgotten(self, since: float) -> bool:
         """Whether the node's handler may have no record of the VM any more, which its successor needs to find the VM.
 
@@ -158,7 +162,7 @@ class Arrival:
 
         :param since: when the handler started, in seconds since 1970. It has a record of each VM that was there then.
         """
-        return self.ended is None or self.ended >= since - _CLOCKS_DIFFER_SECONDS
+        return self.came_after(since)
 
 
 def waits_for_other_half(migration: KubeObject) -> bool:

@@ -36,6 +36,7 @@ def hw(kind, name="n1", **fields):
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 EVERYTHING = builders.pool("everything", nodeSelector={"kubernetes.io/os": "linux"})
+TOLERANT = builders.pool("gpu", tolerations=[{"key": "gpu", "operator": "Exists"}])
 
 
 @fleets.SETTINGS
@@ -101,8 +102,7 @@ class TestBlocked:
         assert found.blocked == {"n1": "taint gpu=yes:NoSchedule is not tolerated"}
 
     def test_not_by_a_taint_that_the_pool_tolerates(self):
-        pool = builders.pool("gpu", tolerations=[{"key": "gpu", "operator": "Exists"}])
-        assert assigned([hw("gpu", taints=[TAINT]), builders.node("n2")], [pool]).blocked == {}
+        assert assigned([hw("gpu", taints=[TAINT]), builders.node("n2")], [TOLERANT]).blocked == {}
 
     @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
     @pytest.mark.parametrize(
@@ -132,9 +132,38 @@ class TestBlocked:
     def test_a_node_may_go_back_to_where_the_primary_does_not_run(self):
         assert assigned([builders.node(owner="gpu", taints=[TAINT]), builders.node("n2")], []).blocked == {}
 
+    def test_by_a_taint_that_only_its_pool_of_the_list_tolerates(self):
+        nodes = [builders.node(owner="gpu", taints=[TAINT]), builders.node("n2")]
+        assert assigned(nodes, [TOLERANT]).blocked == {"n1": "taint gpu=yes:NoSchedule is not tolerated"}
+
     def test_a_node_that_stays_is_never_blocked(self):
         node = hw("gpu", owner="gpu", ready=False, taints=[TAINT])
         assert assigned([node, builders.node("n2")], [GPU]).blocked == {}
+
+
+class TestGiveBack:
+    @staticmethod
+    def given_back(node, *staying):
+        """When the pool old is removed."""
+        stock = builders.primary()
+        templates = {pool.name: builders.pool_daemonset(pool, stock)["spec"]["template"] for pool in staying}
+        templates["old"] = builders.pool_daemonset(builders.pool("old"), stock)["spec"]["template"]
+        templates[names.PRIMARY] = {"spec": exclusion.without_exclusion_terms(stock["spec"]["template"]["spec"])}
+        return assignment.give_back({"n1": Node.from_object(node)}, staying, ["old"], templates)
+
+    def test_leaves_a_node_to_a_pool_that_no_longer_selects_it(self):
+        assert self.given_back(builders.node(owner="gpu"), GPU).wanted == {"n1": "gpu"}
+
+    def test_leaves_a_node_to_the_primary_though_a_pool_selects_it(self):
+        assert self.given_back(hw("gpu"), GPU).wanted == {"n1": names.PRIMARY}
+
+    def test_passes_over_a_pool_that_would_not_run_there(self):
+        node = hw("gpu", owner="old", taints=[TAINT])
+        tolerant = builders.pool(
+            "tolerant", nodeSelector={"hw": "gpu"}, tolerations=[{"key": "gpu", "operator": "Exists"}]
+        )
+        found = self.given_back(node, GPU, tolerant)
+        assert (found.wanted, found.blocked) == ({"n1": "tolerant"}, {})
 
 
 class TestCounts:

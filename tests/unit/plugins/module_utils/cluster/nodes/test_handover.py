@@ -756,6 +756,11 @@ class TestReplace:
         assert outcome.result == "done"
         assert world.writes == []
 
+    def test_that_was_done_already_is_proven_on_a_tainted_node(self):
+        world = make_world(builders.node("n1", "gpu", taints=[{"key": "a", "effect": "NoSchedule"}]))
+        targets = {**TARGETS, "gpu": replace(TARGETS["gpu"], pod=GPU["spec"]["template"])}
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace", targets=targets)["n1"].result == "done"
+
     def test_whose_only_heartbeat_came_before_we_looked_is_proven(self):
         world = self.outdated()
         world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=0, start=0, heartbeat=0)
@@ -945,6 +950,25 @@ class TestOutcome:
         assert str(HandoverOutcome(self.MOVE, "done", gap=31.44)) == "Node n1: primary -> gpu, 31.4 s without a handler"
         assert str(HandoverOutcome(self.MOVE, "done")) == "Node n1: primary -> gpu"
         assert str(HandoverOutcome(self.MOVE, "stuck", "no kubelet")) == "Node n1: primary -> gpu: stuck: no kubelet"
+
+    @pytest.mark.parametrize(
+        ("result", "ends_run", "node_failed", "changed"),
+        [
+            ("done", False, False, True),
+            ("gone", False, False, False),
+            ("untouched", True, False, False),
+            ("returned", True, True, False),
+            ("stuck", True, True, True),
+            ("failed", True, True, True),
+            ("interrupted", True, False, True),
+        ],
+    )
+    def test_decides_what_becomes_of_the_run(self, result, ends_run, node_failed, changed):
+        outcome = HandoverOutcome(self.MOVE, result)
+        assert (outcome.ends_run, outcome.node_failed, outcome.changed) == (ends_run, node_failed, changed)
+
+    def test_of_a_node_that_lost_its_handler_is_a_change(self):
+        assert HandoverOutcome(self.MOVE, "returned", gap=4.0).changed
 
     def test_for_programs(self):
         assert HandoverOutcome(self.MOVE, "returned", "late", 3.14159, began=7.0).to_dict(clock_began=1000.04) == {

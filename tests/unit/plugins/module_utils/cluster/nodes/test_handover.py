@@ -24,7 +24,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, handler_fit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.migrations import Arrival
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -460,6 +460,17 @@ class TestFailure:
         assert outcome.result == "stuck"
         assert "it went back to primary, but handler pod virt-handler-" in outcome.message
         assert (world.node().owner, world.node().former_owner) == ("primary", "primary")
+
+    def test_a_node_stays_where_its_former_handler_would_not_start(self, world):
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="CreateContainerError")
+        taint = {"key": "a", "value": "b", "effect": "NoSchedule"}
+        world.at[world.now + 15] = lambda: world.find(kinds.NODE, "n1")["spec"].update(taints=[taint])
+        template = handler_fit.primary_template(builders.primary())
+        targets = {**TARGETS, "primary": replace(TARGETS["primary"], pod=template)}
+        outcome = hand_over(world, ("n1", "primary", "gpu"), targets=targets)["n1"]
+        assert outcome.result == "stuck"
+        assert "it cannot go back to primary, because taint a=b:NoSchedule is not tolerated" in outcome.message
+        assert (world.node().owner, len(world.pods())) == ("gpu", 1)
 
     def test_one_bad_node_does_not_hold_up_the_others(self, world):
         world.behave["virt-handler-gpu", "n2"] = Behaviour(broken="CreateContainerError")

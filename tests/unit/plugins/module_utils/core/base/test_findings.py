@@ -15,26 +15,45 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks imp
 CORE = Path(findings.__file__).parents[1]
 PAGE = CORE.parents[2] / "docs/findings.md"
 
-MADE = re.compile(r'\b(?:error|warning|note)\(\s*"([a-z_]+)"')
+MADE = re.compile(r'\b(error|warning|note)\(\s*"([a-z_]+)"')
+SEVERITY = re.compile(r"\b(error|warning|note)\b")
 RETURNED = re.compile(r'return "([a-z_]+)", (?:f"|message)')
 LISTED = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
+def sources() -> list[str]:
+    return [path.read_text("utf-8") for path in CORE.rglob("*.py")]
+
+
 def codes_in_the_code() -> set[str]:
-    sources = [path.read_text("utf-8") for path in CORE.rglob("*.py")]
-    found = {code for source in sources for pattern in (MADE, RETURNED) for code in pattern.findall(source)}
+    found = {code for source in sources() for _severity, code in MADE.findall(source)}
+    found |= {code for source in sources() for code in RETURNED.findall(source)}
     checks = (*node_checks.STATE, node_checks.HANDOVER_UNFINISHED, *node_checks.VERIFICATION)
     return found | {check.code for check in checks} | {*verdicts.FINDINGS}
 
 
-def codes_on_the_page() -> set[str]:
-    rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
-    return {code for row in rows for code in LISTED.findall(row.split("|")[1])}
+def severities_on_the_page() -> dict[str, set[str]]:
+    """The severities that the rows of each code name."""
+    found: dict[str, set[str]] = {}
+    for line in PAGE.read_text("utf-8").splitlines():
+        if line.startswith("| `"):
+            _start, codes, severity, _rest = line.split("|", 3)
+            for code in LISTED.findall(codes):
+                found.setdefault(code, set()).update(SEVERITY.findall(severity))
+    return found
 
 
 def test_every_code_is_documented_and_no_other():
     assert len(codes_in_the_code()) > 40
-    assert codes_in_the_code() == codes_on_the_page()
+    assert codes_in_the_code() == severities_on_the_page().keys()
+
+
+def test_every_severity_is_documented():
+    """So no error, which refuses a plan, becomes a warning unnoticed."""
+    made = [each for source in sources() for each in MADE.findall(source)]
+    page = severities_on_the_page()
+    assert [(severity, code) for severity, code in made if severity not in page[code]] == []
+    assert len(made) > 150
 
 
 def test_errors_come_first_and_once():

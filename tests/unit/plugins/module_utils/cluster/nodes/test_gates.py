@@ -11,7 +11,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gates import GateProblem
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import vm
 
@@ -90,11 +90,13 @@ class TestVmsThatFailedWithAFormerImage:
         for _kind, obj in launcher_policy.derive(table, builders.NAMESPACE, kinds.MUTATING_ADMISSION_POLICIES[0]):
             world.put(obj)
 
-    def failed(self, world, *, exit_code=2, labels=None):
+    def failed(self, world, *, exit_code=2, labels=None, by_webhook=False):
         vmi, pod = vm("a", "n1", self.OLD, phase="Failed", labels={"for": "gpu"} if labels is None else labels)
         vmi["metadata"]["labels"] = {names.NODE_NAME_LABEL: "n1"}
         ended = {"name": "compute", "state": {"terminated": {"exitCode": exit_code}}}
         pod["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+        if by_webhook:
+            vms.by_webhook(pod, "registry.example/virt-launcher:aie")
         world.put(kinds.NAMESPACE.object("plain"))
         world.put(vmi)
         world.put(pod)
@@ -121,6 +123,11 @@ class TestVmsThatFailedWithAFormerImage:
     def test_close_it_when_they_failed_for_another_reason(self, world):
         self.policy(world, builders.GPU_LAUNCHER_IMAGE)
         self.failed(world, exit_code=1)
+        assert self.codes(world) == ["vmi_failed"]
+
+    def test_close_it_where_a_webhooks_own_rule_gave_the_image(self, world):
+        self.policy(world, builders.GPU_LAUNCHER_IMAGE)
+        self.failed(world, by_webhook=True)
         assert self.codes(world) == ["vmi_failed"]
 
     def test_close_it_without_a_policy(self, world):

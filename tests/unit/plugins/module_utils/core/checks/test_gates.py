@@ -10,13 +10,15 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.gat
     Gate,
     GateProblem,
     baseline_of,
+    nodes_without_handler,
+    orphan_problem,
     pending_problems,
     vmi_problem,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.tests.unit.support import vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 
 def problems(count):
@@ -41,6 +43,28 @@ class TestPending:
 
     def test_a_vm_without_a_device_that_another_node_would_take_is(self):
         assert self.codes(device=False) == ["vmi_kept_off"]
+
+    @pytest.mark.parametrize("unusable", [{"ready": False}, {"schedulable": False}])
+    def test_a_vm_that_only_an_unusable_node_takes_is_no_problem(self, unusable):
+        assert self.codes(vms.node("gpu-2", **unusable)) == []
+
+    def test_a_vm_that_is_being_deleted_is_no_problem(self):
+        assert self.codes(vms.node("gpu-2"), deletionTimestamp=vms.LATER) == []
+
+
+class TestOrphans:
+    @pytest.mark.parametrize(
+        ("phase", "code"), [("Running", "orphan"), ("Scheduled", None), ("Succeeded", None), ("Failed", None)]
+    )
+    def test_are_vms_that_run(self, phase, code):
+        vmi = {"metadata": {"namespace": "plain", "name": "a"}, "status": {"phase": phase, "nodeName": "n1"}}
+        problem = orphan_problem(vmi)
+        assert (problem and problem.code) == code
+
+    def test_are_on_nodes_where_no_handler_is_ready(self):
+        nodes = [builders.node(name) for name in ("n1", "n2", "n3")]
+        pods = [builders.handler_pod("n1"), builders.handler_pod("n2", ready=False)]
+        assert nodes_without_handler(builders.snapshot_of(nodes, pods=pods)) == {"n2", "n3"}
 
 
 class TestBaseline:

@@ -321,6 +321,20 @@ class TestReplace:
         pod = builders.handler_pod("n1", "virt-handler-gpu", template="old", terminating=True)
         assert lines(made([hw("gpu", owner="gpu")], pods=[pod])) == []
 
+    def test_not_where_none_would_start_again(self):
+        found = self.found("old", taints=[TAINT])
+        assert found.moves == ()
+        assert "n1" in builders.message(found.findings, "replacement_held_back")
+
+    def test_an_unproven_one_is_proven_where_none_would_start(self):
+        found = self.found("old", former="gpu", taints=[TAINT])
+        assert lines(found) == ["Node n1: finish the replacement of the handler of gpu"]
+
+    def test_an_unproven_one_on_a_dead_node_waits(self):
+        found = self.found("old", former="gpu", ready=False)
+        assert found.moves == ()
+        assert "n1" in builders.message(found.findings, "replacement_held_back")
+
     def test_not_on_a_dead_node(self):
         found = self.found("old", ready=False)
         assert found.moves == ()

@@ -59,6 +59,17 @@ class TestOwner:
     def test_that_is_so_already_is_not_written(self):
         assert self.write(builders.node("n1", "gpu"), "gpu", None).writes == []
 
+    @pytest.mark.parametrize("present", [None, names.IN_TRANSIT])
+    def test_comes_with_the_labels_by_which_vms_stay(self, present):
+        """Also where another client has written the owner alone."""
+        server = ApiServer(builders.node("n1", present, "primary", {"until.virtpools.io/fpga": "3"}))
+        until = {"until.virtpools.io/primary": "7", "until.virtpools.io/fpga": None}
+        seen = builders.node("n1")
+        node_owner.write_owner(server.client(), seen, present or "primary", names.IN_TRANSIT, "primary", until)
+        labels = Node.from_object(server.find(kinds.NODE, "n1")).labels
+        assert (labels[names.OWNER_LABEL], labels["until.virtpools.io/primary"]) == (names.IN_TRANSIT, "7")
+        assert "until.virtpools.io/fpga" not in labels
+
     @pytest.mark.parametrize("value", ["", "primary"])
     def test_replaces_a_label_that_names_no_pool(self, value):
         server = self.write(builders.node("n1", value), names.PRIMARY, None)

@@ -91,6 +91,11 @@ class TestLeaving:
         world = World(vm_pod("gpu", of_pod))
         assert leaving(epochs_of(world), "gpu") == {UNTIL_GPU: str(epoch), UNTIL_PRIMARY: str(epoch)}
 
+    def test_the_newest_of_several_pods_decides(self, monkeypatch):
+        monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
+        world = World(*(vm_pod("gpu", NOW + ahead, name=f"vm-{ahead}") for ahead in (5, 300, 7)))
+        assert leaving(epochs_of(world), "gpu")[UNTIL_GPU] == str(NOW + 301)
+
     def test_after_a_policy_that_was_deleted_meanwhile(self, monkeypatch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
         world = world_with(vm_pod("gpu", 6), epoch=NOW + 300)

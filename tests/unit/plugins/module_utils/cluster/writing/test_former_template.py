@@ -47,6 +47,22 @@ def test_brings_the_template_that_is_named_or_else_the_newest(world, former, bro
     assert live(world)["spec"]["template"] in [each["spec"]["template"] for each in SETS]
 
 
+def test_changes_nothing_else(world):
+    before = live(world)["spec"]
+    restore(world, C, A)
+    assert {**live(world)["spec"], "template": None} == {**before, "template": None}
+
+
+def test_another_template_that_comes_at_that_moment_stays(world):
+    def meddle(request):
+        if request.method == "PUT" and daemonsets.template_of(live(world)) == C:
+            world.put({**live(world), "spec": SETS[1]["spec"]})
+
+    world.before = meddle
+    assert restore(world, C, A) == B
+    assert daemonsets.template_of(live(world)) == B
+
+
 def test_another_template_is_not_overwritten(world):
     assert restore(world, A, B) == C
     assert world.writes == []

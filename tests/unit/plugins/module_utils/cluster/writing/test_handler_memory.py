@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import at_once
@@ -11,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Refused, World
 
@@ -120,6 +123,19 @@ def test_without_such_a_vm_nothing_is_written_and_waited_for(world):
     began = world.now
     assert len(remind(world)) == 0
     assert (patched(world), world.shown, world.now) == ({}, [], began)
+
+
+def test_a_vm_that_was_there_before_the_handler_is_left_alone(world):
+    before = builders.heartbeat(builders.STARTED - 2 * 86400)
+    put(world, "came-to-n1", "n1", {"completed": True, "targetNode": "n1", "endTimestamp": before})
+    remind(world)
+    assert patched(world) == {"came-to-n2": ["add", "remove"]}
+
+
+def test_the_newest_handler_of_a_node_decides_what_is_recorded():
+    old, new = (HandlerPod.from_object(builders.handler_pod("n1", name=name)) for name in ("old", "new"))
+    pods = [replace(new, started=200.0), replace(old, started=100.0), replace(old, started=None)]
+    assert handler_memory.started(pods) == 200
 
 
 def test_of_other_nodes_is_left_alone(world):

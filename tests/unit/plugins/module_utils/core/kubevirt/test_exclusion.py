@@ -157,6 +157,13 @@ class TestTerms:
         assert terms_of(edit.after["spec"]["workloads"]["nodePlacement"]) == [term(OURS, matchFields=[ZONE])]
         assert without_exclusion(edit.after, None).after == kubevirt(placement=placement)
 
+    def test_come_and_go_without_anything_beside_them(self):
+        placement = {"affinity": affinity(term(ZONE, matchFields=[ZONE]))}
+        before = kubevirt(workloads={"nodePlacement": placement, "replicas": 2})
+        after = with_exclusion(before, None).after
+        assert after["spec"]["workloads"]["replicas"] == 2
+        assert without_exclusion(after, None).after == before
+
     def test_added_later_get_it_on_the_next_run(self):
         item = kubevirt(placement={"affinity": affinity(term(ZONE, OURS), term(GPU))})
         assert not exclusion_requested(item)
@@ -281,6 +288,17 @@ class TestUnderHco:
         theirs = placement_operation({**settings, "affinity": both})
         assert excluded([UNRELATED, theirs]) == [UNRELATED, theirs]
         assert included([UNRELATED, theirs]) == [UNRELATED, placement_operation(settings)]
+
+    def test_an_administrators_settings_beside_the_placement_stay(self):
+        ours = our_operation(term(OURS))
+        theirs = {**ours, "value": {**ours["value"], "replicas": 2}}
+        assert excluded([theirs]) == [theirs]
+        assert included([theirs]) == [{**ours, "value": {"nodePlacement": {}, "replicas": 2}}]
+
+    def test_the_requirement_in_another_field_is_not_the_exclusion(self):
+        infra = {**our_operation(term(OURS)), "path": "/spec/infra"}
+        assert excluded([infra]) == [infra, our_operation(term(OURS))]
+        assert included([infra, our_operation(term(OURS))]) == [infra]
 
     def test_settings_that_an_administrator_adds_to_ours_stay(self):
         settings = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}

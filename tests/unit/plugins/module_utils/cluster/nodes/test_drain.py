@@ -117,6 +117,12 @@ class TestMigrate:
         assert migrations(world) == ["a", "b"]
         assert {m["metadata"]["labels"][names.MANAGED_BY_LABEL] for m in world.all(MIGRATION)} == {names.MANAGED_BY}
 
+    def test_vms_where_all_of_them_must_be_migratable(self, world, add):
+        Kubevirt(world, to="n3")
+        add("a")
+        carry_out(world, Drain("migrate", on_non_migratable="fail"))
+        assert where(world) == {"a": "n3"}
+
     def test_without_vms_nothing_is_written(self, world, add):
         add("elsewhere", "n4")
         carry_out(world, MIGRATE)

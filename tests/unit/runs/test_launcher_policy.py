@@ -123,7 +123,9 @@ class TestPresent:
     @pytest.mark.usefixtures("owned")
     def test_the_diff_of_a_deleted_policy_is_short(self, run):
         run("run_part", part="launcher_policy", pools=[RAW])
-        for diff in run("run_part", part="launcher_policy", state="absent")["diff"]:
+        diffs = run("run_part", part="launcher_policy", state="absent")["diff"]
+        assert len(diffs) == 2
+        for diff in diffs:
             assert diff["before"].keys() == {"apiVersion", "kind", "metadata"}
             assert diff["after"] == {}
 

@@ -303,6 +303,7 @@ def test_whatever_it_is_it_is_refused_in_words(changes: dict[str, object]) -> No
     try:
         read_dialect(OWN, [{**GPU, **changes}])
     except InputErrors as refused:
+        assert refused.messages  # noqa: PT017
         assert all(refused.messages)  # noqa: PT017
         "; ".join(refused.messages).encode()
 

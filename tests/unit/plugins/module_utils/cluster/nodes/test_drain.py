@@ -293,15 +293,16 @@ class TestBatch:
 
     POOL = builders.pool("gpu")
 
-    def run(self, vms, *, vm_fields=None, former=None, policy=()):
+    def run(self, vms, *, vm_fields=None, owner=None, former=None, policy=(), hw="gpu", of_pools=LEAVE, ready=True):
         sets = [builders.primary(), builders.pool_daemonset(self.POOL)]
         images = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
-        owner = names.IN_TRANSIT if former else None
         nodes = [
-            builders.node("n1", owner, former, {"hw": "gpu"}, images=images),
+            builders.node("n1", owner, former, {"hw": hw}, images=images),
             builders.node("n2"),
         ]
         world = World(builders.excluding_kubevirt(), *sets, *nodes, *builders.handlers_of(nodes, sets))
+        if not ready:
+            world.put(builders.handler_pod("n1", ready=False))
         world.put(kinds.NAMESPACE.object("plain"))
         for obj in vm("a", "n1", **(vm_fields or {})):
             world.put(obj)
@@ -309,7 +310,9 @@ class TestBatch:
             world.put(obj)
         Kubevirt(world)
         made = plan.make_plan(live.take_snapshot(world.client(), nodes={"n1"}), [self.POOL], Options(drain=vms))
-        options = BatchOptions(handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms)
+        options = BatchOptions(
+            handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms, drain_of_pools=of_pools
+        )
         try:
             found = batch_run.carry_out(world.client(), made, made.moves, options, world.clock())
         except ClusterError as error:
@@ -342,8 +345,22 @@ class TestBatch:
 
     @pytest.mark.parametrize("vms", get_args(DrainMode))
     def test_an_interrupted_handover_is_finished_at_once(self, vms):
-        world, results = self.run(Drain(vms, "fail"), former=names.PRIMARY)
+        world, results = self.run(Drain(vms, "fail"), owner=names.IN_TRANSIT, former=names.PRIMARY)
         assert (results, where(world), migrations(world)) == (["done"], {"a": "n1"}, [])
+
+    def test_an_unproven_handover_migrates_no_vm(self):
+        world, results = self.run(MIGRATE, owner="gpu", former=names.PRIMARY)
+        assert (results, where(world), migrations(world)) == (["done"], {"a": "n1"}, [])
+
+    @pytest.mark.parametrize(("vms", "of_pools", "node"), [(LEAVE, MIGRATE, "n2"), (MIGRATE, LEAVE, "n1")])
+    def test_vms_of_a_pool_have_an_option_of_their_own(self, vms, of_pools, node):
+        world, results = self.run(vms, owner="gpu", hw="other", of_pools=of_pools)
+        assert (results, where(world)) == (["done"], {"a": node})
+
+    def test_no_vm_is_migrated_by_a_handler_that_is_not_ready(self):
+        world, message = self.run(Drain("migrate", "fail"), ready=False)
+        assert "virt-handler is not Ready on node n1" in message
+        assert migrations(world) == []
 
 
 def test_the_digest_covers_what_becomes_of_vms():

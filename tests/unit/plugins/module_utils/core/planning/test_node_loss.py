@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import node_loss, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -49,6 +50,13 @@ def test_labels_that_vanish_are_an_error_too():
         "Pool gpu would lose 3 of its 4 nodes (n2, n3, n4). Its selector (accelerator=nvidia-a100) is the"
     )
     assert "None of the nodes has the label accelerator. Correct" in message
+
+
+def test_a_node_in_transit_from_the_pool_is_lost_too():
+    nodes = [builders.node("n1", "gpu", labels=LABEL), builders.node("n2", names.IN_TRANSIT, "gpu")]
+    snapshot = builders.snapshot_of([*nodes, builders.node("stays")], [GPU])
+    message = builders.message(plan.make_plan(snapshot, [GPU], Options(max_nodes_lost=0)).errors, "pool_loses_nodes")
+    assert message.startswith("Pool gpu would lose 1 of its 2 nodes (n2).")
 
 
 @pytest.mark.parametrize("limit", ["50%", 2, "75%"])

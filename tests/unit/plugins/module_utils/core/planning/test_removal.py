@@ -299,6 +299,15 @@ class TestVms:
 
     def test_of_pools_that_stay_do_not(self):
         assert self.findings(vms.launcher(), owners=("rt",)) == []
+        assert self.findings(vms.launcher(on="rest", pool=None, image=vms.IMAGE), owners=("rt",)) == []
+
+    def test_of_another_pool_with_the_same_image_do_not(self):
+        assert self.findings(vms.launcher(on="rest", pool="other", image=vms.IMAGE)) == []
+
+    @pytest.mark.parametrize("owner", [None, names.IN_TRANSIT])
+    def test_on_a_node_that_no_pool_has_do_not(self, owner):
+        nodes = builders.snapshot_of([builders.node("n1", owner)]).nodes
+        assert not removal.loss_of(nodes, {"n1": "gpu"}, (), [vms.gpu()], removing=False)
 
     @pytest.mark.parametrize(("mode", "code"), [("leave", "vms_left"), ("migrate", "vms_migrated")])
     def test_are_a_note_when_the_user_says_what_happens_to_them(self, mode, code):

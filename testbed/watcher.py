@@ -139,7 +139,7 @@ class Watcher:
 
     @property
     def crowded(self) -> list[str]:
-        """Return the nodes that had two or more handler pods at any time, in whatever state."""
+        """Return the nodes that had two or more handler pods at any time that had not ended."""
         return sorted(name for name, seen in self.nodes.items() if any(each.handlers > 1 for each in seen.intervals))
 
     @property
@@ -330,8 +330,8 @@ class Watcher:
             self._unready_since.setdefault(node, now)
 
     def _on(self, node: str) -> list[Object]:
-        """Return the handler pods of the node, each from its creation on, even before it is bound."""
-        return [*self._pods[node].values()]
+        """Return the handler pods of the node, each from its creation on, even before it is bound, until it has ended."""
+        return [pod for pod in self._pods[node].values() if not _ended(pod)]
 
     def _catch_up(self) -> None:
         """Wait until both watches have delivered a write of ours, and so everything before it."""
@@ -399,6 +399,11 @@ def _daemonset(pod: Object) -> str:
 
 def _image(pod: Object) -> str:
     return next(str(each["image"]) for each in pod["spec"]["containers"] if each["name"] == "virt-handler")
+
+
+def _ended(pod: Object) -> bool:
+    """Tell whether only the object is left: a kubelet writes the final phase when all containers have ended, and then deletes the pod."""
+    return "deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] in ("Succeeded", "Failed")
 
 
 def _ready(pod: Object) -> bool:

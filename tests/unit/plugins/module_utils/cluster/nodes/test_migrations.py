@@ -92,6 +92,13 @@ class TestCarryOut:
         assert "the target ran out of memory" in failed.message
         assert rest.message == "1 update failed before"
 
+    def test_starts_none_in_place_of_one_that_failed(self, world):
+        for obj in vm("d", "n1"):
+            world.put(obj)
+        kubevirt = Kubevirt(world, fail=["a"], seconds=20)
+        assert results(carry_out(world, batch=2)) == {"a": "failed", "b": "done", "d": "not_started"}
+        assert kubevirt.most_at_once == 2, "b was still running"
+
     def test_goes_on_while_failures_are_allowed(self, world):
         Kubevirt(world, fail=["a"])
         assert results(carry_out(world, batch=1, max_failures=2)) == {"a": "failed", "b": "done"}
@@ -110,6 +117,17 @@ class TestCarryOut:
         outcomes = [(outcome.relocation.vmi, outcome.result) for outcome in carried_out]
         assert sorted(outcomes[:2]) == [("a", "failed"), ("e", "done")]
         assert outcomes[2:] == [("b", "done"), ("d", "done")]
+        assert kubevirt.most_at_once == 2
+
+    def test_of_a_group_comes_side_by_side_after_its_first(self, world):
+        for obj in vm("d", "n1"):
+            world.put(obj)
+        kubevirt = Kubevirt(world)
+        wanted, clock = find(world), world.clock()
+        outcomes = migrations.carry_out(world.client(), RULE, wanted, Limits(batch=9), clock, lambda _each: "one")
+        assert next(outcomes).relocation.vmi == "a"
+        assert kubevirt.most_at_once == 1
+        assert results(outcomes) == {"b": "done", "d": "done"}
         assert kubevirt.most_at_once == 2
 
     def test_gives_up_a_migration_that_finds_no_node(self, world):

@@ -170,6 +170,15 @@ class TestTemplate:
             assert container(found, name)["image"] == builders.GPU_LAUNCHER_IMAGE
         assert container(found)["image"] == f"{builders.HANDLER_IMAGE}-gpu"
 
+    def test_the_launcher_image_goes_to_no_other_container(self):
+        primary = builders.primary()
+        helper = {"name": "pr-helper", "image": "registry.example/pr-helper:v1.9.0"}
+        pod_spec(primary)["containers"].append(helper)
+        found = derived(
+            primary, virtLauncherImage=builders.GPU_LAUNCHER_IMAGE, selector={"deviceNames": ["example.com/gpu"]}
+        )
+        assert container(found, "pr-helper") == helper
+
     @pytest.mark.parametrize("secret", [True, False])
     def test_holds_kubevirts_launcher_image_too_if_it_needs_a_secret(self, secret):
         """Pods that attach hotplugged disks run it, without a secret."""
@@ -338,6 +347,21 @@ class TestDrift:
         assert "spec.template.spec.containers[virt-handler].image" in self.paths(
             live, virtHandlerImage="new.example/a:v1.9.0"
         )
+
+    def test_an_image_that_admission_rewrote_is_none_beside_another(self):
+        primary = builders.primary()
+        pod_spec(primary)["containers"].append({"name": "pr-helper", "image": "registry.example/pr-helper:v1.9.0"})
+        live = builders.pool_daemonset(builders.pool(), primary)
+        container(live)["image"] = "mirror.example/virt-handler:v1.9.0-gpu"
+        fields = {f'k:{{"name":"{name}"}}': {"f:image": {}} for name in ("virt-handler", "pr-helper")}
+        owned = {"f:spec": {"f:template": {"f:spec": {"f:containers": fields}}}}
+        live["metadata"]["managedFields"] = [{"manager": names.FIELD_MANAGER, "fieldsV1": owned}]
+        assert daemonsets.drift(derived(primary), live) == ()
+
+    def test_a_null_in_a_container_is_none(self):
+        live = self.live()
+        container(live)["lifecycle"] = None
+        assert self.paths(live) == []
 
     def test_an_added_env_variable(self):
         live = self.live()

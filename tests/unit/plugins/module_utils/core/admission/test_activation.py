@@ -65,6 +65,14 @@ def test_a_new_image_takes_effect_after_the_last_new_handler():
     assert found == [{"gpu": OLD}, {"gpu": OLD}, {"gpu": NEW}, {"gpu": NEW}]
 
 
+def test_a_new_image_waits_for_the_nodes_that_join_its_pool_too():
+    batches = [to("gpu", "n2"), to("gpu", "n1", source="gpu"), to("gpu", "n3")]
+    progress = HandoverState({"gpu": {"n1"}, "primary": {"n2", "n3"}}, {"gpu": 3})
+    stages = activation.stages([pool()], [], live({"gpu": OLD}), progress, batches)
+    assert [table.images["gpu"] for table in stages] == [OLD, OLD, OLD, NEW]
+    assert [dict(table.canaries) for table in stages] == [{}, {"gpu": NEW}, {"gpu": NEW}, {}]
+
+
 def test_a_new_image_takes_effect_at_once_where_vms_cannot_start():
     batches = [to("gpu", "n1", source="gpu"), to("gpu", "n2", source="gpu")]
     progress = HandoverState({"gpu": {"n1", "n2"}, "rt": {"n3"}}, {"gpu": 2, "rt": 1})

@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import epochs, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Admission
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan, plan_text
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
@@ -96,6 +96,31 @@ def test_a_second_run_changes_nothing():
     assert again.part("launcher_policy").steps == ()
     assert not again.changed
     assert again.digest == first.digest
+
+
+@pytest.mark.parametrize(
+    ("live_epoch", "read_at", "labels", "expected"),
+    [
+        (None, 1000, (), 1000),
+        (None, 1000, (300, 500), 1000),
+        (None, 400, (300, 500), 500),
+        (700, 1000, (300, 500), 700),
+        (400, 1000, (300, 500), 500),
+    ],
+    ids=["time", "time later than labels", "label later than time", "live policy", "label later than live policy"],
+)
+def test_no_node_that_a_pool_has_left_takes_vms_that_start_now(live_epoch, read_at, labels, expected):
+    """Else a VM of the pool would fit a node that has another owner by now."""
+    admission = SERVED
+    if live_epoch is not None:
+        before = planned([node("n1", "gpu")]).launcher_rollout
+        made = dataclasses.replace(before, snapshot=dataclasses.replace(before.snapshot, read_at=live_epoch))
+        objects = {(kind.name, obj["metadata"]["name"]): obj for kind, obj in made.policy(-1)}
+        admission = dataclasses.replace(SERVED, objects=objects)
+    left = [builders.node(f"left{epoch}", labels={epochs.until_label("gpu"): str(epoch)}) for epoch in labels]
+    rollout = planned([node("n1", "gpu"), *left], admission=admission).launcher_rollout
+    found = dataclasses.replace(rollout, snapshot=dataclasses.replace(rollout.snapshot, read_at=read_at))
+    assert found.epoch == expected
 
 
 def test_an_approved_plan_holds_half_way():

@@ -283,6 +283,7 @@ class TestAfterUpgrade:
         [
             (GPU, STOCK, "since pool gpu keeps its launcher image"),
             (NEW_GPU, "registry.example/l@sha256:" + 64 * "a", "since the tag of that image does not show its version"),
+            (NEW_GPU, "vendor.example/l:v4.18.2", "since the tag of that image does not show its version"),
         ],
     )
     def test_unless_that_cannot_tell_the_versions_apart(self, image, stock, why):

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 
@@ -15,6 +17,10 @@ GPU, FPGA = builders.pool("gpu"), builders.pool("fpga")
 def snapshot(*pools):
     nodes = [builders.node(f"{name}-1", name, labels={"hw": name}) for name in ("gpu", "fpga")]
     return builders.snapshot_of([*nodes, builders.node("stays")], pools)
+
+
+def gpu_node(name, **fields):
+    return builders.node(name, labels={"hw": "gpu"}, **fields)
 
 
 def goal(found, pools=(), **options):
@@ -40,12 +46,51 @@ class TestList:
         assert found.assigned.wanted["fpga-1"] == names.PRIMARY
 
 
+class TestReleased:
+    """Nodes that the primary gives up before their wave have no handler until then."""
+
+    @staticmethod
+    def released(*nodes, broken=("gpu-1",)):
+        pods = [builders.handler_pod(node["metadata"]["name"]) for node in nodes]
+        for pod in pods:
+            if pod["spec"]["nodeName"] in broken:
+                pod.update(builders.broken(builders.handler_pod(pod["spec"]["nodeName"], ready=False)))
+        found = builders.snapshot_of([*nodes, builders.node("stays")], [GPU], pods=pods)
+        return goal(found, [GPU]).released
+
+    def test_is_no_node_whose_handler_works(self):
+        assert self.released(gpu_node("gpu-1"), gpu_node("gpu-2")) == ("gpu-1",)
+        assert self.released(gpu_node("gpu-1"), broken=()) == ()
+
+    def test_is_no_node_that_stays_with_the_primary(self):
+        assert self.released(builders.node("gpu-1")) == ()
+
+    def test_is_no_node_that_its_pool_cannot_get_now(self):
+        assert self.released(gpu_node("gpu-1", taints=[{"key": "a", "effect": "NoExecute"}])) == ()
+
+
 class TestRemoval:
     def test_of_one_pool_keeps_the_exclusion_and_the_others(self):
         found = goal(snapshot(GPU, FPGA), remove_pools=("gpu",))
         assert (found.deleted, found.last, found.exclusion.changed) == (("gpu",), False, False)
         assert found.assigned.wanted["gpu-1"] == names.PRIMARY
         assert found.movable.nodes.keys() == {"gpu-1"}
+
+    @pytest.mark.parametrize(
+        ("options", "cleared"),
+        [
+            ({"remove_pools": "all"}, [names.HISTORY]),
+            ({"remove_pools": "all", "keep_history": True}, []),
+            ({"remove_pools": ("gpu",)}, []),
+        ],
+        ids=["all", "before pools of the other mode", "one"],
+    )
+    def test_deletes_the_history_only_with_the_last_pool(self, options, cleared):
+        listed = history.History((history.entry_of([GPU, FPGA], (), Options(), "", ""),))
+        nodes = [gpu_node("gpu-1"), builders.node("stays")]
+        admission = vms.admission(listed.to_config_map(builders.NAMESPACE))
+        found = goal(builders.snapshot_of(nodes, [GPU, FPGA], admission=admission), **options)
+        assert [each["metadata"]["name"] for each in found.cleared] == cleared
 
     def test_of_all_pools_takes_the_exclusion_away(self):
         found = goal(snapshot(GPU, FPGA), remove_pools="all")

@@ -79,6 +79,10 @@ class TestBatches:
         found = made(gpu_nodes(3, owner), max_unavailable="100%", remove_vms="migrate")
         assert [len(batch) for batch in batching.batches_of(found.waves)] == sizes
 
+    def test_have_one_node_each_beside_one_that_loses_its_vms(self):
+        found = made([*gpu_nodes(1), *gpu_nodes(2, "gone")[1:]], max_unavailable="100%", remove_vms="migrate")
+        assert [len(batch) for batch in batching.batches_of(found.waves)] == [1, 1]
+
 
 class TestMembers:
     @pytest.mark.parametrize("left", [False, True])

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -279,6 +280,13 @@ class TestMove:
         former = A
         assert History().move_begun(self.move(former=former)).entries == (former,)
         assert History((former,)).move_begun(self.move(former=former)).entries == (former,)
+
+    def test_what_it_takes_down_follows_the_lists_before(self):
+        assert History((B,)).move_begun(self.move(former=A)).entries == (B, A)
+
+    def test_in_a_rollback_adds_no_list(self):
+        going = replace(History((A, B)), going_to=A.digest)
+        assert going.move_begun(self.move(former=entry("a", "half"))).entries == (A, B)
 
     def test_one_that_begins_again_adds_no_entry(self):
         known = History().move_begun(self.move())

@@ -22,6 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import (
+    Drain,
     Options,
     read_share,
 )
@@ -537,6 +538,23 @@ class TestDigest:
     )
     def test_of_options_that_change_writes(self, option):
         assert self.changed(**option) == [OPTIONS]
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"guard": False},
+            {"drain": Drain("migrate")},
+            {"drain": Drain("migrate", "fail")},
+            {"remove_vms": "migrate"},
+            {"remove_vms": "wait"},
+        ],
+        ids=str,
+    )
+    def test_of_options_that_decide_about_guard_and_vms(self, option):
+        assert OPTIONS in self.changed(**option)
+
+    def test_of_new_nodes_that_get_their_owner(self):
+        assert OPTIONS in self.changed(assign_new_nodes=True)
 
     def test_of_an_option_that_changes_none(self):
         assert self.changed(max_unavailable=read_share("1", "max_unavailable")) == []

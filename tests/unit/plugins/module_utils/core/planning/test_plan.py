@@ -589,6 +589,15 @@ class TestDigest:
             made([]).digest.mismatch(text)
 
 
+def test_a_held_back_node_does_not_keep_the_exclusion_out():
+    nodes = [hw("gpu", "n1", ready=False), hw("gpu", "n2")]
+    pods = [builders.handler_pod("n2")]
+    stock = {"of_kubevirt": builders.kubevirt(), "of_primary": builders.primary(excluded=False)}
+    found = made([], snapshot=builders.snapshot_of(nodes, [GPU], pods=pods, **stock))
+    assert "n1" in found.held_back
+    assert found.exclusion.changed
+
+
 def test_an_unproven_replacement_with_a_new_template_is_finished():
     nodes = [hw("gpu", "n1", "gpu", "gpu"), hw("gpu", "n2", "gpu", "gpu")]
     pods = builders.handlers_of(nodes, [builders.pool_daemonset(GPU)])

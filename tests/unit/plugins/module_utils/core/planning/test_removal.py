@@ -113,6 +113,28 @@ class TestAll:
         assert (found.exclusion.changed, found.cleared) == (False, ())
         assert {"node_held_back", "pool_not_removed"} <= set(builders.codes(found.findings, "warning"))
 
+    @pytest.mark.parametrize(
+        "node",
+        [
+            builders.node("n1", names.IN_TRANSIT, "gpu", ready=False),
+            builders.node("n1", None, "gpu", ready=False),
+        ],
+        ids=["in transit", "not proven"],
+    )
+    def test_a_handover_that_cannot_be_finished_keeps_the_exclusion(self, node):
+        """Nothing but the node tells of it when an earlier run has deleted its pool."""
+        found = removing([node], (), admission=vms.admission(HISTORY))
+        assert (found.exclusion.changed, found.cleared) == (False, ())
+
+    def test_a_pool_that_cannot_go_stays_guarded_without_vms(self):
+        pool = vms.gpu()
+        guards = [obj for _kind, obj in guard.derive(builders.NAMESPACE, [])]
+        served = vms.admission(*vms.policy(pool), *guards)
+        dead = builders.node("n1", "gpu", ready=False)
+        found = removing([dead], [pool], admission=served)
+        assert found.part("guard") is None
+        assert found.part("launcher_policy").steps == (0,)
+
     def test_pool_vms_lose_their_mapping_first_others_stay_off(self):
         pool = vms.gpu()
         found = removing(vms.nodes(), [pool], admission=vms.admission(*vms.policy(pool)))

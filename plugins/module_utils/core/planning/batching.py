@@ -244,24 +244,28 @@ def begun_apart(
 ) -> tuple[waves.Group, ...]:
     """The waves, and apart from them those that an earlier run began with other waves and did not prove.
 
-    Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. One whose nodes have to
-    change comes right before the others of their wave: waves before that one, such as canaries of a newer list, stay first. One
-    that is nothing but a gate only leaves its wave (see ``with_open_waves``). An open wave stays in the given waves if its nodes
-    are in several of these: they may be there to put some of its nodes last.
+    Else ``site`` after a rollout that stopped would change all nodes before the gate of that rollout's wave. One that is nothing but
+    a gate comes first of all. One whose nodes have to change comes right before the others of their wave: waves before that one,
+    such as canaries of a newer list, stay first. An open wave stays in the given waves if its nodes are in several of these: they
+    may be there to put some of its nodes last.
     """
     changing = {move.node for move in moves}
-    found = list(groups)
+    gates: list[waves.Group] = []
+    left = list(groups)
     for wave in begun:
         nodes = _present(wave, snapshot)
         inside = frozenset(nodes)
-        index = next((at for at, group in enumerate(found) if inside and inside < frozenset(group.nodes)), None)
+        index = next((at for at, group in enumerate(left) if inside and inside < frozenset(group.nodes)), None)
         if index is None:
             continue
-        others = tuple(node for node in found[index].nodes if node not in inside)
-        found[index] = replace(found[index], nodes=others)
+        apart = waves.Group(_begun_name(wave, [*gates, *left]), nodes)
+        others = tuple(node for node in left[index].nodes if node not in inside)
+        left[index] = replace(left[index], nodes=others)
         if inside & changing:
-            found.insert(index, waves.Group(_begun_name(wave, found), nodes))
-    return tuple(found)
+            left.insert(index, apart)
+        else:
+            gates.append(apart)
+    return (*gates, *left)
 
 
 def with_open_waves(

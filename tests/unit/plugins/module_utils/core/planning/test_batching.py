@@ -104,14 +104,22 @@ class TestMembers:
 
 class TestBegunWaves:
     @staticmethod
-    def order(owners, *begun):
-        """The waves of a rollout with the canary c1, after one that stopped in the given waves."""
+    def waves(owners, *begun, dead=()):
+        """The waves of a rollout with the canary c1, after one that stopped in the given waves.
+
+        :param dead: the nodes that are not Ready.
+        """
         known = history.History(waves=tuple(history.OpenWave("rest", nodes) for nodes in begun))
         admission = vms.admission(known.to_config_map(builders.NAMESPACE))
-        nodes = [builders.node(name, owner, labels={"hw": "gpu"}) for name, owner in owners.items()]
+        nodes = [
+            builders.node(name, owner, labels={"hw": "gpu"}, ready=name not in dead) for name, owner in owners.items()
+        ]
         snapshot = builders.snapshot_of(nodes, [GPU], admission=admission)
         options = Options(waves=waves.parse([{"nodes": ["c1"]}]))
-        return [(wave.name, wave.nodes) for wave in plan.make_plan(snapshot, [GPU], options).waves]
+        return plan.make_plan(snapshot, [GPU], options).waves
+
+    def order(self, owners, *begun):
+        return [(wave.name, wave.nodes) for wave in self.waves(owners, *begun)]
 
     def test_whose_nodes_change_come_after_the_canaries(self):
         """A newer list changes the canaries again, and a node has joined."""
@@ -123,6 +131,15 @@ class TestBegunWaves:
         owners = {"c1": None, "n1": "gpu", "n2": "gpu", "n3": None}
         expected = [("rest, begun before", ("n1", "n2")), ("c1", ("c1",)), ("rest", ("n3",))]
         assert self.order(owners, ("n1", "n2")) == expected
+
+    def test_that_are_gates_come_in_the_order_of_their_begin(self):
+        owners = {"c1": None, "n1": "gpu", "n2": "gpu", "n3": None}
+        assert [nodes for _name, nodes in self.order(owners, ("n2",), ("n1",))][:2] == [("n2",), ("n1",)]
+
+    def test_whose_nodes_cannot_change_now_count_as_held_back(self):
+        owners = {"c1": None, "n1": "gpu", "n2": None, "n3": None}
+        begun = self.waves(owners, ("n1", "n2"), dead=["n2"])[0]
+        assert (begun.nodes, begun.remaining, begun.held_back, begun.done) == (("n1", "n2"), 0, 1, 1)
 
     def test_inside_another_begun_wave_come_before_it(self):
         owners = dict.fromkeys(["c1", "n1", "n2", "n3"])

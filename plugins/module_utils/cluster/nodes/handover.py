@@ -158,8 +158,7 @@ class Batch(Context):
     def handlers(self, nodes: t.Collection[str]) -> dict[str, tuple[HandlerPod, ...]]:
         """The handler pods of some nodes, as they are now, by node."""
         by_node: dict[str, tuple[HandlerPod, ...]] = {}
-        for pod in live.handler_pods(self.cluster, self.namespace, nodes):
-            handler = HandlerPod.from_object(pod)
+        for handler in live.handlers(self.cluster, self.namespace, nodes):
             by_node[handler.node] = (*by_node.get(handler.node, ()), handler)
         return by_node
 

@@ -189,8 +189,13 @@ def find_kubevirt(cluster: Cluster, namespace: str | None, name: str | None) -> 
 
 
 def handler_pods(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[Object]:
-    """The handler pods of all nodes, or of some, but for those that have ended."""
-    return itertools.filterfalse(has_ended, _pods_on(cluster, namespace, HANDLER_PODS, nodes))
+    """The handler pods of all nodes, or of some."""
+    return _pods_on(cluster, namespace, HANDLER_PODS, nodes)
+
+
+def handlers(cluster: Cluster, namespace: str, nodes: t.Collection[str] | None = None) -> t.Iterator[HandlerPod]:
+    """The handlers of all nodes, or of some: as in a snapshot, without those that have ended."""
+    yield from map(HandlerPod.from_object, itertools.filterfalse(has_ended, handler_pods(cluster, namespace, nodes)))
 
 
 def operator_pods(cluster: Cluster, namespace: str) -> t.Iterator[HandlerPod]:

@@ -276,7 +276,7 @@ def _dead_handlers(cluster: Cluster, namespace: str) -> dict[str, str]:
 
 def _handlers_not_ready(cluster: Cluster, namespace: str) -> list[HandlerPod]:
     """The primary's pods that are not Ready. A pod that was only just created has no node yet, and is left out."""
-    handlers = (HandlerPod.from_object(pod) for pod in live.handler_pods(cluster, namespace))
+    handlers = live.handlers(cluster, namespace)
     return [pod for pod in handlers if pod.node and pod.daemonset == names.HANDLER and not pod.ready]
 
 
@@ -401,9 +401,7 @@ def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: f
 
 def _pods_left(cluster: Cluster, namespace: str, daemonset: str) -> str:
     """Name the pods of a DaemonSet. Kubernetes' pod garbage collector deletes those of a node 40 to 60 s after the node."""
-    pods = [
-        pod for pod in map(HandlerPod.from_object, live.handler_pods(cluster, namespace)) if pod.daemonset == daemonset
-    ]
+    pods = [pod for pod in live.handlers(cluster, namespace) if pod.daemonset == daemonset]
     there = {node["metadata"]["name"] for node in live.nodes_named(cluster, {pod.node for pod in pods})}
     return listed(
         f"{pod.name} (on node {pod.node}{'' if pod.node in there else ', which no longer exists: Kubernetes will delete it'})"

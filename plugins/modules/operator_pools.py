@@ -179,9 +179,8 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
         why = "virt-operator restarts handlers without waiting for them"
         settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
         handler_memory.remind(task.cluster, planned.snapshot, planned.snapshot.handlers.keys(), task.clock)
-    going_to = task.params["pools_from_history"] or None
-    brings = planned.entry(task.asked.options, "", "").digest
-    if planned.steps:
+        going_to = task.params["pools_from_history"] or None
+        brings = planned.entry(task.asked.options, "", "").digest
         live_history.write(
             task.cluster,
             namespace,

@@ -134,9 +134,8 @@ def _forgotten(cluster: Cluster, since: t.Mapping[str, float], clock: Clock) -> 
 
     began = clock.now()
     clock.wait(cleaning_up, _CLEANUP_SECONDS)
-    now = seconds_since_1970()
-    if (found and clock.now() > began) or any(arrival.came_after(now) for arrival in found):
-        clock.sleep(
-            _SECONDS
-        )  # the record goes after the label, and the label of a VM that came just now may just have gone
+    waited, now = clock.now() > began, seconds_since_1970()
+    # The record goes after the label of the target, which a VM that came just now may have lost just now.
+    if any(waited or arrival.came_after(now) for arrival in found):
+        clock.sleep(_SECONDS)
     return found

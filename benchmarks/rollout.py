@@ -99,7 +99,7 @@ def _prefer(pid: int) -> None:
 
 def _rollout(scenario: Scenario, options: Path) -> Cost:
     command = [str(ANSIBLE_PLAYBOOK), "virtpools.kubevirt.rollout", "-e", f"@{options}"]
-    return measured(command, {"KUBECONFIG": str(scenario.writer.kubeconfig)})
+    return measured(command, {"KUBECONFIG": str(scenario.writer.kubeconfig), "ANSIBLE_CONFIG": str(playbooks.CONFIG)})
 
 
 def _report(

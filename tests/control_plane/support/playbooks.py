@@ -26,6 +26,8 @@ CLUSTER_ROLES = Path(__file__).parents[3] / "playbooks" / "files" / "clusterrole
 OTHER_VENV = os.environ.get("VIRTPOOLS_TEST_VENV")
 """A venv with another Ansible to run the playbooks with. ``ci/user_journey.sh`` sets it."""
 ANSIBLE_PLAYBOOK = (Path(OTHER_VENV) / "bin" if OTHER_VENV else Path(sys.executable).parent) / "ansible-playbook"
+CONFIG = Path(__file__).with_name("ansible.cfg")
+"""Settings of Ansible for the playbooks of tests."""
 # All processes of a run inherit this variable, so that they can be identified after the run itself was killed.
 MARKER = "VIRTPOOLS_TEST_RUN"
 
@@ -281,7 +283,7 @@ def _environment() -> dict[str, str]:
     return {
         **ours,
         **callback,
-        "ANSIBLE_CONFIG": str(Path(__file__).with_name("ansible.cfg")),
+        "ANSIBLE_CONFIG": str(CONFIG),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
         "ANSIBLE_NOCOLOR": "1",
         # A proxy that the environment names cannot reach this machine's loopback.

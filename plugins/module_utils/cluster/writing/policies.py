@@ -190,7 +190,8 @@ def _restore(
                 options = DeleteOptions(uid=written["metadata"]["uid"])
                 cluster.delete(kind_of(written), written["metadata"]["name"], options=options, dry_run=False)
             else:
-                _write(cluster, kind_of(written), _of_any_version(change.before), written, dry_run=False)
+                live = _as_it_is_now(cluster, written)
+                _write(cluster, kind_of(written), _of_any_version(change.before), live, dry_run=False)
         former = None if any(change.before is None for change in done) else _digest_before(cluster, desired)
         if probe is None or _await_digest(cluster, probe, former, timeout, clock):
             return "The former state is in effect again."
@@ -200,6 +201,17 @@ def _restore(
         f"The former state was restored, but probes do not show it after {timeout:.0f} s; check whether VMs start, then run "
         "again."
     )
+
+
+def _as_it_is_now(cluster: Cluster, written: Object) -> Object:
+    """An object of ours with what others have noted on it since: Kyverno writes the status of each policy. One whose content another
+    client has changed stays as we wrote it, so that it is not written over."""
+    live = cluster.get(kind_of(written), written["metadata"]["name"], written["metadata"].get("namespace"))
+    return live if live is not None and _content(live) == _content(written) else written
+
+
+def _content(obj: KubeObject) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
 def _digest_before(cluster: Cluster, desired: Desired) -> str | None:

@@ -166,6 +166,33 @@ class TestFailure:
         assert contents(live(world)) == contents(old)
         assert admission.acting[-1] == digest(OLD)
 
+    def test_restores_what_a_controller_has_noted_a_status_on(self, put, world, admission, old):
+        """Kyverno writes the status of each policy."""
+
+        def spoil(pod):
+            if probes.digest_in(pod) == digest(NEW) and pod["metadata"]["labels"][names.PROBE_LABEL] == names.POLICY:
+                pod["spec"]["containers"][1]["image"] = "mine"
+                world.touch(world.find(POLICY, names.POLICY))
+
+        admission.spoil = spoil
+        with pytest.raises(ClusterError, match="The former state is in effect again"):
+            put(NEW)
+        assert contents(live(world)) == contents(old)
+
+    @pytest.mark.usefixtures("old")
+    def test_leaves_what_another_client_wrote_since(self, put, world, admission):
+        def spoil(pod):
+            if probes.digest_in(pod) == digest(NEW) and pod["metadata"]["labels"][names.PROBE_LABEL] == names.POLICY:
+                pod["spec"]["containers"][1]["image"] = "mine"
+                policy = world.find(POLICY, names.POLICY)
+                policy["spec"]["failurePolicy"] = "Ignore"
+                world.touch(policy)
+
+        admission.spoil = spoil
+        with pytest.raises(ClusterError, match="could not be restored.*changed by someone else"):
+            put(NEW)
+        assert world.find(POLICY, names.POLICY)["spec"]["failurePolicy"] == "Ignore"
+
     @pytest.mark.usefixtures("admission")
     def test_of_the_first_one_takes_it_away(self, put, world, admission):
         admission.idle.add(names.POLICY)

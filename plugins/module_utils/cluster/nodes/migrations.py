@@ -202,6 +202,13 @@ class _Migrations(t.Generic[AnyRelocation]):
         return f"{vm.namespace}/{vm.vmi} ({waited:.0f} s of at most {self.timeout:.0f} s): {self._waits_for(vm, migration)}"
 
     def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
+        outcome = yield from self._migrate(relocation)
+        # KubeVirt fails the migration of a VM that ends meanwhile, or deletes it.
+        if outcome.result == "failed" and with_vmi(relocation, self._vmi(relocation)) is None:
+            return MigrationOutcome(relocation, "gone", "it has ended since")
+        return outcome
+
+    def _migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         began = self.clock.now()
         give_up = began + self.timeout
         while True:

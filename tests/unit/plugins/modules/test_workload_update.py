@@ -355,6 +355,26 @@ class TestMeanwhile:
         world.at[world.now + 1] = lambda: change(world)
         assert results(run("workload_update", batch=1)) == {"a": "done", "b": result}
 
+    @pytest.mark.parametrize("phase", ["Failed", None, "Succeeded"], ids=["failed", "deleted", "succeeded"])
+    def test_a_vm_that_ends_during_its_migration(self, run, world, add, phase):
+        """KubeVirt fails the migration of a VM that has ended, and deletes that of one that is deleted."""
+        Kubevirt(world, stick={"a"})
+        add("a")
+        add("b")
+
+        def end():
+            world.drop(VMI, "a", "plain")
+            for migration in world.all(MIGRATION):
+                if migration["spec"]["vmiName"] == "a":
+                    name = migration["metadata"]["name"]
+                    if phase is None:
+                        world.drop(MIGRATION, name, "plain")
+                    else:
+                        migration["status"]["phase"] = phase
+
+        world.at[world.now + 3] = end
+        assert results(run("workload_update", batch=1)) == {"a": "gone", "b": "done"}
+
 
 class TestInput:
     @pytest.mark.parametrize("option", ["batch", "max_failures", "timeout"])

@@ -84,6 +84,10 @@ class Task:
         self.check_mode: bool = self.module.check_mode
         self.status = StatusLines(lambda line: show(line) if show is not None else None, note=self.note_run)
         self.clock = Clock(status=self.status)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read of the cluster."""
         self.asked = Asked(self.params, lambda: self.cluster, self._read_history)
 
     @property
@@ -240,13 +244,14 @@ class Task:
 
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:
-        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone."""
+        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone. Where that takes until another
+        run has ended, the module begins again: the other run may have changed what this one has read."""
         run_id = self.params["run_id"]
         lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=self.run_by)
         if run_id:
             lease.attach()
         else:
-            lease.acquire(self.params["lease_timeout"], self.status.say)
+            self._acquire(lease)
         self.note_run(None if self.asked.mode == "operator" else ())
         self.cluster.keep_lease = lease.ensure_fresh
         self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
@@ -258,6 +263,18 @@ class Task:
             if not run_id:
                 self.note_end_of_run()
                 self._release(lease)
+
+    def _acquire(self, lease: RunLease) -> None:
+        waits: list[str] = []
+
+        def on_wait(sentence: str) -> None:
+            waits.append(sentence)
+            self.status.say(sentence)
+
+        lease.acquire(self.params["lease_timeout"], on_wait)
+        if waits:
+            self._release(lease)
+            raise _OtherRunEnded
 
     def note_run(self, half_way: t.Collection[str] | None = (), lease_seconds: int = DURATION_SECONDS) -> None:
         """Keep what a person must know who interrupts the run from now on. For the parameters see ``interruption.lines``."""
@@ -338,7 +355,7 @@ def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str,
     try:
         option_table.check_numbers(task.params, task.module.argument_spec)
         with _fewer_collections():
-            return body(task)
+            return _carried_out(body, task)
     except InputErrors as error:
         return {"failed": True, "msg": "\n".join(error.messages)}
     except TaskFailed as error:
@@ -347,6 +364,14 @@ def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str,
         return {"failed": True, "msg": str(error)}
     except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a sentence)
         return {"failed": True, "msg": _unexpected(task, error), "exception": traceback.format_exc()}
+
+
+def _carried_out(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str, t.Any]:
+    while True:
+        try:
+            return body(task)
+        except _OtherRunEnded:
+            task.forget()
 
 
 def _events(task: Task) -> dict[str, t.Any]:
@@ -376,6 +401,10 @@ def _unexpected(task: Task, error: Exception) -> str:
             "of kubectl get -o yaml, or check it with kubectl apply --dry-run=server."
         )
     return f"An error that this collection does not expect: {what}. Please report it."
+
+
+class _OtherRunEnded(Exception):
+    """Another run had the Lease until now, and the module has read the cluster before that."""
 
 
 class TaskFailed(Exception):

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import client, lease, waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.modules import wave_gate
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import World
@@ -78,3 +79,20 @@ def excluded(world):
     world.put(builders.primary(desired=2))
     world.put(builders.pool_daemonset(builders.pool("gpu"), desired=0))
     return world
+
+
+@pytest.fixture
+def other_run(run, world, monkeypatch):
+    """Has another run hold the Lease for 10 seconds, change the cluster by ``change``, and give the Lease back."""
+    monkeypatch.setattr(lease, "Clock", lambda now: waiting.Clock(now=lambda: world.now, sleep=world.sleep))
+
+    def begin(change):
+        def end():
+            change()
+            world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+
+        held = {"holderIdentity": "other", "leaseDurationSeconds": 30}
+        world.put(kinds.LEASE.object(names.LEASE_NAME, builders.NAMESPACE, spec=held))
+        world.at[world.now + 10] = end
+
+    return begin

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.virtpools.kubevirt.tests.unit.support.module_fixtures import excluded, run, world
+from ansible_collections.virtpools.kubevirt.tests.unit.support.module_fixtures import excluded, other_run, run, world
 
-__all__ = ["excluded", "run", "world"]
+__all__ = ["excluded", "other_run", "run", "world"]

@@ -128,6 +128,12 @@ class TestWithoutKubeVirt:
         assert run("leftovers")["changes"] == [*EXPECTED, "Lease kubevirt/virtpools: delete"]
         assert abandoned.all(kinds.LEASE) == []
 
+    def test_nothing_when_it_was_installed_again_meanwhile(self, run, abandoned, other_run):
+        other_run(lambda: abandoned.put(builders.kubevirt()))
+        found = run("leftovers")
+        assert (found["kubevirt"], found["changed"]) == (True, False)
+        assert abandoned.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE) is not None
+
     def test_one_pool_cannot_go_alone(self, run, abandoned):
         assert "no pool can stay" in run.failure("leftovers", remove_pools=["gpu"])
         assert abandoned.writes == []

@@ -127,6 +127,14 @@ class TestAbsent:
         assert "1 node still belongs to a pool (n9)" in text
         assert operator.writes == []
 
+    def test_sees_what_another_run_did_until_it_had_the_lease(self, run, operator, other_run):
+        run("primary_exclusion")
+        operator.writes.clear()
+        other_run(lambda: operator.put(builders.node("n9", "gpu")))
+        text = run.failure("primary_exclusion", state="absent")
+        assert "1 node still belongs to a pool (n9)" in text
+        assert patches(operator) == [exclusion.PATCH]
+
     def test_of_nothing_changes_nothing(self, run, world):
         assert run("primary_exclusion", state="absent")["changed"] is False
         assert world.writes == []

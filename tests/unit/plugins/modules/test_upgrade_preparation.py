@@ -146,6 +146,14 @@ class TestPrepares:
         assert [rule["name"] for rule in table["rules"]] == ["gpu", "rt"]
         assert upcoming(world)["images"] == {"gpu": LATER["virtLauncherImage"]}
 
+    def test_pulls_to_the_nodes_that_another_run_brought(self, run, world, pulls, other_run):
+        node = builders.node("n2", "gpu", labels={"hw": "gpu"}, images=world.node().images)
+        world.at[world.now + 1] = lambda: world.put(node)
+        other_run(lambda: None)
+        assert prepare(run)["changed"]
+        ((_cluster, plan, *_options),) = pulls
+        assert plan.snapshot.nodes["n2"].owner == "gpu"
+
     def test_what_site_would_refuse_after_the_upgrade(self, run, world):
         """Afterwards the old handlers could not follow, and it would be too late."""
         misspelt = {**LATER, "nodeSelector": {"hw": "gpus"}}

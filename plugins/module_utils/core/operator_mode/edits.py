@@ -56,8 +56,13 @@ def gate_depth(kubevirt: KubeObject, gate: str) -> int | None:
 
 
 def is_touched(kubevirt: KubeObject) -> bool:
-    """Whether a run that died left TOUCH behind."""
+    """Whether the KubeVirt object has TOUCH, which a run that died may have left behind."""
     return TOUCH in (field(kubevirt, *_TO_GATES) or ())
+
+
+def will_be_touched(hyperconverged: KubeObject | None) -> bool:
+    """Whether HCO's annotation has TOUCH, which HCO may not have written into the KubeVirt object yet."""
+    return hyperconverged is not None and _with_gate(TOUCH) in hco.operations(hyperconverged)
 
 
 def edit(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject | None, wanted: WantedParts) -> Edit:
@@ -144,7 +149,7 @@ def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, 
     if wanted.entries is not None and build.field is not None:
         operations = _with_list(hyperconverged, operations, f"/spec/{build.field}", wanted.entries)
     for gate, on in _gates_wanted(build, wanted).items():
-        ours = {"op": "add", "path": f"{_GATES_PATH}/-", "value": gate}
+        ours = _with_gate(gate)
         if on and ours not in operations and not feature_gates.is_on(kubevirt, gate):
             _refuse_disabled(kubevirt, gate, hyperconverged)
             operations = [*operations, ours]
@@ -153,6 +158,10 @@ def _operations(build: Build, kubevirt: KubeObject, hyperconverged: KubeObject, 
             hco.refuse_positions(hyperconverged, _GATES_PATH, later)
             operations = [operation for operation in operations if operation != ours]
     return operations
+
+
+def _with_gate(gate: str) -> Object:
+    return {"op": "add", "path": f"{_GATES_PATH}/-", "value": gate}
 
 
 def _with_list(

@@ -331,8 +331,12 @@ def _steps(
     if not edit.changed and (objects or _lost(snapshot, seen)):
         wanted = WantedParts(touch=True)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
+    elif edits.will_be_touched(snapshot.hyperconverged):
+        wanted = replace(wanted, touch=False)
+        edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
     live = live_entries(build, snapshot)
-    steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed else []
+    # Under HCO, a run that died may have begun the touch: then it is no change, and has yet to be ended.
+    steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed or wanted.touch else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
         # By then the list is deleted, or the gate is on.

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import edits
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import GATES
@@ -589,3 +590,38 @@ class TestOnC:
 
         world._delete = delete_late
         assert {"n1", "n2"} <= run("operator_pools", remove_pools="all")["with_two_handlers"].keys()
+
+
+class TestOnCUnderHco:
+    @pytest.fixture
+    def world(self):
+        """The gate is on, so that only the touch makes virt-operator look at the objects."""
+        managed, hyperconverged = builders.under_hco(fake_operator_mode.kubevirt(gates=[GATES["C"]]))
+        made = make("C", of_kubevirt=managed)
+        made.rendered = copy.deepcopy(managed["spec"])
+        made.put(hyperconverged)
+        made.sleep(10)
+        return made
+
+    @pytest.fixture
+    def touched(self, run, world):
+        """A run died after it had written the touch, and HCO has not followed yet."""
+        operator(run, "C")
+        hyperconverged = copy.deepcopy(world.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE))
+        touch = {"op": "add", "path": f"/{'/'.join(edits._TO_GATES)}/-", "value": edits.TOUCH}
+        hyperconverged["metadata"].setdefault("annotations", {})[names.HCO_PATCH_ANNOTATION] = json.dumps([touch])
+        world.put(hyperconverged)
+        return world
+
+    def test_an_unfinished_touch_goes(self, run, touched):
+        operator(run, "C")
+        stored = touched.find(kinds.HYPER_CONVERGED, names.HCO_NAME, builders.NAMESPACE)
+        assert edits.TOUCH not in json.dumps(stored["metadata"])
+        touched.sleep(5)
+        assert edits.TOUCH not in json.dumps(kubevirt(touched))
+
+    def test_an_unfinished_touch_loses_no_change(self, run, touched):
+        operator(run, "C", pool("C", virtHandlerImage=f"{HANDLER}-2"))
+        assert images(touched, "n1")["virt-handler"] == f"{HANDLER}-2"
+        touched.sleep(5)
+        assert edits.TOUCH not in json.dumps([kubevirt(touched), touched.all(kinds.HYPER_CONVERGED)])

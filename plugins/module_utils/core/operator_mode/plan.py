@@ -259,6 +259,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
     findings += forms.labels_of_pods(() if removing else after)
     findings += placement.findings(snapshot, layout, after, placed)
     findings += _foreign_daemonsets(build, snapshot, after)
+    findings += _being_deleted(build, snapshot, after)
     if not removing:
         findings += preflight.skew(snapshot, after)
     findings += _what_happens(planned)
@@ -490,6 +491,17 @@ def _foreign_daemonsets(build: Build, snapshot: Snapshot, after: t.Sequence[Pool
                 "foreign_daemonset",
                 f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} has the name that virt-operator needs for pool "
                 f"{pool.name}, and it is not virt-operator's; delete it, or give the pool another name.",
+            )
+
+
+def _being_deleted(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) -> t.Iterator[Finding]:
+    stays = {pool.name for pool in after}
+    for obj in live_entries(build, snapshot) if build.field is None else ():
+        name = obj["metadata"]["name"]
+        if name in stays and obj["metadata"].get("deletionTimestamp"):
+            yield error(
+                "pool_being_deleted",
+                f"{build.kind} {name} is being deleted, which cannot be undone; wait until it is gone, then run again.",
             )
 
 

@@ -591,6 +591,16 @@ class TestOnC:
         world._delete = delete_late
         assert {"n1", "n2"} <= run("operator_pools", remove_pools="all")["with_two_handlers"].keys()
 
+    def test_a_pool_that_is_being_deleted_is_refused(self, run):
+        """By another client, with a finalizer: it will go, and cannot stay."""
+        operator(run, "C")
+        run.world.find(kinds.WORKER_POOL, "gpu")["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        run.world.writes.clear()
+        text = run.failure("operator_pools", mode="operator", pools=[pool("C")])
+        assert "WorkerPool gpu is being deleted" in text
+        assert run.world.writes == []
+        assert run("operator_pools", remove_pools="all")["changed"]
+
 
 class TestOnCUnderHco:
     @pytest.fixture

@@ -367,11 +367,11 @@ def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str,
 
 
 def _carried_out(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str, t.Any]:
-    while True:
-        try:
-            return body(task)
-        except _OtherRunEnded:
-            task.forget()
+    try:
+        return body(task)
+    except _OtherRunEnded:
+        task.forget()
+    return _carried_out(body, task)
 
 
 def _events(task: Task) -> dict[str, t.Any]:

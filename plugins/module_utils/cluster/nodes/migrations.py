@@ -203,7 +203,7 @@ class _Migrations(t.Generic[AnyRelocation]):
 
     def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         outcome = yield from self._migrate(relocation)
-        # KubeVirt fails the migration of a VM that ends meanwhile, or deletes it.
+        # KubeVirt fails the migration of a VM that ends, or deletes it.
         if outcome.result == "failed" and with_vmi(relocation, self._vmi(relocation)) is None:
             return MigrationOutcome(relocation, "gone", "it has ended since")
         return outcome

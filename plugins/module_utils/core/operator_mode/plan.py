@@ -336,7 +336,7 @@ def _steps(
         wanted = replace(wanted, touch=False)
         edit = edits.edit(build, snapshot.kubevirt, snapshot.hyperconverged, wanted)
     live = live_entries(build, snapshot)
-    # Under HCO, a run that died may have begun the touch: then it is no change, and has yet to be ended.
+    # Under HCO, a run that died may have begun the touch. It has to be ended, although beginning it changes nothing.
     steps = [WriteStep(objects, gone, wanted, live, edit)] if edit.changed or wanted.touch else []
     if not together and gate is False:
         last = WantedParts(gate=False, depth=depth)
@@ -501,7 +501,7 @@ def _being_deleted(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) ->
         if name in stays and obj["metadata"].get("deletionTimestamp"):
             yield error(
                 "pool_being_deleted",
-                f"{build.kind} {name} is being deleted, which cannot be undone; wait until it is gone, then run again.",
+                f"{build.kind} {name} is being deleted, which cannot be undone; wait until that has happened, then run again.",
             )
 
 

@@ -51,9 +51,9 @@ class HandlerScenario(Scenario):
         return playbooks.run("remove", self.writer.kubeconfig, virtpools_remove=removed, **quick)
 
     def pods(self) -> dict[str, str]:
-        """Return the uid of every node's handler pod."""
+        """Return the uid of every node's handler pod, once the scheduler has bound it."""
         pods = self.get("pods", "-l", "kubevirt.io=virt-handler")["items"]
-        return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in pods}
+        return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in pods if "nodeName" in pod["spec"]}
 
     def await_pull(self, run: RunningPlaybook) -> None:
         """Wait until a pod of a run pulls images onto the node."""

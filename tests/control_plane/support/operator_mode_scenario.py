@@ -79,7 +79,7 @@ class OperatorModeScenario(Scenario):
     def handler_pods(self) -> dict[str, str]:
         """Return the UID of the one handler pod of each node."""
         pods = self.get("pods", "-l", "kubevirt.io=virt-handler")["items"]
-        by_node = {pod["spec"].get("nodeName"): str(pod["metadata"]["uid"]) for pod in pods}
+        by_node = {pod["spec"]["nodeName"]: str(pod["metadata"]["uid"]) for pod in pods}
         assert len(by_node) == len(pods), "one handler on each node"
         return by_node
 

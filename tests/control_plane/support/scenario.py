@@ -181,7 +181,7 @@ class Scenario:
     def restart_seconds(self, *nodes: str) -> float:
         """Delete these nodes' handler pods at once; return the most seconds for which one of them has no Ready handler."""
         pods = self.get("pods", "-l", "kubevirt.io=virt-handler")["items"]
-        names = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") in nodes]
+        names = [pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] in nodes]
         with Watcher(self.cluster) as watcher:
             self.cluster.kubectl("delete", "pod", "-n", self.namespace, "--wait=false", *names)
             self.cluster.wait(

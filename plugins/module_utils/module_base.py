@@ -250,8 +250,9 @@ class Task:
         lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=self.run_by)
         if run_id:
             lease.attach()
-        else:
-            self._acquire(lease)
+        elif lease.acquire(self.params["lease_timeout"], self.status.say):
+            self._release(lease)
+            raise _OtherRunEnded
         self.note_run(None if self.asked.mode == "operator" else ())
         self.cluster.keep_lease = lease.ensure_fresh
         self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
@@ -263,18 +264,6 @@ class Task:
             if not run_id:
                 self.note_end_of_run()
                 self._release(lease)
-
-    def _acquire(self, lease: RunLease) -> None:
-        waits: list[str] = []
-
-        def on_wait(sentence: str) -> None:
-            waits.append(sentence)
-            self.status.say(sentence)
-
-        lease.acquire(self.params["lease_timeout"], on_wait)
-        if waits:
-            self._release(lease)
-            raise _OtherRunEnded
 
     def note_run(self, half_way: t.Collection[str] | None = (), lease_seconds: int = DURATION_SECONDS) -> None:
         """Keep what a person must know who interrupts the run from now on. For the parameters see ``interruption.lines``."""

@@ -81,8 +81,8 @@ class RunLease:
         self._renewed_at = -math.inf
         self._renewing = threading.RLock()
 
-    def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> None:
-        """Take the Lease when it is free, already ours, or its holder is dead; otherwise wait for that.
+    def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> bool:
+        """Take the Lease when it is free, already ours, or its holder is dead; otherwise wait for that. Returns whether it waited.
 
         ``on_wait`` gets one sentence for each holder that we wait for. A holder is dead when its Lease has not changed
         for the duration that the Lease names, by our clock. Only time in which the API server answered counts: a holder
@@ -105,7 +105,7 @@ class RunLease:
                 expires = since + self._duration_of(live)
             if live is None or now >= expires:
                 if self._take(live):
-                    return
+                    return announced != ""
                 lost += 1  # another run was faster, or our read was out of date
                 if lost >= _MOST_TRIES and now >= give_up:
                     raise ClusterError(
@@ -117,9 +117,10 @@ class RunLease:
                 continue
             if now >= give_up:
                 raise LeaseHeld(self._held_by(live))
-            if on_wait is not None and _holder(live) != announced:
+            if _holder(live) != announced:
                 announced = _holder(live)
-                on_wait(f"Waiting for {_run_title(live)}, which holds the Lease {self._title()}.")
+                if on_wait is not None:
+                    on_wait(f"Waiting for {_run_title(live)}, which holds the Lease {self._title()}.")
             self._clock.sleep(min(_POLL_SECONDS, expires - now, give_up - now))
 
     def attach(self) -> None:

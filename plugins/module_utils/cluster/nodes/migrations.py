@@ -204,9 +204,8 @@ class _Migrations(t.Generic[AnyRelocation]):
     def migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         outcome = yield from self._migrate(relocation)
         # KubeVirt fails the migration of a VM that ends, or deletes it.
-        if outcome.result == "failed" and with_vmi(relocation, self._vmi(relocation)) is None:
-            return MigrationOutcome(relocation, "gone", "it has ended since")
-        return outcome
+        gone = _gone(relocation, self._vmi(relocation)) if outcome.result == "failed" else None
+        return gone or outcome
 
     def _migrate(self, relocation: AnyRelocation) -> _Steps[AnyRelocation]:
         began = self.clock.now()
@@ -257,8 +256,9 @@ class _Migrations(t.Generic[AnyRelocation]):
     def _settled(self, relocation: AnyRelocation) -> MigrationOutcome[AnyRelocation] | None:
         """The outcome for a VM that need not or cannot be migrated any more; None for any other VM."""
         vmi = self._vmi(relocation)
-        if with_vmi(relocation, vmi) is None:
-            return MigrationOutcome(relocation, "gone", "it has ended since")
+        gone = _gone(relocation, vmi)
+        if gone is not None:
+            return gone
         pod = self._current_pod(relocation, vmi)
         if pod is None:
             return MigrationOutcome(relocation, "restart", "it has no running launcher pod any more")
@@ -342,6 +342,11 @@ class _Migrations(t.Generic[AnyRelocation]):
                 else "it has no target pod, see its events"
             )
         return f"it is {phase}" + (f", and {reason}" if reason else "")
+
+
+def _gone(relocation: AnyRelocation, vmi: Object | None) -> MigrationOutcome[AnyRelocation] | None:
+    """The outcome for a VM that has ended; None for any other VM."""
+    return MigrationOutcome(relocation, "gone", "it has ended since") if with_vmi(relocation, vmi) is None else None
 
 
 def _does_not_end(other: Object) -> str:

@@ -84,6 +84,7 @@ class Task:
         self.check_mode: bool = self.module.check_mode
         self.status = StatusLines(lambda line: show(line) if show is not None else None, note=self.note_run)
         self.clock = Clock(status=self.status)
+        self._lease: RunLease | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -244,26 +245,50 @@ class Task:
 
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:
-        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone. Where that takes until another
-        run has ended, the module begins again: the other run may have changed what this one has read."""
+        """Hold the Lease, that of the run ``run_id`` or, without one, a Lease for this module alone. With the latter in hand, the module
+        begins again: until then, another run may have changed what this one has read."""
+        if self._lease is None:
+            self._lease = self._held(namespace)
+            if not self.params["run_id"]:
+                raise _ReadAgain
+        self.note_run(None if self.asked.mode == "operator" else ())
+        self.clock = Clock(beat=self._lease.ensure_fresh, status=self.status)
+        try:
+            yield
+        finally:
+            self.let_go()
+
+    def _held(self, namespace: str) -> RunLease:
+        """The Lease, held, and kept by all that this module reads and writes from now on."""
         run_id = self.params["run_id"]
         lease = RunLease(self.cluster, namespace, run_id or new_run_id(), description=self.run_by)
         if run_id:
             lease.attach()
-        elif lease.acquire(self.params["lease_timeout"], self.status.say):
-            self._release(lease)
-            raise _OtherRunEnded
-        self.note_run(None if self.asked.mode == "operator" else ())
+        else:
+            lease.acquire(self.params["lease_timeout"], self.status.say)
         self.cluster.keep_lease = lease.ensure_fresh
-        self.clock = Clock(beat=lease.ensure_fresh, status=self.status)
+        return lease
+
+    @property
+    def created_lease(self) -> bool:
+        """Whether there was no Lease until this module created one for itself."""
+        return self._lease is not None and self._lease.created
+
+    def let_go(self) -> None:
+        """Release a Lease that is for this module alone, and leave that of a run to the run."""
+        if self._lease is None:
+            return
+        lease, self._lease = self._lease, None
+        self.cluster.keep_lease = None
+        self.clock = Clock(status=self.status)
+        if self.params["run_id"]:
+            return
+        self.note_end_of_run()
+        # A failure is only a warning: the Lease expires by itself, and the module's result matters more.
         try:
-            yield
-        finally:
-            self.cluster.keep_lease = None
-            self.clock = Clock(status=self.status)
-            if not run_id:
-                self.note_end_of_run()
-                self._release(lease)
+            lease.release()
+        except ClusterError as error:
+            self.module.warn(str(error))
 
     def note_run(self, half_way: t.Collection[str] | None = (), lease_seconds: int = DURATION_SECONDS) -> None:
         """Keep what a person must know who interrupts the run from now on. For the parameters see ``interruption.lines``."""
@@ -274,13 +299,6 @@ class Task:
         """From now on, nothing can be interrupted half way."""
         if note is not None:
             note([])
-
-    def _release(self, lease: RunLease) -> None:
-        """Release the Lease. A failure is only a warning: the Lease expires by itself, and the module's result matters more."""
-        try:
-            lease.release()
-        except ClusterError as error:
-            self.module.warn(str(error))
 
 
 def new_run_id() -> str:
@@ -358,9 +376,12 @@ def _result(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str,
 def _carried_out(body: t.Callable[[Task], dict[str, t.Any]], task: Task) -> dict[str, t.Any]:
     try:
         return body(task)
-    except _OtherRunEnded:
+    except _ReadAgain:
         task.forget()
-    return _carried_out(body, task)
+    try:
+        return body(task)
+    finally:
+        task.let_go()
 
 
 def _events(task: Task) -> dict[str, t.Any]:
@@ -392,8 +413,8 @@ def _unexpected(task: Task, error: Exception) -> str:
     return f"An error that this collection does not expect: {what}. Please report it."
 
 
-class _OtherRunEnded(Exception):
-    """Another run had the Lease until now, and the module has read the cluster before that."""
+class _ReadAgain(Exception):
+    """The module has the Lease now, and has read the cluster before that."""
 
 
 class TaskFailed(Exception):

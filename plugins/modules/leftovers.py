@@ -115,7 +115,7 @@ def _unneeded(task: module_base.Task) -> dict:
 def _abandoned(task: module_base.Task, removed: removal.Removed | None) -> dict:
     if not task.check_mode:
         task.require(permissions.LEFTOVERS)
-    left = leftovers.find(task.cluster, task.params["kubevirt_namespace"])
+    left = leftovers.find(task.cluster, task.params["kubevirt_namespace"], with_lease=not task.created_lease)
     changes = list(left.lines)
     if changes and removed != removal.ALL:
         raise InputErrors([removal.NO_POOL_STAYS])

@@ -76,13 +76,15 @@ class RunLease:
         self._holder = holder
         self._description = " ".join(description.split())[:_MOST_DESCRIPTION]
         self._duration = duration_seconds
+        self.created = False
+        """Whether there was no Lease before ``acquire``."""
         self._clock = clock or Clock(now=seconds_since_boot)  # other runs do not wait while this machine is suspended
         self._stored: Object | None = None  # the Lease as we last wrote it
         self._renewed_at = -math.inf
         self._renewing = threading.RLock()
 
-    def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> bool:
-        """Take the Lease when it is free, already ours, or its holder is dead; otherwise wait for that. Returns whether it waited.
+    def acquire(self, wait_seconds: float, on_wait: t.Callable[[str], None] | None = None) -> None:
+        """Take the Lease when it is free, already ours, or its holder is dead; otherwise wait for that.
 
         ``on_wait`` gets one sentence for each holder that we wait for. A holder is dead when its Lease has not changed
         for the duration that the Lease names, by our clock. Only time in which the API server answered counts: a holder
@@ -105,7 +107,7 @@ class RunLease:
                 expires = since + self._duration_of(live)
             if live is None or now >= expires:
                 if self._take(live):
-                    return announced != ""
+                    return
                 lost += 1  # another run was faster, or our read was out of date
                 if lost >= _MOST_TRIES and now >= give_up:
                     raise ClusterError(
@@ -215,7 +217,7 @@ class RunLease:
             if live is None:  # the namespace is missing
                 raise
             return False
-        self._renewed_at = started
+        self._renewed_at, self.created = started, live is None
         return True
 
     def _new(self) -> Object:

@@ -56,10 +56,11 @@ def has_kubevirt(cluster: Cluster) -> bool:
     return any(True for _kubevirt in cluster.list(kinds.KUBEVIRT, missing_ok=True))
 
 
-def find(cluster: Cluster, namespace: str | None) -> Leftovers:
+def find(cluster: Cluster, namespace: str | None, *, with_lease: bool = True) -> Leftovers:
     """Find what is left.
 
     :param namespace: where KubeVirt was; by default the namespace of our DaemonSets, or else ``kubevirt``.
+    :param with_lease: whether a Lease is left there, and not one that the caller has created.
     """
     daemonsets = [ds for ds in cluster.list(kinds.DAEMON_SET, label_selector=names.OURS) if is_pool_daemonset(ds)]
     home = namespace or next((ds["metadata"]["namespace"] for ds in daemonsets), _USUAL_NAMESPACE)
@@ -82,7 +83,7 @@ def find(cluster: Cluster, namespace: str | None) -> Leftovers:
             *(((kinds.CONFIG_MAP, dict(history)),) if history and is_managed(history) else ()),
         ),
         nodes=tuple(node for node in cluster.list(kinds.NODE) if removal.owner_noted(node) is not None),
-        lease=cluster.get(kinds.LEASE, names.LEASE_NAME, home),
+        lease=cluster.get(kinds.LEASE, names.LEASE_NAME, home) if with_lease else None,
     )
 
 
@@ -104,7 +105,9 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
 
 
 def delete_object(cluster: Cluster, kind: Kind, obj: t.Mapping[str, t.Any]) -> None:
-    """Delete this very object, and its dependents: any DaemonSet that selects orphaned pods would adopt them."""
+    """Delete this very object, and a DaemonSet with its pods: any other that selects orphaned pods would adopt them."""
     metadata = obj["metadata"]
-    options = DeleteOptions(uid=metadata.get("uid"), propagation="Foreground")
+    # Deleted in the foreground, an object is there for some time, and what another run writes into it is lost.
+    propagation: t.Literal["Background", "Foreground"] = "Foreground" if kind == kinds.DAEMON_SET else "Background"
+    options = DeleteOptions(uid=metadata.get("uid"), propagation=propagation)
     cluster.delete(kind, metadata["name"], metadata.get("namespace"), options, dry_run=False)

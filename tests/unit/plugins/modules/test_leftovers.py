@@ -128,6 +128,20 @@ class TestWithoutKubeVirt:
         assert run("leftovers")["changes"] == [*EXPECTED, "Lease kubevirt/virtpools: delete"]
         assert abandoned.all(kinds.LEASE) == []
 
+    def test_only_daemonsets_go_in_the_foreground(self, run, abandoned):
+        """Another object would exist for some time, and what a new KubeVirt's first run writes into it would be lost."""
+        asked = {}
+
+        def note(request):
+            if request.method == "DELETE" and "/leases/" not in request.path:
+                asked[request.path.rpartition("/")[2]] = request.body["propagationPolicy"]
+
+        abandoned.after = note
+        run("leftovers")
+        foreground = {name for name, policy in asked.items() if policy == "Foreground"}
+        assert foreground == {"virt-handler-gpu"}
+        assert {names.HISTORY, builders.PULL_POD} <= asked.keys()
+
     def test_nothing_when_it_was_installed_again_meanwhile(self, run, abandoned, other_run):
         other_run(lambda: abandoned.put(builders.kubevirt()))
         found = run("leftovers")

@@ -13,6 +13,7 @@ from ...core.kubevirt import image_contents
 from ...core.planning.plan import Plan
 from ..api.client import Cluster
 from ..api.waiting import Clock
+from ..reading import live
 from . import images
 
 _AT_ONCE = 50
@@ -20,7 +21,8 @@ _AT_ONCE = 50
 
 
 def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
-    """Pull the images of the pools of ``plan`` to the nodes that they own, look into them, and try launcher pods.
+    """Pull the images of the pools of ``plan`` to the nodes that they own, look into them, and try launcher pods. Nodes that are
+    deleted meanwhile need no image.
 
     :param timeout: in seconds, for each turn.
     :raises images.ImagesMissing: when a node cannot get an image, or an image lacks something.
@@ -31,13 +33,15 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
         turn = nodes[first : first + _AT_ONCE]
         pulled = images.pull(cluster, namespace, [pull for pull, _start in turn], timeout, clock)
         what = "KubeVirt must not be upgraded yet, and nothing was changed, because"
-        if pulled.problems:
+        problems = _of_existing(cluster, pulled.problems)
+        if problems:
             raise images.ImagesMissing(
-                f"{what} {counted(len(pulled.problems), 'node')} cannot get the images of the next version. "
-                f"{images.examples(pulled.problems)}. {images.CHECK_IMAGE}"
+                f"{what} {counted(len(problems), 'node')} cannot get the images of the next version. "
+                f"{images.examples(problems)}. {images.CHECK_IMAGE}"
             )
         images.refuse_incomplete(what, pulled)
-        problems = images.start(cluster, namespace, [start for _pull, start in turn if start], timeout, clock)
+        starts = [start for _pull, start in turn if start]
+        problems = _of_existing(cluster, images.start(cluster, namespace, starts, timeout, clock))
         if problems:
             raise images.ImagesMissing(
                 f"{what} launcher pods would not start on {counted(len(problems), 'node')}. {images.examples(problems)}. Name a "
@@ -45,11 +49,17 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
             )
 
 
+def _of_existing(cluster: Cluster, problems: t.Mapping[str, str]) -> dict[str, str]:
+    """The problems of nodes that were not deleted in the meantime."""
+    deleted = live.deleted_nodes(cluster, problems.keys())
+    return {node: problem for node, problem in problems.items() if node not in deleted}
+
+
 def _nodes(plan: Plan) -> t.Iterator[tuple[images.Pull, images.Start | None]]:
     """The Ready nodes that pools of the list own, with what to pull to each."""
     stock = images.stock_images(plan.snapshot)
     pools = {pool.name: pool for pool in plan.launcher_pools}
-    known = {name: image_contents.recorded(live).keys() for name, live in plan.snapshot.pools.items()}
+    known = {name: image_contents.recorded(daemonset).keys() for name, daemonset in plan.snapshot.pools.items()}
     for node in plan.snapshot.nodes.values():
         daemonset = plan.desired.get(node.owner)
         if daemonset is None or not node.ready:

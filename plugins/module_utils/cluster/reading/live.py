@@ -260,6 +260,11 @@ def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object
             yield one
 
 
+def deleted_nodes(cluster: Cluster, nodes: t.Collection[str]) -> frozenset[str]:
+    """Which of these nodes no longer exist, for example because an autoscaler has deleted them."""
+    return frozenset(nodes) - {node["metadata"]["name"] for node in nodes_named(cluster, nodes)}
+
+
 def find_hyperconverged(cluster: Cluster, kubevirt: Object) -> Object | None:
     """The HyperConverged object that manages this KubeVirt; None when none does."""
     return t.cast(

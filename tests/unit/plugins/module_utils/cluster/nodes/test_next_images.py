@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import images, next_images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
@@ -26,9 +27,10 @@ def calls(monkeypatch):
         starts: list = []  # noqa: RUF012
         pulled = images.Pulled()
         problems: dict = {}  # noqa: RUF012
+        deleted: set = set()  # noqa: RUF012
 
     made = Calls()
-    made.turns, made.starts, made.pulled, made.problems = [], [], images.Pulled(), {}
+    made.turns, made.starts, made.pulled, made.problems, made.deleted = [], [], images.Pulled(), {}, set()
 
     def pull(_cluster, _namespace, pulls, _timeout, _clock):
         made.turns.append([each.node.name for each in pulls])
@@ -41,6 +43,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(images, "pull", pull)
     monkeypatch.setattr(images, "start", start)
+    monkeypatch.setattr(live, "deleted_nodes", lambda _cluster, nodes: made.deleted & set(nodes))
     return made
 
 
@@ -77,6 +80,17 @@ def test_one_that_cannot_be_pulled(calls):
         "gpu-1: image x cannot be pulled: ImagePullBackOff. Check the image"
     )
     assert calls.starts == []
+
+
+def test_a_deleted_node_needs_none(calls):
+    """An autoscaler deletes nodes at any time."""
+    calls.deleted = {"gpu-1"}
+    calls.pulled.problems["gpu-1"] = "the pod that pulls its images was deleted by another client"
+    calls.problems["gpu-1"] = "images were not pulled within 60 s"
+    pull()
+    calls.pulled.problems["gpu-0"] = "image x cannot be pulled: ImagePullBackOff"
+    with pytest.raises(images.ImagesMissing, match=r"1 node cannot .*\. gpu-0: image x"):
+        pull()
 
 
 def test_one_that_lacks_something(calls):

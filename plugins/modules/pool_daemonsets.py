@@ -92,6 +92,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
     writes,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import listed
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import KubeObject
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.plan import DaemonSetChange, Plan
@@ -120,7 +121,10 @@ def body(task: module_base.Task) -> dict:
         diffs = [_carry_out(task, plan, change, dry_run=True) for change in changes]
     elif changes:
         with task.writing(plan.snapshot.namespace):
-            contents = _pull(task, plan, changes)
+            contents: dict[str, Contents] = {}
+            if task.params["state"] == "present":
+                plan, contents = _plan_with_images(task, plan)
+                changes = plan.daemonsets
             diffs = [_carry_out(task, plan, change, dry_run=False) for change in changes]
             # Not with the change: the note would stand in its diff, which check mode cannot foresee.
             for daemonset in (change.desired for change in changes):
@@ -141,19 +145,36 @@ def _pulled(task: module_base.Task, plan: Plan) -> dict[str, dict]:
     if task.check_mode or plan.snapshot.pools:
         return {}
     with task.writing(plan.snapshot.namespace):
-        return {image: found.to_object() for image, found in _pull(task, plan, plan.daemonsets).items()}
+        return {image: found.to_object() for image, found in _pull(task, plan, {}).items()}
 
 
-def _pull(task: module_base.Task, plan: Plan, changes: t.Sequence[DaemonSetChange]) -> dict[str, Contents]:
+def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[str, Contents]]:
+    """The plan whose images are pulled, with what is in them: in a quarter of an hour of pulls, KubeVirt may have been upgraded, and
+    another client may have created a DaemonSet with the name of ours.
+
+    :raises InputErrors: when the plan has errors by then.
+    """
     given = {image: obj for image, obj in task.params["contents"].items() if isinstance(obj, dict)}
-    return batch_run.pull_before_changes(
-        task.cluster,
-        plan,
-        changes,
-        batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull),
-        task.clock,
-        {image: Contents.from_object(obj) for image, obj in given.items()},
-    )
+    contents = {image: Contents.from_object(obj) for image, obj in given.items()}
+    while True:
+        began = task.clock.now()
+        contents = _pull(task, plan, contents)
+        if task.clock.now() - began <= batch_run.STALE_SECONDS:
+            return plan, contents
+        planned = _desired(plan)
+        plan = task.plan()
+        task.refuse_in_run(plan)
+        if _desired(plan) == planned:
+            return plan, contents
+
+
+def _desired(plan: Plan) -> list[tuple[str, KubeObject | None]]:
+    return [(change.action, change.desired) for change in plan.daemonsets]
+
+
+def _pull(task: module_base.Task, plan: Plan, known: t.Mapping[str, Contents]) -> dict[str, Contents]:
+    options = batch_run.BatchOptions(pull_timeout=task.params["pull_timeout"], prepull=task.asked.options.prepull)
+    return batch_run.pull_before_changes(task.cluster, plan, options, task.clock, known)
 
 
 def _held(pool: str, nodes: t.Sequence[str]) -> str:

@@ -29,7 +29,7 @@ from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
-_STALE_SECONDS = 10.0
+STALE_SECONDS = 10.0
 """What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
 
 
@@ -76,14 +76,14 @@ def carry_out(
         except LeaseLost:
             raise
         except ClusterError as error:
-            deleted = _deleted(cluster, moves)
+            deleted = live.deleted_nodes(cluster, {move.node for move in moves})
             if not deleted and isinstance(error, images.ImagesMissing):
                 raise images.ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
             if not deleted:
                 raise
             gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
             moves = [move for move in moves if move.node not in deleted]
-    if again is not None and clock.now() - began > _STALE_SECONDS:
+    if again is not None and clock.now() - began > STALE_SECONDS:
         plan = again()
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
         moves = [move for move in moves if move.node in plan.snapshot.nodes]
@@ -126,7 +126,6 @@ def _pulling_ahead(
 def pull_before_changes(
     cluster: Cluster,
     plan: Plan,
-    changes: t.Sequence[DaemonSetChange],
     options: BatchOptions,
     clock: Clock,
     known: t.Mapping[str, Contents],
@@ -140,7 +139,9 @@ def pull_before_changes(
     :param known: what this run has found in images. It does not look into them again.
     :raises images.ImagesMissing: when nodes cannot get images, or images lack something, for all changes at once.
     """
-    due = [(change, new, _first_moves(plan, change)) for change in changes if (new := change.desired) is not None]
+    due = [
+        (change, new, _first_moves(plan, change)) for change in plan.daemonsets if (new := change.desired) is not None
+    ]
     if not options.prepull or not due:
         return dict(known)
     images.remove(cluster, plan.snapshot.leftover_pulls)
@@ -148,7 +149,7 @@ def pull_before_changes(
     pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due}, known)
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
     if pulled.problems:
-        for node in _deleted(cluster, firsts):
+        for node in live.deleted_nodes(cluster, pulled.problems.keys()):
             pulled.problems.pop(node, None)
     refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
@@ -175,12 +176,6 @@ def _refused_by_images(
     lacking = images.incomplete(pulled, image_contents.roles_of(new))
     if lacking:
         yield f"{what} {lacking}"
-
-
-def _deleted(cluster: Cluster, moves: t.Sequence[Move]) -> frozenset[str]:
-    """Which of the nodes no longer exist."""
-    nodes = {move.node for move in moves}
-    return frozenset(nodes - {node["metadata"]["name"] for node in live.nodes_named(cluster, nodes)})
 
 
 def _prepare(

@@ -113,6 +113,28 @@ class TestNewPool:
         assert not [path for verb, path in world.writes if "/pods" in path]
 
 
+class TestDuringThePull:
+    """Pulls take a minute. What happens in it counts."""
+
+    @pytest.fixture(autouse=True)
+    def slow(self, world):
+        world.at[world.now + 60] = world.end_pulls
+
+    def test_an_upgrade_of_kubevirt_is_followed(self, run, world):
+        later = builders.primary(desired=2)
+        later["spec"]["template"]["spec"]["priorityClassName"] = "later"
+        world.at[world.now + 30] = lambda: world.put(later)
+        assert run("pool_daemonsets", pools=[RAW])["changes"] == ["DaemonSet kubevirt/virt-handler-gpu: create"]
+        assert live(world)["spec"]["template"]["spec"]["priorityClassName"] == "later"
+
+    def test_a_daemonset_of_another_client_is_left_alone(self, run, world):
+        foreign = builders.pool_daemonset(builders.pool("gpu"))
+        del foreign["metadata"]["labels"]
+        world.at[world.now + 30] = lambda: world.put(foreign)
+        assert "virt-handler-gpu" in run.failure("pool_daemonsets", pools=[RAW])
+        assert not live(world)["metadata"].get("labels")
+
+
 class TestPulled:
     """What the first run does before KubeVirt restarts its handlers."""
 

@@ -204,6 +204,7 @@ class _Wait:
 
         KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
 
+        :raises InputErrors: when another user changes the pools in the meantime.
         :raises ClusterError: when it takes too long, when KubeVirt stays Degraded, or when virt-operator does not start.
         """
 
@@ -250,8 +251,17 @@ class _Wait:
                 health.Health.from_kubevirt(kubevirt), f"KubeVirt {self._plan.snapshot.kubevirt_name}", note
             )
             self._refuse_broken_operator(note)
+            self._refuse_another_list(kubevirt)
             self.clock.status.remind(lambda: f"Waiting for virt-operator: {problem} {self._windows.sentences}")
         return problem
+
+    def _refuse_another_list(self, kubevirt: Object) -> None:
+        plan, spec = self._plan, kubevirt.get("spec") or {}
+        name = plan.build.field
+        entries = self._cluster.list(kinds.WORKER_POOL) if name is None else spec.get(name)
+        under_hco = plan.snapshot.hyperconverged is not None
+        expected = (plan.pools, plan.before) if under_hco else (plan.pools,)
+        found_list.refuse_another_list(plan.build, entries or (), expected)
 
     def _refuse_broken_operator(self, note: str) -> None:
         """End the wait when virt-operator, or its Job that prepares another list, does not start: then nothing goes on.

@@ -10,9 +10,11 @@ import typing as t
 
 from ..base import names
 from ..base.findings import InputErrors, listed
-from ..base.objects import KubeObject, Object, short_digest
+from ..base.objects import KubeObject, Object, field, short_digest
 from ..kubevirt import hco
 from ..observed.snapshot import Snapshot
+from ..pools.model import Pool
+from . import forms
 from .builds import Build
 from .edits import WantedParts
 
@@ -74,6 +76,28 @@ def refuse_changed_list(
             f"the operation on /spec/{build.field} in the annotation {names.HCO_PATCH_ANNOTATION} of {hco.title(found)}"
         )
         raise InputErrors([_message(place, "")])
+
+
+def refuse_another_list(build: Build, entries: t.Iterable[KubeObject], expected: t.Iterable[t.Sequence[Pool]]) -> None:
+    """End the wait for virt-operator when it follows a list that is not the run's.
+
+    :param entries: the list, or the objects, as the cluster has them now.
+    :param expected: what they may say: the pools of the run and, as long as HCO may not have written these yet, those before.
+    :raises InputErrors: when another user has changed the list in the meantime.
+    """
+    now = forms.from_build(build, [entry for entry in entries if not field(entry, "metadata", "deletionTimestamp")])
+    differences = [_different(build, pools, now) for pools in expected]
+    if all(differences):
+        changed = f"Another user has changed {build.place} (pool {listed(differences[0])}) while this run waited for virt-operator"
+        raise InputErrors([f"{changed}, which now follows that change: plan again."])
+
+
+def _different(build: Build, pools: t.Iterable[Pool], others: t.Iterable[Pool]) -> list[str]:
+    """The names of pools that are not the same in both lists."""
+    left, right = ({pool.name: pool for pool in each} for each in (pools, others))
+    both = left.keys() & right.keys()
+    changed = {name for name in both if not forms.same(build, left[name], right[name])}
+    return sorted(changed | (left.keys() ^ right.keys()))
 
 
 def _content(entry: KubeObject) -> Object:

@@ -340,7 +340,7 @@ class TestAnotherUser:
 
     def adds_while_the_run_waits(self, world, build):
         def adds(request):
-            if request.method == "POST" and "leases" in request.path:
+            if request.method != "GET" and f"configmaps/{names.HISTORY}" in request.path:
                 world.after = lambda _request: None
                 add(world, build)
 
@@ -361,6 +361,29 @@ class TestAnotherUser:
         self.adds_while_the_run_waits(world, build)
         assert "(pool fpga)" in run.failure("operator_pools", remove_pools="all")
         assert sorted(added(world, build)) == ["fpga", "gpu"]
+
+    @pytest.mark.parametrize("asked", [{"pools": [{"virtHandlerImage": f"{HANDLER}-2"}]}, {"remove_pools": "all"}])
+    def test_ends_the_wait_for_virt_operator(self, run, world, build, asked):
+        """virt-operator follows the list with that pool, and never the run's."""
+        if "pools" in asked:
+            asked = {"pools": [pool(build, **fields) for fields in asked["pools"]]}
+        written = {
+            "A": ("kubevirts/", "PUT"),
+            "B": ("kubevirts/", "PUT"),
+            "C": ("workerpools/", "DELETE" if "remove_pools" in asked else "PUT"),
+        }[build]
+
+        def adds(request):
+            if request.method == written[1] and written[0] in request.path and "dryRun" not in request.path:
+                world.after = lambda _request: None
+                world.at[world.now + 1] = lambda: add(world, build)
+
+        world.after = adds
+        began = world.now
+        text = run.failure("operator_pools", mode="operator", settle_timeout=1800, **asked)
+        assert "(pool fpga) while this run waited for virt-operator, which now follows that change: plan again." in text
+        assert world.now - began < 120
+        assert "fpga" in added(world, build)
 
     def test_is_noticed_between_the_plan_and_the_module(self, run, world, build):
         found = run("plan_info", pools=[pool(build, virtHandlerImage=f"{HANDLER}-2")], prune=True)["found_list"]
@@ -394,7 +417,7 @@ class TestAnotherUserUnderHco:
         annotations = stored["metadata"]["annotations"]
 
         def adds(request):
-            if request.method == "POST" and "leases" in request.path:
+            if request.method != "GET" and f"configmaps/{names.HISTORY}" in request.path:
                 world.after = lambda _request: None
                 operations = json.loads(annotations[names.HCO_PATCH_ANNOTATION])
                 operations[0]["value"].append({"name": "fpga", "nodeSelector": {"hw": "fpga"}})

@@ -37,8 +37,8 @@ options:
     elements: str
   progress:
     description:
-      - How far the rollout is before O(nodes), as M(virtpools.kubevirt.plan_info) returned it for the batch. With it, the text ends with a line that says
-        how far the rollout is, and how long it may still take.
+      - How far the rollout is before O(nodes), as M(virtpools.kubevirt.plan_info) returned it for the batch. With it, RV(events) ends with a line that
+        says how far the rollout is, and how long it may still take.
     type: dict
   next_batch:
     description:
@@ -48,7 +48,9 @@ options:
     type: list
     elements: dict
   first_batch:
-    description: When the first batch of the run began, as RV(began) of that batch; the time that the run may still take is estimated from then on.
+    description:
+      - When the first batch of the run began, as RV(first_batch) of the batch before; the time that the run may still take is estimated from then on.
+      - By default, this batch is the first.
     type: float
   settle_timeout:
     description: Seconds to wait for KubeVirt to be available and settled before a batch.
@@ -125,22 +127,18 @@ wave_failed:
       another client only stops the run.
   returned: failure
   type: bool
-began:
-  description: When the module began, in seconds since 1970.
+first_batch:
+  description: O(first_batch) or, without it, when the module began, in seconds since 1970.
   returned: success
   type: float
 events:
-  description: What happened, for people. Ansible shows these lines while the module works, if it runs in Ansible's worker process.
-  returned: when a node was changed or deleted
+  description:
+    - What happened, for people, and in the end what was done in total. In check mode, what would be done.
+    - Ansible shows these lines while the module works, if it runs in Ansible's worker process.
+  returned: when a node was, or would be, changed or deleted
   type: list
   elements: str
-  sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler"]
-text:
-  description: What was done in total or, in check mode, what would be done, for people.
-  returned: success
-  type: list
-  elements: str
-  sample: ["1 of 1 node done."]
+  sample: ["Node gpu-0: primary -> gpu, 31.4 s without a handler", "1 of 1 node done."]
 """
 
 import time
@@ -190,10 +188,11 @@ def body(task: module_base.Task) -> dict:
         "changed": changed,
         "changes": changes,
         "nodes": [],
-        "text": changes,
-        "began": began,
+        "first_batch": task.params["first_batch"] or began,
         "diff": _diff(plan),
     }
+    if task.check_mode:
+        task.status.say_all(changes)
     if task.check_mode or not changed:
         return result
     outcomes: list[HandoverOutcome] = []
@@ -211,8 +210,8 @@ def body(task: module_base.Task) -> dict:
                 failed = isinstance(error, images.ImagesMissing)
                 raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
             result["nodes"] = [outcome.to_dict(clock_began) for outcome in outcomes]
-            result["text"] = _progress(task, stands, plan, outcomes, began)
             _refuse_to_go_on(outcomes, result)
+        task.status.say_all(_progress(task, stands, plan, outcomes, result["first_batch"]))
     return result
 
 
@@ -241,7 +240,7 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str], ahead: t.Se
 
 
 def _progress(
-    task: module_base.Task, stands: Progress | None, plan: Plan, outcomes: list[HandoverOutcome], began: float
+    task: module_base.Task, stands: Progress | None, plan: Plan, outcomes: list[HandoverOutcome], first_batch: float
 ) -> list[str]:
     done = sum(outcome.result == "done" for outcome in outcomes)
     if stands is None:
@@ -250,7 +249,7 @@ def _progress(
         without = live.count_without_handler(task.cluster, plan.snapshot.namespace)
     except ClusterError:  # no line about a batch is worth a run
         return []
-    return [stands.line(done, without, time.time(), task.params["first_batch"] or began)]
+    return [stands.line(done, without, time.time(), first_batch)]
 
 
 def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
@@ -265,7 +264,7 @@ def _refuse_to_go_on(outcomes: list[HandoverOutcome], result: dict) -> None:
 def _done(result: dict, outcomes: list[HandoverOutcome]) -> dict:
     """The result of a task that failed: only what was done is a change."""
     changes = [str(outcome.move) for outcome in outcomes if outcome.changed]
-    return {**result, "changed": bool(changes), "changes": changes, "text": [], "diff": []}
+    return {**result, "changed": bool(changes), "changes": changes, "diff": []}
 
 
 def _diff(plan: Plan) -> dict:

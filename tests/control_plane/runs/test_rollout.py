@@ -132,7 +132,9 @@ def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario, 
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
     assert scenario.owners() == dict.fromkeys(ORDER, "gpu")
     assert (headline(page), told(page)) == ("Finished: 5 nodes changed", ORDER[1:])
-    progress = [line for task in whole.results_of("virtpools.kubevirt.pool_nodes") for line in task.result["text"][-1:]]
+    progress = [
+        line for task in whole.results_of("virtpools.kubevirt.pool_nodes") for line in task.result["events"][-1:]
+    ]
     assert [line.split(",")[0] for line in progress] == [f"Progress: {done} of 5 nodes done" for done in range(1, 6)]
     scenario.settled([POOL], virtpools_waves=WAVES)
 

@@ -61,6 +61,11 @@ class StatusLines:
         self.events.append(event)
         self._write(event)
 
+    def say_all(self, events: t.Iterable[str]) -> None:
+        """Say several things that have happened."""
+        for event in events:
+            self.say(event)
+
     def half_way(self, nodes: t.Collection[str]) -> None:
         """Note the nodes that would be half way if the run were interrupted from now on."""
         self._note(nodes)

@@ -34,7 +34,7 @@ def test_hands_nodes_over(run, world, monkeypatch):
     # The cluster in memory has a clock of its own, on which all waits take place. Both figures are rounded.
     assert 0 <= node["began"] - NOW <= world.now - before - node["seconds_without_handler"] + 0.2
     assert found["events"][0].startswith("Node n1: primary -> gpu, ")
-    assert found["text"] == ["1 of 1 node done."]
+    assert found["events"][1:] == ["1 of 1 node done."]
     assert (found["diff"]["before"], found["diff"]["after"]) == ({"n1": "primary"}, {"n1": "gpu"})
     assert world.handlers("n1") == ["virt-handler-gpu"]
     assert world.all(kinds.LEASE) == [], "the Lease is given back"
@@ -148,7 +148,7 @@ def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
     assert not found.get("failed"), found["msg"]
     assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "gone", "n2": "done"}
     assert "Node n1: primary -> gpu: gone: the node was deleted" in found["events"]
-    assert found["text"] == ["1 of 2 nodes done."]
+    assert found["events"][-1] == "1 of 2 nodes done."
 
 
 def test_another_clients_change_is_no_failed_node(run, world):
@@ -220,7 +220,7 @@ def test_a_plan_with_errors_is_refused(run, world):
 def test_a_batch_of_a_rollout_ends_with_its_progress(run):
     (stands,) = run("plan_info", pools=[RAW])["progress"]
     found = run("pool_nodes", pools=[RAW], nodes=["n1"], progress=stands)
-    assert found["text"][-1].startswith("Progress: 1 of 1 node done, 1 of 1 in wave 1 of 1 (all); ")
+    assert found["events"][-1].startswith("Progress: 1 of 1 node done, 1 of 1 in wave 1 of 1 (all); ")
 
 
 class TestNextBatch:

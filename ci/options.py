@@ -51,13 +51,14 @@ requires_ansible: ">=2.16.0"
 # set "all"; those of several groups add up.
 action_groups:
 {{groups}}"""
-_ACTION = f'''{_HEADER}"""Action {{module}}: runs the module of this name in Ansible's worker. Made by make options."""
+_ACTION = f'''{_HEADER}"""Action {{module}}: runs the module of this name in Ansible's worker, which inherits it. Made by make options."""
 
 from __future__ import annotations
 
+from ansible_collections.virtpools.kubevirt.plugins.modules import {{module}}
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.in_worker import ActionModule
 
-__all__ = ("ActionModule",)
+__all__ = ("ActionModule", "{{module}}")
 '''
 _DEFAULTS = f"""{_LICENSE}# Made by make options. meta/argument_specs.yml describes every variable. One that is "" or null is treated as not given.
 """

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The action of all modules: it runs a module in Ansible's worker process, where Ansible would start this Python on this machine anyway.
 
-plugins/action/ has it by the name of every module. Before Ansible forks a task's worker, it loads the action that has the
-task's name, and workers inherit what it imported. docs/design/modules-in-worker.md explains this.
+plugins/action/ has it by the name of every module, which it imports. Before Ansible forks a task's worker, it loads the action that has
+the task's name, and workers inherit what it imported. docs/design/modules-in-worker.md explains this.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
             late = t.cast("dict[str, t.Any]", super().run(tmp, variables))
             screen.show(late.get("events") or ())
             return late
+        gc.freeze()  # looking through what the worker inherited would copy it page by page
         result: dict[str, t.Any] = ActionBase.run(self, tmp, variables)
         arguments = dict(self._task.args)
         self._update_module_args(self._task.action, arguments, variables)

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import functools
 import json
+import pickle
 import os
 from dataclasses import dataclass, replace
 
@@ -113,7 +114,7 @@ class Stage:
         def disturbed(request):
             answer = disturbance(request, lambda: send(request))
             if cuts is not None and is_write(request):
-                cuts.append(copy.deepcopy(list(world.objects.values())))
+                cuts.append(pickle.loads(pickle.dumps([*world.objects.values()])))  # deepcopy takes four times as long
             return answer
 
         world.send = disturbed

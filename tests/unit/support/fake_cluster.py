@@ -515,15 +515,16 @@ class _FakeWatch:
 
     def __init__(self, world):
         self._world = world
-        self._known = self._now()
-
-    def _now(self):
-        return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in self._world.handler_pods()}
+        self._known = {}
+        self._events()
 
     def _events(self):
-        before, self._known = self._known, self._now()
-        changed = [Event(pod, gone=False) for uid, pod in self._known.items() if pod != before.get(uid)]
-        return changed + [Event(pod, gone=True) for uid, pod in before.items() if uid not in self._known]
+        before = self._known
+        live = {pod["metadata"]["uid"]: pod for pod in self._world.handler_pods()}
+        changed = {uid: copy.deepcopy(pod) for uid, pod in live.items() if pod != before.get(uid)}
+        self._known = {uid: changed.get(uid) or before[uid] for uid in live}
+        ended = [pod for uid, pod in before.items() if uid not in live]
+        return [*(Event(pod, gone=False) for pod in changed.values()), *(Event(pod, gone=True) for pod in ended)]
 
     def wait(self, seconds):
         until = self._world.now + seconds

@@ -10,8 +10,8 @@ import contextlib
 import copy
 import functools
 import json
-import pickle
 import os
+import pickle
 from dataclasses import dataclass, replace
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base

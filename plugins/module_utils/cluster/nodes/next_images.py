@@ -22,7 +22,7 @@ _AT_ONCE = 50
 
 def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
     """Pull the images of the pools of ``plan`` to the nodes that they own, look into them, and try launcher pods. Nodes that are
-    deleted meanwhile need no image.
+    deleted by then need no image.
 
     :param timeout: in seconds, for each turn.
     :raises images.ImagesMissing: when a node cannot get an image, or an image lacks something.

@@ -231,7 +231,7 @@ STATE = (
         "in_transit",
         "no owner, because a handover was not finished",
         find=lambda _facts, node: node.owner == names.IN_TRANSIT,
-        remedy="run the playbook that stopped again to finish",
+        remedy="unless a run is under way, run the playbook that stopped again to finish",
     ),
     NodeCheck("owner_unknown", "an owner that is not a pool", _owner_unknown),
     NodeCheck("no_handler", "no handler pod", _no_handler),
@@ -272,7 +272,7 @@ HANDOVER_UNFINISHED = NodeCheck(
     "handover_unfinished",
     "a new handler that was never proven",
     find=lambda _facts, node: bool(node.former_owner) and node.owner != names.IN_TRANSIT,
-    remedy="run the playbook that stopped again to finish",
+    remedy="unless a run is under way, run the playbook that stopped again to finish",
     severity="warning",
 )
 

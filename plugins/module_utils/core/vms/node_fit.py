@@ -171,10 +171,10 @@ def restart_findings(table: Table, nodes: t.Mapping[str, Node], pods: t.Iterable
         if node is not None and table.requirement(winner).matches(node.labels):
             continue
         name = f"{pod.namespace}/{pod.vmi}"
-        owners = node_fit.room(pod.placement, winner).elsewhere
-        if owners:
+        room = node_fit.room(pod.placement, winner)
+        if room.elsewhere:
             pool = winner.name if winner is not None else ""
-            unschedulable_vms.setdefault((pool, owners), _VmNames()).add(name)
+            unschedulable_vms.setdefault((pool, room.elsewhere if room.allowed else ()), _VmNames()).add(name)
         elif winner is None and node is not None:
             rescheduled_vms.setdefault(node.owner, _VmNames()).add(name)
     return in_order((*_rescheduled_findings(rescheduled_vms), *_unschedulable_findings(unschedulable_vms)))
@@ -191,7 +191,13 @@ def _rescheduled_findings(vms_by_pool: t.Mapping[str, _VmNames]) -> t.Iterator[F
 
 def _unschedulable_findings(groups: t.Mapping[tuple[str, tuple[str, ...]], _VmNames]) -> t.Iterator[Finding]:
     for (pool, owners), vms in groups.items():
-        if pool:
+        if pool and not owners:
+            yield warning(
+                "unschedulable_on_restart",
+                f"{counted(vms.count, 'VM belongs', 'VMs belong')} to pool {pool}, which has no node after this run ({vms}): once "
+                "the pool takes VMs, such a VM cannot start again after it was stopped. Give the pool a node, or change its selector.",
+            )
+        elif pool:
             yield warning(
                 "unschedulable_on_restart",
                 f"{counted(vms.count, f'VM belongs to pool {pool}, but its', f'VMs belong to pool {pool}, but their')} "

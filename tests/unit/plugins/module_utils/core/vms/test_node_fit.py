@@ -84,6 +84,14 @@ def test_a_pools_vm_that_fits_none_of_its_nodes():
     assert "only those of primary (plain/guest)" in finding.message
 
 
+def test_a_pools_vm_while_the_pool_has_no_node():
+    """Its own settings are not the reason."""
+    pod = vm("guest", devices={launcher_cases.A100: 1})
+    (finding,) = restart_findings(table(), {"rest": NODES["rest"]}, [pod])
+    assert finding.code == "unschedulable_on_restart"
+    assert finding.message.startswith("1 VM belongs to pool gpu, which has no node after this run (plain/guest): ")
+
+
 def test_the_owners_that_nodes_will_have_count():
     nodes = {"gpu-0": node("gpu-0", None, hw="gpu"), "rest": node("rest")}
     assert found(vm(on="gpu-0"), nodes=nodes) == []

@@ -83,8 +83,9 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
     first = [*plan.first_changes(), *plan.part_changes(0)]
     if first:
         lines.append("First:")
-        lines += [f"  {signed(line)}" for line in first]
-        lines += [f"    {line}" for change in plan.daemonsets for line in _difference_lines(change)]
+        details = {str(change): _difference_lines(change) for change in plan.daemonsets}
+        for line in first:
+            lines += [f"  {signed(line)}", *(f"    {detail}" for detail in details.get(line, ()))]
     number = 0
     for wave in plan.waves:
         if wave.name != waves.ALL or wave.open:

@@ -99,9 +99,12 @@ class TestPlan:
             resources={"limits": {"cpu": "1", "memory": "1Gi"}},
             tolerations=[{"key": f"k{index}", "operator": "Exists"} for index in range(12)],
         )
-        text = plan_text.plan_lines(planned([], [many], [GPU]))
+        other = builders.pool("other", nodeSelector={"hw": "other"})
+        text = plan_text.plan_lines(planned([], [many, other], [GPU]))
         shown = [line for line in text if line.startswith("    virt-handler-gpu: ")]
         assert len(shown) == 11
+        first = text.index("  ~ DaemonSet kubevirt/virt-handler-gpu") + 1
+        assert text[first : first + 12] == [*shown, "  + DaemonSet kubevirt/virt-handler-other"]
         assert shown[-1].endswith("more differences")
 
     def test_deletes_at_the_end(self):

@@ -205,6 +205,12 @@ def test_kubevirts_own_image_before_an_upgrade():
     assert "KubeVirt's launcher image now" in found.reason
 
 
+def test_different_images_are_not_kubevirts_own_before_an_upgrade():
+    before = launcher(on="rest", pool="primary", device=False, image=f"{STOCK}-before", kind="containerDisk")
+    assert verdict(before)[0] == "outdated"
+    assert verdict(place(before, "compute", f"{STOCK}-evil"))[0] == "wrong_image"
+
+
 def test_kubevirts_own_image_is_what_virt_controller_gives():
     patched = f"{STOCK}-patched"
     made = vms.plan_of(deployments=[builders.controller("--launcher-image", patched)])
@@ -566,12 +572,14 @@ def test_placements_are_explained_up_to_a_limit():
     assert any(reason.startswith("the scheduler reports") for reason in reasons)
 
 
-def test_a_launcher_pod_that_is_refused():
+@pytest.mark.parametrize(("state", "remedy"), [("live", "none"), ("failing", "run site")])
+def test_a_launcher_pod_that_is_refused(state, remedy):
     problem = {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": "denied: no such key"}
     made = vms.plan_of()
-    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, Policy.from_rollout(made.launcher_rollout))
+    policy = dataclasses.replace(Policy.from_rollout(made.launcher_rollout), state=state)
+    judge = Judge(made.launcher_rollout.stages[0], STOCK, made.snapshot, policy)
     found = judge.without_pod(Vmi.from_object(vms.vmi(on="", phase="Pending", conditions=[problem])))
-    assert (found.verdict, found.name, found.pool) == ("pending", "vm", "")
+    assert (found.verdict, found.name, found.pool, found.remedy) == ("pending", "vm", "", remedy)
     assert found.reason == "KubeVirt cannot create its launcher pod: denied: no such key"
 
 
@@ -589,3 +597,5 @@ def test_a_copy_of_two_images_is_judged_by_what_the_policy_noted():
     found = judge.judge(LauncherPod.from_object(launcher(image="mirror.example/virt-launcher:1", pool=None)))
     assert (found.verdict, found.remedy) == ("unknown_image", "none")
     assert "a copy of reg.example/gpu/virt-launcher:1 or of another launcher image" in found.reason
+    of_another = LauncherPod.from_object(launcher(image="mirror.example/virt-launcher:1", pool="another"))
+    assert "a copy of reg.example/gpu/virt-launcher:1 or of another launcher image" in judge.judge(of_another).reason

@@ -296,6 +296,20 @@ class TestAnswersThatAreLost:
             policies.put(world.client(), desired(NEW), None, TIMEOUT, world.clock())
         assert contents(live(world)) == contents(old)
 
+    def test_a_change_that_another_client_forestalled_is_told(self, world, old):
+        def before(request):
+            if request.method == "PUT" and ("dryRun", "All") not in request.query:
+                world.before = lambda request: None
+                policy = world.find(POLICY, names.POLICY)
+                policy["spec"]["failurePolicy"] = "Ignore"
+                world.touch(policy)
+                lose()
+
+        world.before = before
+        with pytest.raises(ClusterError, match="changed by someone else.*Nothing was written"):
+            policies.put(world.client(), desired(NEW), None, TIMEOUT, world.clock())
+        assert world.find(POLICY, names.POLICY)["spec"] == {**old[0]["spec"], "failurePolicy": "Ignore"}
+
 
 class TestPreview:
     def test_is_what_put_then_does(self, put, world, old):

@@ -22,6 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
     HandoverOutcome,
     Target,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, handler_fit
@@ -525,6 +526,19 @@ class TestOutage:
         world.beat = self.during(world, 0.1, 50)
         self.ends_well(self.run(world, world.client()))
 
+    def test_that_comes_twice_ends_well(self, world):
+        world.behave.update(
+            {("virt-handler", None): Behaviour(stop=20), ("virt-handler-gpu", None): Behaviour(start=50)}
+        )
+        first, second = self.during(world, 1, 5), self.during(world, 62, 64)
+
+        def beat():
+            first()
+            second()
+
+        world.beat = beat
+        self.ends_well(self.run(world, world.client()))
+
     def break_webhook(self, world, end):
         """Refuse every write to a node, until so many seconds from now."""
         broken = self.during(world, 0.1, end)
@@ -734,6 +748,23 @@ class TestFinish:
         assert outcome.result == "returned"
         assert "had sent no heartbeat since it started" in outcome.message
 
+    def test_is_not_proven_by_a_handler_that_is_ending(self):
+        world = self.unfinished()
+        (old,) = world.pods()
+        old["metadata"]["deletionTimestamp"] = "now"
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=10)
+        assert hand_over(world, ("n1", "primary", "gpu"), action="finish")["n1"].result == "done"
+        assert world.handlers() == ["virt-handler-gpu"]
+        assert old not in world.pods()
+
+    def test_is_not_proven_by_the_handler_of_another_owner(self):
+        """The DaemonSet controller has neither ended that handler nor created the right one."""
+        pods = builders.handler_pod("n1", "virt-handler-gpu")
+        world = World(builders.primary(), GPU, FPGA, builders.node("n1", None, "gpu"), pods, lag=NEVER)
+        outcome = hand_over(world, ("n1", "gpu", "primary"), action="finish")["n1"]
+        assert outcome.result == "stuck"
+        assert outcome.message.startswith("DaemonSet virt-handler had created no pod for the node after 60 s")
+
     def test_takes_the_node_back_when_it_cannot(self):
         world = self.unfinished(schedulable=False)
         world.behave["virt-handler-gpu", "n1"] = Behaviour(heartbeat=NEVER)
@@ -879,6 +910,19 @@ class TestWayBackToTheFormerHandler:
         assert (world.node().owner, world.node().former_owner) == ("gpu", None)
         assert world.handlers() == ["virt-handler-gpu"]
         assert outcome.gap > 15, "from the end of the former handler to its return"
+
+    def test_waits_for_the_daemonset_controller(self, monkeypatch):
+        """Until then it would create another pod from the new template."""
+        world, looks = self.changed(), []
+
+        def observed(*_daemonset):
+            looks.append([pod["metadata"]["name"] for pod in world.pods()])
+            return len(looks) == 3
+
+        monkeypatch.setattr(settle, "is_daemonset_observed", observed)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "returned"
+        assert looks == [looks[0]] * 3
+        assert [pod["metadata"]["name"] for pod in world.pods()] != looks[0]
 
     def test_leaves_nodes_whose_new_handler_works(self):
         world = self.changed("n1", "n2")

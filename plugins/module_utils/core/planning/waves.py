@@ -246,18 +246,16 @@ def check(specs: t.Sequence[WaveSpec], members: t.Collection[Member]) -> t.Itera
         remaining = [member for member in remaining if member.name not in taken]
         title = f"Wave {number} ({spec.title})" if spec.title else f"Wave {number}"
         strangers = set(spec.nodes) - known
+        names_strangers = f"names {counted(len(strangers), 'node')} that no pool has or will have: {listed(strangers)}"
         if not taken:
+            no_match = "no node of the pools meets its criteria, or earlier waves take all that do"
             yield warning(
                 "wave_empty",
-                f"{title} of virtpools_waves takes no node, so the rollout begins with later waves: no node of the pools meets "
-                "its criteria, or earlier waves take all that do.",
+                f"{title} of virtpools_waves takes no node, so the rollout begins with later waves: "
+                f"{f'it {names_strangers}' if strangers else no_match}.",
             )
         elif strangers:
-            yield warning(
-                "wave_node_unknown",
-                f"{title} of virtpools_waves names {counted(len(strangers), 'node')} that no pool has or will have: "
-                f"{listed(strangers)}.",
-            )
+            yield warning("wave_node_unknown", f"{title} of virtpools_waves {names_strangers}.")
 
 
 def _take(spec: WaveSpec, remaining: t.Iterable[Member]) -> list[tuple[str, list[Member]]]:

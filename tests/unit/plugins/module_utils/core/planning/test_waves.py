@@ -148,12 +148,22 @@ def test_no_list(raw):
 
 
 def test_entries_without_nodes_and_nodes_of_no_pool_are_reported():
-    specs = waves.parse([{"match": {"role": "canery"}}, {"nodes": ["a1", "typo"]}, {"nodes": ["a1"]}, {}])
+    specs = waves.parse(
+        [
+            {"match": {"role": "canery"}},
+            {"nodes": ["a1", "typo"]},
+            {"nodes": ["a1"]},
+            {"name": "c", "nodes": ["typo"]},
+            {},
+        ]
+    )
     found = [(finding.code, finding.message) for finding in waves.check(specs, FLEET)]
-    assert [code for code, _message in found] == ["wave_empty", "wave_node_unknown", "wave_empty"]
+    assert [code for code, _message in found] == ["wave_empty", "wave_node_unknown", "wave_empty", "wave_empty"]
     assert found[0][1].startswith("Wave 1 (role=canery) of virtpools_waves takes no node")
     assert found[1][1].endswith("no pool has or will have: typo.")
     assert found[2][1].startswith("Wave 3 (a1) of virtpools_waves takes no node")
+    assert found[3][1].startswith("Wave 4 (c) of virtpools_waves takes no node")
+    assert found[3][1].endswith(": it names 1 node that no pool has or will have: typo.")
 
 
 class TestPlans:

@@ -12,6 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import AUTH_ARGUMENTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 
 
@@ -28,6 +29,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
         try:
             _need(self._task.args.get("collections") or [])
             option_table.check_names(task_vars or {})
+            _refuse_lost_cluster(role, task_vars or {}, self._task.module_defaults or [])
             options = option_table.resolve(role, self._variables(role, task_vars or {}), override)
         except InputErrors as error:
             return {**result, "failed": True, "msg": "\n".join(error.messages)}
@@ -50,6 +52,39 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             {name: value for name, value in task_vars.items() if name in names}
         )
         return found
+
+
+_FOR_ALL = "group/virtpools.kubevirt.all"
+_CLUSTER = {"virtpools_kubeconfig": "kubeconfig", "virtpools_context": "context"}
+"""The variables that choose a cluster, with the options of modules that they are for."""
+
+
+def _refuse_lost_cluster(
+    role: str, variables: t.Mapping[str, t.Any], defaults: t.Sequence[t.Mapping[str, t.Any]]
+) -> None:
+    """Refuse a play whose cluster the modules of the role would not get: they would change the one of the environment.
+
+    :param defaults: module_defaults, as the play and its blocks have them.
+    """
+    if not any(option.name == "kubevirt_name" for option in option_table.of_role(role)):
+        return  # a role without a cluster
+    given = {group: dict(arguments or {}) for each in defaults for group, arguments in each.items()}
+    for variable, option in _CLUSTER.items():
+        if variables.get(variable) and option not in given.get(_FOR_ALL, {}):
+            add = f'module_defaults: {{{_FOR_ALL}: {{{option}: "{{{{ {variable} }}}}"}}}}'
+            raise InputErrors(
+                [
+                    f"{variable} is set, but this play does not pass it on, so another cluster would be used; add to it {add}."
+                ]
+            )
+    for group, arguments in given.items():
+        lost = sorted(AUTH_ARGUMENTS.keys() & arguments.keys())
+        if group.startswith("group/virtpools.kubevirt.") and group != _FOR_ALL and lost:
+            raise InputErrors(
+                [
+                    f"module_defaults of {group} have {lost[0]}, which roles replace, so another cluster would be used; name {_FOR_ALL} instead."
+                ]
+            )
 
 
 def _need(collections: t.Sequence[str]) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +39,47 @@ def test_check_mode_is_that_of_the_task(tmp_path, keywords, arguments, expected)
     command = [str(BIN / "ansible-playbook"), "play.yml", *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
     assert f"check_mode is {expected}" in done.stdout
+
+
+ALL = "group/virtpools.kubevirt.all"
+LOST = [
+    (
+        {"virtpools_kubeconfig": "a"},
+        {},
+        f"virtpools_kubeconfig is set, but .* module_defaults: {{{ALL}: {{kubeconfig: ",
+    ),
+    (
+        {"virtpools_kubeconfig": "a", "virtpools_context": "b"},
+        {ALL: {"kubeconfig": "a"}},
+        "virtpools_context is set, but",
+    ),
+    (
+        {},
+        {"group/virtpools.kubevirt.kubevirt": {"host": "a"}},
+        r"group/virtpools\.kubevirt\.kubevirt have host, which roles replace",
+    ),
+]
+"""Variables and module_defaults of a play, and what the role says."""
+KEPT = [
+    ({"virtpools_kubeconfig": "a", "virtpools_context": ""}, {ALL: {"kubeconfig": "a"}}),
+    ({}, {ALL: {"host": "a"}}),
+]
+
+
+def test_a_cluster_that_modules_would_not_get_is_refused(tmp_path):
+    """They would change the cluster of the environment."""
+
+    def play(variables, defaults):
+        block = {"block": TASKS[:1], "module_defaults": {"group/virtpools.kubevirt.run": {"run_id": "r"}}}
+        of_play = {"vars": variables, "module_defaults": defaults, "ignore_errors": True}
+        return {"hosts": "localhost", "gather_facts": False, "tasks": [block], **of_play}
+
+    plays = [play(variables, defaults) for variables, defaults, *_said in (*LOST, *KEPT)]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    command = [str(BIN / "ansible-playbook"), "play.yml"]
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
+    refused = re.findall(r"^fatal: .*", done.stdout, re.MULTILINE)
+    assert len(refused) == len(LOST)
+    for line, (*_given, said) in zip(refused, LOST, strict=True):
+        assert re.search(said, line.replace('\\"', '"')), line

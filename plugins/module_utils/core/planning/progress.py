@@ -180,9 +180,9 @@ class Progress:
         :param first_batch: when the first batch of the run began, in the same seconds.
         """
         elapsed = max(0.0, now - self.since)
-        of_wave = f"{self.wave_done + moved} of {self.wave_nodes} in wave {self.number} of {self.waves} ({self.wave})"
+        of_wave = f", {self.wave_done + moved} of {self.wave_nodes} in wave {self.number} of {self.waves} ({self.wave})"
         words = [
-            f"Progress: {self.done + moved} of {_nodes(self.nodes)} done, {of_wave}",
+            f"Progress: {self.done + moved} of {_nodes(self.nodes)} done{of_wave if self.waves > 1 else ''}",
             f"{_nodes(without)} without a Ready handler",
             f"{duration(elapsed)} elapsed",
         ]

@@ -220,7 +220,7 @@ def test_a_plan_with_errors_is_refused(run, world):
 def test_a_batch_of_a_rollout_ends_with_its_progress(run):
     (stands,) = run("plan_info", pools=[RAW])["progress"]
     found = run("pool_nodes", pools=[RAW], nodes=["n1"], progress=stands)
-    assert found["events"][-1].startswith("Progress: 1 of 1 node done, 1 of 1 in wave 1 of 1 (all); ")
+    assert found["events"][-1].startswith("Progress: 1 of 1 node done; ")
 
 
 class TestNextBatch:

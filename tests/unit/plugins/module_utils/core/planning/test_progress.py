@@ -117,6 +117,17 @@ def test_the_estimate_counts_batches_and_not_nodes():
     assert second.line(9, 0, 120, 0).endswith("2 min elapsed")
 
 
+def test_a_removal_has_progress_and_no_wave():
+    nodes = [builders.node(f"n{number}", "gpu", labels={"hw": "gpu"}) for number in range(3)]
+    state = builders.snapshot_of([*nodes, builders.node("stays")], [builders.pool("gpu")])
+    made = plan.make_plan(state, (), Options(remove_pools="all", max_unavailable=2))
+    stands = RolloutScope.for_plan(made, None).progress(0)
+    assert [each.line(moved, 0, 60, 0) for each, moved in zip(stands, (2, 1), strict=True)] == [
+        "Progress: 2 of 3 nodes done; 0 nodes without a Ready handler; 60 s elapsed; about 60 s to go",
+        "Progress: 3 of 3 nodes done; 0 nodes without a Ready handler; 60 s elapsed",
+    ]
+
+
 def test_batches_are_counted_up_to_the_stop(made):
     line = RolloutScope.for_plan(made, 1).progress(0)[0].line(1, 1, 10, 0)
     assert line.endswith("; 1 node without a Ready handler; 10 s elapsed")

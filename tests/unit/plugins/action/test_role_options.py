@@ -66,7 +66,7 @@ KEPT = [
 ]
 
 
-def test_a_cluster_that_modules_would_not_get_is_refused(tmp_path):
+def test_a_cluster_that_modules_would_not_get(tmp_path):
     """They would change the cluster of the environment."""
 
     def play(variables, defaults):

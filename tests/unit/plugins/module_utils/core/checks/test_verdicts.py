@@ -205,7 +205,7 @@ def test_kubevirts_own_image_before_an_upgrade():
     assert "KubeVirt's launcher image now" in found.reason
 
 
-def test_different_images_are_not_kubevirts_own_before_an_upgrade():
+def test_different_images_are_not_kubevirts_before_an_upgrade():
     before = launcher(on="rest", pool="primary", device=False, image=f"{STOCK}-before", kind="containerDisk")
     assert verdict(before)[0] == "outdated"
     assert verdict(place(before, "compute", f"{STOCK}-evil"))[0] == "wrong_image"

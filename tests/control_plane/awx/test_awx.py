@@ -485,6 +485,7 @@ def changed(added: Server) -> tuple[Run, list[Object]]:
     return run.succeeded(), templates
 
 
+@pytest.mark.thorough  # a whole run; unit tests compare what is there with what is wanted
 def test_a_second_run_changes_nothing(added: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of what was added. With awx.awx's own environment variables this time."""
     awx = added.awx

@@ -68,6 +68,14 @@ def _gpu(**fields: Any) -> list[Pool]:
     return [{field: value for field, value in {**GPU, **fields}.items() if value is not None}]
 
 
+# make test tries these, one of a kind: each is a run of a playbook.
+OFTEN = ("unknown field", "bool for a label", "empty list", "0", "virtpools_overlap", "virtpools_expected_plan")
+
+
+def _case(*values: Any, name: str) -> Any:
+    return pytest.param(*values, id=name, marks=[] if name in OFTEN else [pytest.mark.thorough])
+
+
 BAD_POOLS = {
     "unknown field": (_gpu(nodeSelectors={"a": "b"}), 'Pool gpu has an unknown field "nodeSelectors"; perhaps you mean nodeSelector.'),
     "mapping for a list": ({"gpu": GPU}, "virtpools_pools is a mapping; give a list of pools."),
@@ -85,7 +93,7 @@ BAD_POOLS = {
 """What Ansible could change on its way to the module: types, and what is empty. Unit tests have all other mistakes."""
 
 
-@pytest.mark.parametrize(("pools", "message"), BAD_POOLS.values(), ids=BAD_POOLS.keys())
+@pytest.mark.parametrize(("pools", "message"), [_case(*BAD_POOLS[name], name=name) for name in BAD_POOLS])
 def test_a_bad_pool_list_is_refused(site: Site, pools: Any, message: str) -> None:
     said = site.refusal(pools)
     assert message in said
@@ -264,7 +272,7 @@ def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
 # Options, and lists that do not fit the cluster -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, "150%", True, []], ids=str)
+@pytest.mark.parametrize("value", [_case(value, name=str(value)) for value in (0, "150%", True, [])])
 def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None:
     said = site.refusal(_gpu(), virtpools_max_unavailable=value)
     assert said.startswith("virtpools_max_unavailable is ")
@@ -274,12 +282,15 @@ def test_nonsense_for_max_unavailable_is_refused(site: Site, value: Any) -> None
 @pytest.mark.parametrize(
     ("variable", "value", "part"),
     [
-        ("virtpools_overlap", "both", "error, first_wins"),
-        ("virtpools_pools_dialect", "virtpool", "virtHandlerPools"),
-        ("virtpools_prune", "perhaps", "prune"),
-        ("virtpools_node_timeout", "soon", "node_timeout"),
-        ("virtpools_mode", "mixed", "auto, operator, collection"),
-        ("virtpools_expected_plan", "yes", "which is not a plan digest; copy it from the output of the playbook plan"),
+        _case(*each, name=each[0])
+        for each in (
+            ("virtpools_overlap", "both", "error, first_wins"),
+            ("virtpools_pools_dialect", "virtpool", "virtHandlerPools"),
+            ("virtpools_prune", "perhaps", "prune"),
+            ("virtpools_node_timeout", "soon", "node_timeout"),
+            ("virtpools_mode", "mixed", "auto, operator, collection"),
+            ("virtpools_expected_plan", "yes", "is not a plan digest; copy it from the output of the playbook plan"),
+        )
     ],
 )
 def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: str) -> None:

@@ -64,27 +64,27 @@ def _refuse_lost_cluster(
 ) -> None:
     """Refuse a play whose cluster the modules of the role would not get: they would change the one of the environment.
 
-    :param defaults: module_defaults, as the play and its blocks have them.
+    :param defaults: module_defaults of the play and its blocks. A group whose arguments are one expression is not looked into.
     """
     if not any(option.name == "kubevirt_name" for option in option_table.of_role(role)):
         return  # a role without a cluster
-    given = {group: dict(arguments or {}) for each in defaults for group, arguments in each.items()}
+    given = {group: arguments or {} for each in defaults for group, arguments in each.items()}
+    passed = given.get(_FOR_ALL, {})
+    problems = []
     for variable, option in _CLUSTER.items():
-        if variables.get(variable) and option not in given.get(_FOR_ALL, {}):
+        if variables.get(variable) and not isinstance(passed, str) and option not in passed:
             add = f'module_defaults: {{{_FOR_ALL}: {{{option}: "{{{{ {variable} }}}}"}}}}'
-            raise InputErrors(
-                [
-                    f"{variable} is set, but this play does not pass it on, so another cluster would be used; add to it {add}."
-                ]
+            problems.append(
+                f"{variable} is set, but this play does not pass it on, so another cluster would be used; add to it {add}."
             )
     for group, arguments in given.items():
-        lost = sorted(AUTH_ARGUMENTS.keys() & arguments.keys())
-        if group.startswith("group/virtpools.kubevirt.") and group != _FOR_ALL and lost:
-            raise InputErrors(
-                [
-                    f"module_defaults of {group} have {lost[0]}, which roles replace, so another cluster would be used; name {_FOR_ALL} instead."
-                ]
+        lost = [] if isinstance(arguments, str) else sorted(AUTH_ARGUMENTS.keys() & arguments.keys())
+        if lost and group.startswith("group/virtpools.kubevirt.") and group != _FOR_ALL:
+            problems.append(
+                f"module_defaults of {group} have {lost[0]}, which roles replace, so another cluster would be used; name {_FOR_ALL} instead."
             )
+    if problems:
+        raise InputErrors(problems)
 
 
 def _need(collections: t.Sequence[str]) -> None:

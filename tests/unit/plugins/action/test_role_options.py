@@ -70,7 +70,7 @@ def test_a_cluster_that_modules_would_not_get(tmp_path):
     """They would change the cluster of the environment."""
 
     def play(variables, defaults):
-        block = {"block": TASKS[:1], "module_defaults": {"group/virtpools.kubevirt.run": {"run_id": "r"}}}
+        block = {"block": TASKS[:1], "module_defaults": {"group/virtpools.kubevirt.run": "{{ {} }}"}}
         of_play = {"vars": variables, "module_defaults": defaults, "ignore_errors": True}
         return {"hosts": "localhost", "gather_facts": False, "tasks": [block], **of_play}
 

@@ -156,7 +156,12 @@ def _nothing(_: Scenario) -> None:
 FAULTS = {
     "no_handler": (_steal_handler, _start_controllers, "1 node has no handler pod: l40s-00."),
     "two_handlers": (_add_handler, _remove_second, "1 node has two handler pods, and pause, console and VNC fail there: a100-00."),
-    "in_transit": (_in_transit, _nothing, "1 node has no owner, because a handover was not finished: a100-00; unless a run is under way, "),
+    "in_transit": (
+        _in_transit,
+        _nothing,
+        "1 node has no owner, because a handover was not finished: a100-00; unless a run is under way, run the playbook that stopped again "
+        "to finish.",
+    ),
     "owner_unknown": (_unknown_owner, _nothing, "1 node has an owner that is not a pool: a100-00 (ghost)."),
     "handler_not_ready": (_crashing, _heal, "1 node has a handler that is not Ready: a100-00"),
     "exclusion_missing": (_no_exclusion, _nothing, "Pools exist, but the primary virt-handler is not kept off their nodes; run site."),

@@ -48,9 +48,8 @@ def refuse_changed_objects(build: Build, expected: t.Iterable[KubeObject], found
     :raises InputErrors: when another user has changed, created or deleted some.
     """
     before, now = ({str(obj["metadata"]["name"]): _content(obj) for obj in objects} for objects in (expected, found))
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if changed:
-        raise InputErrors([_message(build.place, f" (pool {listed(changed)})")])
+    if before != now:
+        raise InputErrors([_message(build.place, _names(before, now))])
 
 
 def refuse_changed_list(
@@ -67,7 +66,7 @@ def refuse_changed_list(
         now = list((found.get("spec") or {}).get(build.field) or ())
         # After a write whose answer was lost, the list is there already.
         if now not in (list(expected), list(wanted.entries or ())):
-            raise InputErrors([_message(build.place, _names(expected, now))])
+            raise InputErrors([_message(build.place, _names(_by_name(expected), _by_name(now)))])
         return
     planned = _operations(build, snapshot.hyperconverged) if wanted.entries is not None else []
     ours = [{"op": "add", "path": f"/spec/{build.field}", "value": list(wanted.entries)}] if wanted.entries else []
@@ -85,19 +84,13 @@ def refuse_another_list(build: Build, entries: t.Iterable[KubeObject], expected:
     :param expected: what they may say: the pools of the run and, as long as HCO may not have written these yet, those before.
     :raises InputErrors: when another user has changed the list in the meantime.
     """
-    now = forms.from_build(build, [entry for entry in entries if not field(entry, "metadata", "deletionTimestamp")])
-    differences = [_different(build, pools, now) for pools in expected]
-    if all(differences):
-        changed = f"Another user has changed {build.place} (pool {listed(differences[0])}) while this run waited for virt-operator"
+    pools = forms.from_build(build, [entry for entry in entries if not field(entry, "metadata", "deletionTimestamp")])
+    now, *known = ({pool.name: forms.to_build(build, pool) for pool in each} for each in (pools, *expected))
+    if now not in known:
+        changed = (
+            f"Another user has changed {build.place}{_names(known[0], now)} while this run waited for virt-operator"
+        )
         raise InputErrors([f"{changed}, which now follows that change: plan again."])
-
-
-def _different(build: Build, pools: t.Iterable[Pool], others: t.Iterable[Pool]) -> list[str]:
-    """The names of pools that are not the same in both lists."""
-    left, right = ({pool.name: pool for pool in each} for each in (pools, others))
-    both = left.keys() & right.keys()
-    changed = {name for name in both if not forms.same(build, left[name], right[name])}
-    return sorted(changed | (left.keys() ^ right.keys()))
 
 
 def _content(entry: KubeObject) -> Object:
@@ -114,9 +107,13 @@ def _operations(build: Build, hyperconverged: KubeObject | None) -> list[Object]
     return [each for each in hco.operations(hyperconverged) if hco.is_within(each["path"], f"/spec/{build.field}")]
 
 
-def _names(expected: t.Sequence[KubeObject], now: t.Sequence[KubeObject]) -> str:
-    before, after = ({str(entry.get("name")): entry for entry in entries} for entries in (expected, now))
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+def _by_name(entries: t.Iterable[KubeObject]) -> dict[str, KubeObject]:
+    return {str(entry.get("name")): entry for entry in entries}
+
+
+def _names(before: t.Mapping[str, KubeObject], now: t.Mapping[str, KubeObject]) -> str:
+    """The pools that differ, as a part of a sentence; empty when only their order does."""
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     return f" (pool {listed(changed)})" if changed else ""
 
 

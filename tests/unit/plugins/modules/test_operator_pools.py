@@ -17,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import edits
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fake_operator_mode
+from ansible_collections.virtpools.kubevirt.tests.unit.support.disturbance import is_write
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import GATES
 from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
@@ -362,19 +363,14 @@ class TestAnotherUser:
         assert "(pool fpga)" in run.failure("operator_pools", remove_pools="all")
         assert sorted(added(world, build)) == ["fpga", "gpu"]
 
-    @pytest.mark.parametrize("asked", [{"pools": [{"virtHandlerImage": f"{HANDLER}-2"}]}, {"remove_pools": "all"}])
-    def test_ends_the_wait_for_virt_operator(self, run, world, build, asked):
+    @pytest.mark.parametrize("removes", [False, True])
+    def test_ends_the_wait_for_virt_operator(self, run, world, build, removes):
         """virt-operator follows the list with that pool, and never the run's."""
-        if "pools" in asked:
-            asked = {"pools": [pool(build, **fields) for fields in asked["pools"]]}
-        written = {
-            "A": ("kubevirts/", "PUT"),
-            "B": ("kubevirts/", "PUT"),
-            "C": ("workerpools/", "DELETE" if "remove_pools" in asked else "PUT"),
-        }[build]
+        asked = {"remove_pools": "all"} if removes else {"pools": [pool(build, virtHandlerImage=f"{HANDLER}-2")]}
+        kind, verb = ("workerpools/", "DELETE" if removes else "PUT") if build == "C" else ("kubevirts/", "PUT")
 
         def adds(request):
-            if request.method == written[1] and written[0] in request.path and "dryRun" not in request.path:
+            if request.method == verb and kind in request.path and is_write(request):
                 world.after = lambda _request: None
                 world.at[world.now + 1] = lambda: add(world, build)
 

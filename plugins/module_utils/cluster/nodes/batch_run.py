@@ -148,9 +148,7 @@ def pull_before_changes(
     firsts = [move for _change, _new, moves in due for move in moves]
     pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due}, known)
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
-    if pulled.problems:
-        for node in live.deleted_nodes(cluster, pulled.problems.keys()):
-            pulled.problems.pop(node, None)
+    pulled.problems = images.of_existing(cluster, pulled.problems)
     refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
         raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))

@@ -27,6 +27,7 @@ from ...core.pools.model import Pool
 from ..api import at_once
 from ..api.client import Cluster, ClusterError, DeleteOptions
 from ..api.waiting import Clock
+from ..reading import live
 
 
 class ImagesMissing(ClusterError):
@@ -181,6 +182,12 @@ def refuse_incomplete(what: str, pulled: Pulled) -> None:
     lacking = incomplete(pulled, pulled.lacking)
     if lacking:
         raise ImagesMissing(f"{what} {lacking}")
+
+
+def of_existing(cluster: Cluster, problems: t.Mapping[str, str]) -> dict[str, str]:
+    """The problems, by node, without those of nodes that were deleted in the meantime."""
+    deleted = live.deleted_nodes(cluster, problems.keys())
+    return {node: problem for node, problem in problems.items() if node not in deleted}
 
 
 def examples(problems: t.Mapping[str, str]) -> str:

@@ -13,7 +13,6 @@ from ...core.kubevirt import image_contents
 from ...core.planning.plan import Plan
 from ..api.client import Cluster
 from ..api.waiting import Clock
-from ..reading import live
 from . import images
 
 _AT_ONCE = 50
@@ -33,7 +32,7 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
         turn = nodes[first : first + _AT_ONCE]
         pulled = images.pull(cluster, namespace, [pull for pull, _start in turn], timeout, clock)
         what = "KubeVirt must not be upgraded yet, and nothing was changed, because"
-        problems = _of_existing(cluster, pulled.problems)
+        problems = images.of_existing(cluster, pulled.problems)
         if problems:
             raise images.ImagesMissing(
                 f"{what} {counted(len(problems), 'node')} cannot get the images of the next version. "
@@ -41,18 +40,12 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
             )
         images.refuse_incomplete(what, pulled)
         starts = [start for _pull, start in turn if start]
-        problems = _of_existing(cluster, images.start(cluster, namespace, starts, timeout, clock))
+        problems = images.of_existing(cluster, images.start(cluster, namespace, starts, timeout, clock))
         if problems:
             raise images.ImagesMissing(
                 f"{what} launcher pods would not start on {counted(len(problems), 'node')}. {images.examples(problems)}. Name a "
                 "pull secret in virtLauncherPullSecrets of the pool."
             )
-
-
-def _of_existing(cluster: Cluster, problems: t.Mapping[str, str]) -> dict[str, str]:
-    """The problems of nodes that were not deleted in the meantime."""
-    deleted = live.deleted_nodes(cluster, problems.keys())
-    return {node: problem for node, problem in problems.items() if node not in deleted}
 
 
 def _nodes(plan: Plan) -> t.Iterator[tuple[images.Pull, images.Start | None]]:

@@ -145,7 +145,7 @@ def _pulled(task: module_base.Task, plan: Plan) -> dict[str, dict]:
     if task.check_mode or plan.snapshot.pools:
         return {}
     with task.writing(plan.snapshot.namespace):
-        return {image: found.to_object() for image, found in _pull(task, plan, {}).items()}
+        return {image: found.to_object() for image, found in _pull(task, plan, _given(task)).items()}
 
 
 def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[str, Contents]]:
@@ -154,8 +154,7 @@ def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[st
 
     :raises InputErrors: when the plan has errors by then.
     """
-    given = {image: obj for image, obj in task.params["contents"].items() if isinstance(obj, dict)}
-    contents = {image: Contents.from_object(obj) for image, obj in given.items()}
+    contents = _given(task)
     while True:
         began = task.clock.now()
         contents = _pull(task, plan, contents)
@@ -166,6 +165,11 @@ def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[st
         task.refuse_in_run(plan)
         if _desired(plan) == planned:
             return plan, contents
+
+
+def _given(task: module_base.Task) -> dict[str, Contents]:
+    given = {image: obj for image, obj in task.params["contents"].items() if isinstance(obj, dict)}
+    return {image: Contents.from_object(obj) for image, obj in given.items()}
 
 
 def _desired(plan: Plan) -> list[tuple[str, KubeObject | None]]:

@@ -159,8 +159,10 @@ FAULTS = {
     "in_transit": (
         _in_transit,
         _nothing,
-        "1 node has no owner, because a handover was not finished: a100-00; unless a run is under way, run the playbook that stopped again "
-        "to finish.",
+        (
+            "1 node has no owner, because a handover was not finished: a100-00; unless a run is under way, "
+            "run the playbook that stopped again to finish."
+        ),
     ),
     "owner_unknown": (_unknown_owner, _nothing, "1 node has an owner that is not a pool: a100-00 (ghost)."),
     "handler_not_ready": (_crashing, _heal, "1 node has a handler that is not Ready: a100-00"),

@@ -76,7 +76,7 @@ def take_snapshot(
         hyperconvergeds=_hyperconvergeds(cluster, home),
         daemonsets=cluster.list(kinds.DAEMON_SET, home),
         deployments=_named(cluster, kinds.DEPLOYMENT, (names.CONTROLLER,), home),
-        nodes=cluster.list(kinds.NODE) if nodes is None else nodes_named(cluster, nodes),
+        nodes=all_nodes(cluster) if nodes is None else nodes_named(cluster, nodes),
         pods=itertools.chain(pods, handler_pods(cluster, home, nodes)),
         migrations=migrations,
         vmis=vmis,
@@ -238,13 +238,18 @@ def count_without_handler(cluster: Cluster, namespace: str) -> int:
 
 def nodes(cluster: Cluster) -> tuple[Node, ...]:
     """All nodes."""
-    return tuple(Node.from_object(node) for node in cluster.list(kinds.NODE))
+    return tuple(map(Node.from_object, all_nodes(cluster)))
+
+
+def all_nodes(cluster: Cluster) -> t.Iterator[Object]:
+    """The objects of all nodes."""
+    return cluster.list(kinds.NODE, managed_fields=False)
 
 
 def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object]:
     """The existing nodes with these names."""
     if len(nodes) > MOST_SINGLE_READS:
-        yield from (node for node in cluster.list(kinds.NODE) if node["metadata"]["name"] in nodes)
+        yield from (node for node in all_nodes(cluster) if node["metadata"]["name"] in nodes)
         return
     # Most clusters name nodes in this label as they are called, and a request can select many. What it does not find is read
     # by its name.

@@ -82,7 +82,7 @@ def find(cluster: Cluster, namespace: str | None, *, with_lease: bool = True) ->
             *((kinds.POD, pod) for pod in live.pull_pods(cluster)),
             *(((kinds.CONFIG_MAP, dict(history)),) if history and is_managed(history) else ()),
         ),
-        nodes=tuple(node for node in cluster.list(kinds.NODE) if removal.owner_noted(node) is not None),
+        nodes=tuple(node for node in live.all_nodes(cluster) if removal.owner_noted(node) is not None),
         lease=cluster.get(kinds.LEASE, names.LEASE_NAME, home) if with_lease else None,
     )
 

@@ -326,7 +326,7 @@ class _Nodes:
     def read(self) -> list[Object]:
         now = self._clock.now()
         if self._read_at is None or now - self._read_at >= _NODES_SECONDS:
-            self._nodes, self._read_at = list(self._cluster.list(kinds.NODE)), now
+            self._nodes, self._read_at = list(live.all_nodes(self._cluster)), now
         return self._nodes
 
 

@@ -327,6 +327,12 @@ def primary_rolled_out(daemonset: KubeObject, on_unready_nodes: int = 0) -> bool
     return bool(status.get("updatedNumberScheduled", 0) >= wanted and status.get("numberReady", 0) >= wanted)
 
 
+def handlers_missing(daemonset: KubeObject) -> int:
+    """How many pods of the DaemonSet are not Ready, or not there, by its status."""
+    status = daemonset.get("status") or {}
+    return int(status.get("desiredNumberScheduled", 0)) - int(status.get("numberReady", 0))
+
+
 def primary_is_new(kubevirt: KubeObject, primary: KubeObject, on_unready_nodes: int = 0) -> bool:
     """Whether the primary is the one of the target deployment, and rolled out: virt-operator will not change it any more."""
     annotations = primary["metadata"].get("annotations") or {}

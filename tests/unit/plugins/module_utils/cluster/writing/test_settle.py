@@ -184,6 +184,26 @@ class TestFit:
         ):
             settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
 
+    def test_a_dead_node_hides_no_handler_that_starts(self, world):
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.primary(desired=3, ready=1))
+        for node in ("dead", "n1"):
+            world.put(builders.node(node, ready=node == "n1"))
+            world.put(builders.handler_pod(node, ready=False))
+        world.behave["virt-handler", "dead"] = Behaviour(start=None)
+        world.behave["virt-handler", "n1"] = Behaviour(start=20)
+        later(world, 20.5, builders.primary(desired=3, ready=2))
+        began = world.now
+        settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+        assert 20 <= world.now - began < 24
+
+    def test_handlers_are_read_seldom_while_many_restart(self, world):
+        world.put(not_ready_yet())
+        world.put(builders.primary(desired=3000, ready=2700))
+        later(world, 58, builders.excluding_kubevirt())
+        settle.await_settled(world.client(), NS, "kubevirt", 60, world.clock())
+        assert sum(request.path.endswith("/pods") for request in world.requests) == 4
+
     @pytest.mark.parametrize("deployment", ["new", "7094f6"])
     def test_another_deployment_is_waited_for_but_not_on_dead_nodes(self, world, deployment):
         world.put(builders.excluding_kubevirt(targetDeploymentID="new", conditions={"Progressing": "True"}))

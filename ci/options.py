@@ -231,7 +231,8 @@ def _markdown(text: str) -> str:
 
 
 def _entry_of_page(option: Option) -> str:
-    """One variable, as the role describes it that the table names first."""
+    """One variable, as the role describes it that the table names first, and what others describe differently."""
+    variants = {role: option.of_role(role).paragraphs for role in option.roles}
     option = option.of_role(next(iter(option.roles)))
     kinds = {"str": "string", "int": "integer", "bool": "boolean", "raw": "any type"}
     kind = f"list of {option.elements}" if option.elements else kinds.get(option.type, option.type)
@@ -243,7 +244,11 @@ def _entry_of_page(option: Option) -> str:
     elif option.default not in (None, [], {}):
         default = ", default `{}`".format(json.dumps(option.default).strip('"'))
     roles = ", ".join(f"`{role}`" for role in option.roles)
-    text = "\n\n".join(map(_markdown, option.paragraphs))
+    paragraphs = [*option.paragraphs]
+    for role, described in variants.items():
+        different = [paragraph for paragraph in described if paragraph not in option.paragraphs]
+        paragraphs += [f"- In `{role}`: " + "\n\n  ".join(different)] if different else []
+    text = "\n\n".join(map(_markdown, paragraphs))
     return f"### {option.variable}\n\n{text}\n\n*{kind[0].upper()}{kind[1:]}{default}.* Roles: {roles}.\n"
 
 

@@ -82,8 +82,8 @@ options:
     description:
       - The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is used where O(expected_plan) is not
         given.
-      - The playbook C(plan), and C(rollout), C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each for its
-        own kind of run. With several clusters there is one plan for each.
+      - The playbook C(plan), and C(site), C(rollout), C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each
+        for its own kind of run. With several clusters there is one plan for each.
     type: raw
   require_approval:
     description: Whether a run is refused without the digest of an approved plan, from O(expected_plan) or O(published_plan).

@@ -56,6 +56,15 @@ def test_the_generator_finds_a_difference(monkeypatch):
     ]
 
 
+def test_the_page_describes_what_differs_by_role():
+    generator = _generator()
+    page = (ROOT / generator.VARIABLES).read_text("utf-8")
+    for option in option_table.TABLE:
+        section = page.partition(f"### {option.variable}\n")[2].partition("###")[0]
+        told = {generator._markdown(text) for role in option.roles for text in option.of_role(role).paragraphs}
+        assert [text for text in told if text not in section] == [], option.name
+
+
 def test_names_of_options_and_variables_are_unique():
     for names in ([option.name for option in option_table.TABLE], [option.variable for option in option_table.TABLE]):
         assert len(set(names)) == len(names)

@@ -27,7 +27,7 @@ class Option:
     text: str
     """Its description in Ansible's markup, with empty lines between paragraphs. ``O(name)`` is another option."""
     roles: tuple[str, ...] = ()
-    """The roles that have it as a variable. docs/variables.md describes it as the first one has it."""
+    """The roles that have it as a variable. docs/variables.md describes it as the first one has it, and what differs in others."""
     role_variants: Variants = field(default_factory=dict)
     internal_roles: tuple[str, ...] = ()
     """The roles to which only other roles of ours give it, as an override. They have no variable for it."""

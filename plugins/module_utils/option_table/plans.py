@@ -52,8 +52,8 @@ OPTIONS: tuple[Option, ...] = (
         The approved plan, as an earlier job of a workflow published it. AWX passes it on. It is
         used where O(expected_plan) is not given.
 
-        The playbook C(plan), and C(rollout), C(rollback), C(remove) and C(upgrade) in check mode, publish their plans, each
-        for its own kind of run. With several clusters there is one plan for each.
+        The playbook C(plan), and C(site), C(rollout), C(rollback), C(remove) and C(upgrade) in check mode, publish their
+        plans, each for its own kind of run. With several clusters there is one plan for each.
         """,
         roles=("pools", "remove", "rollback", "verify"),
         role_variants={"rollback": {"text": _UNDONE}, "verify": {"text": _VERIFIED}},

@@ -316,8 +316,8 @@ OPTIONS: tuple[Option, ...] = (
         "awx_webhook",
         "dict",
         """
-        Webhook to notify about failed jobs and pending approvals: C(url), and optionally C(headers), C(http_method),
-        C(username), C(password) and C(disable_ssl_verification).
+        Webhook to notify about failed jobs, approvals, and some jobs that succeed, see C(docs/awx.md): C(url), and optionally
+        C(headers), C(http_method), C(username), C(password) and C(disable_ssl_verification).
 
         With a password, awx.awx writes the notification again in every run.
         """,

@@ -154,7 +154,7 @@ def _passed(task: module_base.Task, draft: Draft, judge: Judge) -> canary.Canary
     outcome = canary.try_out(task.cluster, draft, judge, task.params["timeout"], task.clock)
     if outcome.problem is not None:
         raise module_base.TaskFailed(
-            f"The gate is closed, and the rollout stops here. {outcome} Later waves are left alone. Repair this, then "
+            f"The gate has not passed, and the rollout stops here. {outcome} Later waves are left alone. Repair this, then "
             "run again.",
             {"wave_failed": True},
         )

@@ -128,7 +128,7 @@ def body(task: module_base.Task) -> dict:
         shown = " ".join(problem.message for problem in left[:_MOST_NAMED])
         more = f" And {len(left) - _MOST_NAMED} more." if len(left) > _MOST_NAMED else ""
         raise module_base.TaskFailed(
-            f"The gate is closed, and the rollout stops here, because of {counted(len(left), 'problem')} that did not "
+            f"The gate has not passed, and the rollout stops here, because of {counted(len(left), 'problem')} that did not "
             f"exist before the wave. {shown}{more} Later waves are left alone. Repair this, then run again: this gate comes first. To accept it instead, set "
             "virtpools_skip_pending_gates.",
             {
@@ -136,7 +136,7 @@ def body(task: module_base.Task) -> dict:
                 "wave_failed": any(problem.of_wave for problem in left),
             },
         )
-    passed = f"The gate is open: no new problem on {counted(len(nodes), 'node')} of the wave, or with VMs."
+    passed = f"The gate has passed: no new problem on {counted(len(nodes), 'node')} of the wave, or with VMs."
     task.status.say(passed)
     return {"changed": False, "baseline": baseline, "problems": [], "text": [passed]}
 

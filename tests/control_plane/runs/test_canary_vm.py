@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""After every wave a canary VM starts; the gate is closed unless it passes, and it is gone afterwards. In order."""
+"""After every wave a canary VM starts; the gate passes only with it, and it is gone afterwards. In order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_a_canary_vm_without_room_says_so_and_is_gone(scenario: Scenario) -> Non
     """The message says what the scheduler says."""
     error = tried(scenario, canary_vm=TOO_BIG, timeout=5)
     assert (
-        f"The gate is closed, and the rollout stops here. Canary VM {TITLES['gpu']} of pool gpu has not passed" in error
+        f"The gate has not passed, and the rollout stops here. Canary VM {TITLES['gpu']} of pool gpu has not passed"
+        in error
     )
     assert "Insufficient memory" in error
     assert machines(scenario) == []

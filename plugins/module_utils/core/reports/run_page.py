@@ -82,7 +82,7 @@ def _tiles(story: RunStory, stages: t.Sequence[Stage]) -> str:
     gaps = run_timeline.gaps_of(stages)
     gates = [gate for stage in stages for gate in stage.gates]
     failed = sum(node.failed for node in nodes)
-    closed = sum(gate.failed for gate in gates)
+    not_passed = sum(gate.failed for gate in gates)
     tiles = []
     if outcome.get("nodes"):
         done = 0 if story.record.check else outcome.get("done", 0)
@@ -96,8 +96,8 @@ def _tiles(story: RunStory, stages: t.Sequence[Stage]) -> str:
         note = slowest + (f", and {slow - 1:,} more stand out" if slow > 1 else "")
         tiles.append(("", run_timeline.seconds(longest), "Longest", note))
     if gates:
-        note = f"{closed:,} closed" if closed else "all passed"
-        tiles.append(("bad" if closed else "", f"{len(gates):,}", "Gates", note))
+        note = f"{not_passed:,} not passed" if not_passed else "all passed"
+        tiles.append(("bad" if not_passed else "", f"{len(gates):,}", "Gates", note))
     note = f"{pieces.count(sum(len(stage.batches) for stage in stages), 'batch', 'batches')}"
     tiles.append(("", duration(story.ended - story.record.began), "Time", note))
     return pieces.tiles(tiles)
@@ -144,7 +144,7 @@ def _stage(head: t.Sequence[str], stage: Stage) -> str:
 def _gates(stage: Stage) -> str:
     shown = []
     for gate in stage.gates:
-        badge = pieces.badge("bad", "closed") if gate.failed else pieces.badge("ok", "passed")
+        badge = pieces.badge("bad", "not passed") if gate.failed else pieces.badge("ok", "passed")
         soak = f", soaked {duration(gate.soak)}" if gate.soak else ""
         vms = "".join(
             f"<br><small>{pieces.text(vm['pool'])}: {pieces.text(vm['vm'])} on {pieces.text(vm['node'])}, {vm['seconds']:,.0f} s</small>"

@@ -68,7 +68,7 @@ def test_one_that_does_not_pass_closes_the_gate_and_goes(world, run, tried, how,
     Kubevirt(world, **how)
     begin = world.now
     text = tried()["msg"]
-    assert "The gate is closed" in text
+    assert "The gate has not passed" in text
     assert "Canary VM default/virt-canary-gpu of pool gpu has not passed after" in text
     assert said in text
     assert seconds <= world.now - begin <= seconds + 5

@@ -95,14 +95,14 @@ class TestSections:
         assert "gpu: default/virt-canary-gpu on gpu-000, 14 s" in found.text("small")
         assert "29 of 29 done" in found.text("td")
 
-    def test_a_closed_gate_is_marked(self):
+    def test_a_gate_that_has_not_passed_is_marked(self):
         recorder = Recorder()
         recorder.ran("plan_info", **plan(4))
         recorder.ran("pool_history", 1, {"record": "wave_begun", "wave": {"name": "b"}})
-        recorder.ran("wave_gate", 1, {"baseline": []}, "The gate is closed.", problems=["n1 has no handler."])
+        recorder.ran("wave_gate", 1, {"baseline": []}, "The gate has not passed.", problems=["n1 has no handler."])
         found = parsed(recorder, completed=False)
         assert found.text("title") == "Failed at the gate after wave b"
-        assert "closed" in found.text("span")
+        assert "not passed" in found.text("span")
 
     def test_steps_are_those_that_changed_something(self):
         found = parsed(run_records.rollout(60))

@@ -93,7 +93,7 @@ def test_a_cluster_in_order_passes(run, world):
     before = run("wave_gate", nodes=["n1"])
     assert (before["baseline"], before["text"]) == ([], ["No problems."])
     after = run("wave_gate", nodes=["n1"], baseline=before["baseline"])
-    assert (after["changed"], after["problems"]) == (False, [])
+    assert (after["changed"], after["problems"], after["text"]) == (False, [], [])
     assert after["events"] == ["The gate has passed: no new problem on 1 node of the wave, or with VMs."]
     assert world.writes == []
 

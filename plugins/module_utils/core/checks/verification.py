@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from ..admission import outdated_policy
 from ..admission.live_policy import Policy, leftovers
 from ..base import names
-from ..base.findings import Finding, InputErrors, Severity, counted, error, in_order
+from ..base.findings import CODES, Finding, InputErrors, Severity, counted, error, in_order
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, image_contents, launcher_arguments, preflight
 from ..observed.snapshot import Snapshot, is_pool_daemonset
 from ..planning import assignment
 from ..planning.outcome import RunOutcome
 from ..planning.plan import DaemonSetChange, Plan
+from ..pools.inputs import suggestion
 from ..vms import matching
 from ..vms.launcher_pods import LauncherImages, LauncherPod
 from ..vms.mapping import Table
@@ -66,6 +67,14 @@ def read_fail_on(raw: object) -> FailOn:
     if not isinstance(codes, (list, tuple)) or not all(isinstance(c, str) and _CODE.fullmatch(c) for c in codes):
         expected = "problems, any, none, or verdicts and codes of findings such as [wrong_image, no_handler]"
         raise InputErrors([f"virtpools_fail_on is {raw!r}; give {expected}."])
+    known = {*CODES, "problems", "any", "none"}
+    unknown = [
+        f"virtpools_fail_on has {code}, which no verification reports{suggestion(code, known)}."
+        for code in codes
+        if code not in CODES
+    ]
+    if unknown:
+        raise InputErrors(unknown)
     return frozenset(codes)
 
 

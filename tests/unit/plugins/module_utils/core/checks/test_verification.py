@@ -525,6 +525,14 @@ def test_anything_else_is_refused(raw):
         read_fail_on(raw)
 
 
+@pytest.mark.parametrize(
+    ("raw", "meant"), [(["two_handlers", "wrong_imge"], "wrong_image"), ("problem", "problems"), (["any"], "any")]
+)
+def test_a_code_that_does_not_exist_is_refused(raw, meant):
+    with pytest.raises(InputErrors, match=rf"^virtpools_fail_on has \w+, .* reports; perhaps you mean {meant}\.$"):
+        read_fail_on(raw)
+
+
 # As text ------------------------------------------------------------------------------------------------------------
 
 

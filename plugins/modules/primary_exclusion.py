@@ -80,6 +80,7 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
     handler_memory,
@@ -110,23 +111,22 @@ ARGUMENTS = {
 
 def body(task: module_base.Task) -> dict:
     present = task.params["state"] == "present"
-    snapshot = _snapshot(task, present)
-    edit = _edit(snapshot, present)
-    released = _released(task, snapshot) if present else []
-    _refuse(snapshot, edit, present, released, owned=not (task.check_mode and task.params["after_nodes"]))
-    changes = [f"Node {node}: {names.PRIMARY} -> {names.IN_TRANSIT}" for node in _owned(snapshot, released)]
-    changes += [str(edit)] if edit.changed else []
-    result = {"changed": bool(changes), "object": title(edit.after), "changes": changes}
+    snapshot, edit, released = _examine(task, present)
+    result = _result(snapshot, edit, released)
     if edit.changed and task.check_mode:
         _before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=True)
         return {**result, "diff": [module_base.object_diff(edit.before, after)]}
-    if task.check_mode or not (changes or preflight.own_change_settling(snapshot)):
+    if task.check_mode or not (result["changed"] or preflight.own_change_settling(snapshot)):
         return result
     with task.writing(snapshot.namespace):
         if edit.changed:
+            began = task.clock.now()
             why = "restarting the primary's handlers would break them"
             settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
             handler_memory.remind(task.cluster, snapshot, snapshot.handlers.keys(), task.clock)
+            if task.clock.now() - began > batch_run.STALE_SECONDS:
+                snapshot, edit, released = _examine(task, present)
+                result = _result(snapshot, edit, released)
         _release(task, snapshot, released)
         if edit.changed:
             before, after = writes.edit_object(task.cluster, edit, _again(snapshot, edit, present), dry_run=False)
@@ -135,6 +135,24 @@ def body(task: module_base.Task) -> dict:
         brought = edit if present else None
         settle.await_primary(task.cluster, snapshot, timeout, task.clock, excluded=present, edit=brought)
     return result
+
+
+def _examine(task: module_base.Task, present: bool) -> tuple[Snapshot, Edit, list[str]]:
+    """The cluster as it is now, how the exclusion changes, and the nodes to release.
+
+    :raises ClusterError: when something forbids the change.
+    """
+    snapshot = _snapshot(task, present)
+    edit = _edit(snapshot, present)
+    released = _released(task, snapshot) if present else []
+    _refuse(snapshot, edit, present, released, owned=not (task.check_mode and task.params["after_nodes"]))
+    return snapshot, edit, released
+
+
+def _result(snapshot: Snapshot, edit: Edit, released: t.Sequence[str]) -> dict:
+    changes = [f"Node {node}: {names.PRIMARY} -> {names.IN_TRANSIT}" for node in _owned(snapshot, released)]
+    changes += [str(edit)] if edit.changed else []
+    return {"changed": bool(changes), "object": title(edit.after), "changes": changes}
 
 
 def _snapshot(task: module_base.Task, present: bool) -> Snapshot:

@@ -29,6 +29,18 @@ def operator(world):
     return world
 
 
+def migrate(world):
+    """Begin a live migration."""
+    vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
+    migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m1", "vms", spec={"vmiName": "vm"})
+    for obj in (vmi, {**migration, "status": {"phase": "Running"}}):
+        world.put(obj)
+
+
+def end_migration(world):
+    world.drop(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, "m1", "vms")
+
+
 class TestPresent:
     def test_is_installed_and_waited_for(self, run, operator):
         found = run("primary_exclusion")
@@ -67,16 +79,45 @@ class TestPresent:
         assert builders.reminders(operator.writes) == [0, 1]
 
     def test_waits_for_migrations_before_anything_is_changed(self, run, operator):
-        vmi = kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n1"})
-        migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m1", "vms", spec={"vmiName": "vm"})
-        for obj in (vmi, {**migration, "status": {"phase": "Running"}}):
-            operator.put(obj)
+        migrate(operator)
         text = run.failure("primary_exclusion", migration_timeout=30)
         assert "Nothing was changed: live migrations did not end within 30 s, and " in text
         assert text.endswith(
             "VM vms/vm (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`), then run again."
         )
         assert patches(operator) == []
+
+    @pytest.mark.parametrize("state", ["present", "absent"])
+    def test_is_checked_again_after_it_has_waited(self, run, operator, state):
+        """As when an autoscaler gives up a node, whose handler would not come back."""
+        if state == "absent":
+            run("primary_exclusion")
+        migrate(operator)
+
+        def taint():
+            node = operator.find(kinds.NODE, "stays")
+            node["spec"]["taints"] = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+            end_migration(operator)
+
+        operator.at[operator.now + 60] = taint
+        before = patches(operator)
+        text = run.failure("primary_exclusion", state=state)
+        assert "1 node would not get its handler back, because taint ToBeDeletedByClusterAutoscaler" in text
+        assert patches(operator) == before
+
+    def test_releases_no_node_whose_handler_works_by_then(self, run, operator):
+        """The run waits for live migrations first."""
+        operator.put(builders.handler_pod("n1", ready=False, waiting="ImagePullBackOff", name="broken"))
+        migrate(operator)
+
+        def repair():
+            operator.put(builders.handler_pod("n1", name="broken"))
+            end_migration(operator)
+
+        operator.at[operator.now + 60] = repair
+        found = run("primary_exclusion", released=["n1"])
+        assert operator.node("n1").owner == names.PRIMARY
+        assert len(found["changes"]) == 1  # the exclusion
 
     def test_is_refused_while_a_dead_node_would_hold_it_up(self, run, world):
         world.put(builders.node("dead", ready=False))

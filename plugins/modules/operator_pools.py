@@ -100,6 +100,7 @@ from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
     handler_memory,
     operator_pools,
@@ -122,8 +123,6 @@ ARGUMENTS = {
 
 def body(task: module_base.Task) -> dict:
     planned = _planned(task)
-    if planned.errors:
-        raise InputErrors([finding.message for finding in planned.errors])
     planned_on = task.params["found_list"]
     if planned_on and planned.writes_list:
         found_list.refuse_another(planned.build, planned.found_list, planned_on)
@@ -157,6 +156,10 @@ def _offer(planned: OperatorPlan, strategies: t.Sequence[str]) -> t.Iterator[str
 
 
 def _planned(task: module_base.Task) -> OperatorPlan:
+    """The plan for the cluster as it is now.
+
+    :raises InputErrors: when it has errors.
+    """
     found = task.snapshot()
     mode = task.mode(found)
     if not isinstance(mode, OperatorMode):
@@ -169,16 +172,22 @@ def _planned(task: module_base.Task) -> OperatorPlan:
             ]
         )
     asked = task.asked
-    return mode.propose(found, PlanRequest(asked.pools, asked.options, asked.dialect)).plan
+    planned = mode.propose(found, PlanRequest(asked.pools, asked.options, asked.dialect)).plan
+    if planned.errors:
+        raise InputErrors([finding.message for finding in planned.errors])
+    return planned
 
 
 def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_pools.Windows) -> list[Change]:
     """Returns what was written."""
     namespace = planned.snapshot.namespace
     if planned.steps:
+        began = task.clock.now()
         why = "virt-operator restarts handlers without waiting for them"
         settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
         handler_memory.remind(task.cluster, planned.snapshot, planned.snapshot.handlers.keys(), task.clock)
+        if task.clock.now() - began > batch_run.STALE_SECONDS:
+            _planned(task)
         going_to = task.params["pools_from_history"] or None
         brings = planned.entry(task.asked.options, "", "").digest
         live_history.write(

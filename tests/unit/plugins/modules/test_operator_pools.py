@@ -331,6 +331,24 @@ def test_handlers_are_reminded_of_vms_before_they_restart(run, world, build):
     assert builders.reminders(world.writes) == [0, 1]
 
 
+def test_the_cluster_is_checked_again_after_a_wait(run, world, build):
+    """Another user labels a node of one pool for the other pool while the run waits for a live migration."""
+    world.find(kinds.NODE, "n4")["metadata"]["labels"]["disk"] = "big"
+    large = pool(build, "large", nodeSelector={"disk": "big"})
+    world.put(kinds.VIRTUAL_MACHINE_INSTANCE.object("vm", "vms", status={"nodeName": "n5"}))
+    migration = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION.object("m1", "vms", spec={"vmiName": "vm"})
+    world.put({**migration, "status": {"phase": "Running"}})
+
+    def label():
+        world.find(kinds.NODE, "n1")["metadata"]["labels"]["disk"] = "big"
+        world.drop(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, "m1", "vms")
+
+    world.at[world.now + 60] = label
+    text = run.failure("operator_pools", mode="operator", settle_timeout=10, pools=[pool(build), large])
+    assert "1 node would get a handler of each of gpu, large (n1): make the nodeSelectors exclude each other." in text
+    assert added(world, build) == []
+
+
 class TestAnotherUser:
     """Adds a pool after the plan was made. A run waits for live migrations before its first write, up to 900 s."""
 

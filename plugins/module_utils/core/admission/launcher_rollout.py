@@ -17,7 +17,7 @@ from ..base.kinds import Kind
 from ..base.objects import Change, Object, change_line, digest
 from ..base.parts import Step
 from ..base.permissions import Permission
-from ..kubevirt import launcher_arguments
+from ..kubevirt import health, launcher_arguments
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.mapping import Table, Upcoming
@@ -340,19 +340,33 @@ def prepare_upgrade(
     """
     admission = snapshot.admission or Admission()
     in_effect, stock = _in_effect(snapshot), outdated_policy.deployed_stock_image(snapshot)
-    if version is not None and stock is None and snapshot.primary is not None:
+    begun = begun_preparation(snapshot, version)
+    if version is not None and stock is None and begun is None and snapshot.primary is not None:
         problem = (
             "KubeVirt's launcher image of the version before is not known any more, so nothing can be prepared in the middle of the "
             "upgrade; wait until it is done, then run site with the list for the new version."
         )
         raise InputErrors([problem])
     table = replace(in_effect or Table(()), upcoming=None)
-    if version is not None and stock is not None:
+    if begun is not None and begun.upcoming is not None:
+        # Both versions start VMs: pools that came since are added, and the others stay as they are.
+        in_effect = begun
+        table = begun.prepared(replace(begun.upcoming, images=FrozenMap({**upcoming, **begun.upcoming.images})))
+    elif version is not None and stock is not None:
         table = table.prepared(Upcoming(stock, version, FrozenMap(upcoming)))
     choice = launcher_backends.choose(launcher_backends.backend_in_use(admission) or "none", admission, table)
     return LauncherPolicyRollout(
         snapshot=snapshot, choice=choice, outdated=outdated, stages=(table,), full=table, in_effect=in_effect
     )
+
+
+def begun_preparation(snapshot: Snapshot, version: str | None) -> Table | None:
+    """The table of the live policy while an upgrade to this version is under way for which it is prepared; else None."""
+    table = launcher_backends.recorded_table(snapshot.admission or Admission())
+    if version is None or table is None or table.upcoming is None:
+        return None
+    prepared = health.same_version(table.upcoming.version, version)
+    return table if prepared and health.is_upgrading_to(snapshot.kubevirt, version) else None
 
 
 def _in_effect(snapshot: Snapshot) -> Table | None:

@@ -44,7 +44,7 @@ class Preparation:
     plan: Plan
     """The plan of the run of ``site`` after the upgrade, with the images to pull."""
     under_way: bool
-    """Whether the upgrade has begun, and was prepared before: then nothing is to be done but wait."""
+    """Whether the upgrade has begun, and was prepared before for all pools: then nothing is to be done but wait."""
     begun: bool
     """Whether the upgrade has begun, prepared or not."""
     unfinished: str | None
@@ -109,6 +109,8 @@ def prepare(
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     begun = health.is_upgrading_to(snapshot.kubevirt, version)
     under_way = upgrading is not None and before is not None and health.same_version(before.version, version)
+    if begun and rollout.stages[0].upcoming != before:  # a pool came after the preparation
+        under_way = False
     planned = plan.make_plan(snapshot, pools, options)
     # What would keep the pools from following the upgrade must be known before it.
     refused = () if done or begun else (finding for finding in planned.errors if finding.code not in _OF_TODAY)

@@ -332,6 +332,43 @@ class TestWaits:
         assert (done["upgraded"], done["changed"], world.writes) == (True, False, [])
 
 
+@pytest.mark.usefixtures("pooled")
+class TestInTheMiddleOfAnUpgrade:
+    @pytest.mark.parametrize("primary", [builders.VERSION, NEXT])
+    def test_a_pool_that_came_after_the_preparation_is_added(self, run, world, primary):
+        prepare(run)
+        prepared = upcoming(world)
+        second, later = (
+            {
+                **pool,
+                "name": "rt",
+                "nodeSelector": {"hw": "rt"},
+                "selector": {"vmLabels": {"matchLabels": {"class": "rt"}}},
+            }
+            for pool in (NOW, LATER)
+        )
+        images = [second["virtHandlerImage"], second["virtLauncherImage"]]
+        world.put(builders.node("n2", "rt", labels={"hw": "rt"}, images=images))
+        world.put(builders.pool_daemonset(builders.pool(**second), desired=0))
+        run("run_part", part="launcher_policy", pools=[NOW, second])
+        assert upcoming(world) == prepared
+        found = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+        found["status"]["targetKubeVirtVersion"] = NEXT
+        world.put(found)
+        if primary == NEXT:
+            world.put(json.loads(json.dumps(builders.primary(desired=0)).replace(builders.VERSION, NEXT)))
+        table = json.loads(world.find(POLICY, names.POLICY)["metadata"]["annotations"][names.MAPPING_ANNOTATION])
+        done = prepare(run, [LATER, later])
+        assert (done.get("msg"), done["changed"]) == (None, True)
+        assert upcoming(world) == {
+            **prepared,
+            "images": {"gpu": LATER["virtLauncherImage"], "rt": later["virtLauncherImage"]},
+        }
+        now = json.loads(world.find(POLICY, names.POLICY)["metadata"]["annotations"][names.MAPPING_ANNOTATION])
+        assert now["rules"] == table["rules"]
+        assert prepare(run, [LATER, later])["changed"] is False
+
+
 class TestInTheMiddleOfAnUpgradeThatWasNotPrepared:
     @pytest.fixture(autouse=True)
     def upgrading(self, pooled):

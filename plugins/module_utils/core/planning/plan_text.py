@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import typing as t
 
+from ..admission import launcher_backends
 from ..base import names
 from ..base.findings import counted, listed
 from ..base.text import finding_lines, signed, table
 from ..kubevirt import image_contents
+from ..observed.snapshot import Admission
 from . import approval, assignment, waves
 from .batching import Move, Wave
 from .plan import DaemonSetChange, Plan
@@ -79,7 +81,10 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
     if plan.settling and not plan.held:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
     if plan.launcher_rollout and plan.launcher_rollout.steps:
-        lines.append(str(plan.launcher_rollout.choice))
+        choice = plan.launcher_rollout.choice
+        # Why the one in use was chosen is no news, and in a removal nothing is chosen.
+        if choice.backend != launcher_backends.backend_in_use(plan.snapshot.admission or Admission()):
+            lines.append(str(choice))
     first = [*plan.first_changes(), *plan.part_changes(0)]
     if first:
         lines.append("First:")

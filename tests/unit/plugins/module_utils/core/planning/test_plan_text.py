@@ -68,7 +68,10 @@ class TestPlan:
         )
         live = {(obj["kind"], obj["metadata"]["name"]): obj for _kind, obj in first.launcher_rollout.policy(0)}
         after = builders.snapshot_of(nodes, pools, admission=replace(served, objects=live))
-        assert "Launcher back end" not in "".join(plan_text.plan_lines(plan.make_plan(after, pools, Options())))
+        for others in (pools, [builders.pool("gpu", selector={"deviceNames": ["nvidia.com/L4"]})]):
+            again = plan.make_plan(after, others, Options())
+            assert bool(again.launcher_rollout.steps) == (others is not pools)
+            assert "Launcher back end" not in "".join(plan_text.plan_lines(again))
 
     def test_without_a_change_says_so(self):
         text = plan_text.plan_lines(planned([hw("n1", "gpu")], existing=[GPU]))

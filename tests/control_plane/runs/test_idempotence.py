@@ -126,6 +126,8 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     assert done.results_of("virtpools.kubevirt.pool_info")
     assert second.results_of("virtpools.kubevirt.pool_info") == [], "its plan has read the state already"
     assert _shown_state(second) == _shown_state(done)
+    in_check_mode = "In check mode nothing was changed. The state of the pools:"
+    assert _shown_state(checked_again) == [in_check_mode, *_shown_state(second)]
 
 
 def _shown_state(run: Run) -> list[str]:

@@ -317,7 +317,7 @@ func (r *Runtime) execute(ctx context.Context, pod *corev1.Pod, name, path strin
 	defer log.Close()
 	command := r.inPod(ctx, pod, path, arguments)
 	command.Env = append(environment(pod), "HOME="+r.options.Dir)
-	for _, ours := range []string{"PATH", "GOGC", "TMPDIR"} {
+	for _, ours := range []string{"PATH", "GOGC", "GOMAXPROCS", "TMPDIR"} {
 		command.Env = append(command.Env, ours+"="+os.Getenv(ours))
 	}
 	command.Stdout, command.Stderr = log, log

@@ -224,20 +224,24 @@ class Task:
         if errors:
             raise InputErrors(errors)
 
-    def refuse_in_run(self, made: Plan) -> None:
-        """Refuse a plan that has errors. Inside a run, transient errors are ignored: the run's plan has waited for
+    def plan_in_run(self) -> Plan:
+        """The plan, which has no errors. Inside a run, transient errors are ignored: the run's plan has waited for
         it, and each batch makes KubeVirt unavailable again for some seconds. A KubeVirt that stays Degraded, or that goes on rolling
-        out another deployment, is refused.
+        out another deployment, is refused. After a wait for it the plan is made again: KubeVirt's DaemonSet may be another.
 
         :raises InputErrors: with all errors.
         :raises ClusterError: when KubeVirt stays Degraded, or does not settle.
         """
+        made = self.plan()
         if not self.params["run_id"] or self.check_mode:
             self.refuse(made)
-            return
+            return made
         self.refuse(made, but=preflight.PASSING)
         if {preflight.DEGRADED, preflight.ROLLOUT} & {finding.code for finding in made.errors}:
             self.settle(_SETTLE_SECONDS)
+            made = self.plan()
+            self.refuse(made, but=preflight.PASSING)
+        return made
 
     def waiting(self) -> t.ContextManager[None]:
         """Keep the Lease of the run ``run_id`` during waits, in a module that writes nothing. Without a run there is none to keep."""

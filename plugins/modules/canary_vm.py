@@ -130,8 +130,7 @@ def body(task: module_base.Task) -> dict:
     if wanted is None:
         return {"changed": False, "vms": [], "text": []}
     task.check_nodes(task.params["nodes"])
-    plan = task.plan()
-    task.refuse_in_run(plan)
+    plan = task.plan_in_run()
     judge = Judge.for_plan(plan)
     nodes = [node for name, node in plan.snapshot.nodes.items() if name in task.params["nodes"]]
     if task.params["of_pools"] is not None:

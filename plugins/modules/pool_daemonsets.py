@@ -107,8 +107,7 @@ ARGUMENTS = {
 
 
 def body(task: module_base.Task) -> dict:
-    plan = task.plan()
-    task.refuse_in_run(plan)
+    plan = task.plan_in_run()
     if task.params["state"] == "pulled":
         return {"changed": False, "changes": [], "contents": _pulled(task, plan)}
     changes = plan.daemonsets
@@ -161,8 +160,7 @@ def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[st
         if task.clock.now() - began <= batch_run.STALE_SECONDS:
             return plan, contents
         planned = _desired(plan)
-        plan = task.plan()
-        task.refuse_in_run(plan)
+        plan = task.plan_in_run()
         if _desired(plan) == planned:
             return plan, contents
 

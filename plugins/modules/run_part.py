@@ -148,8 +148,7 @@ def body(task: module_base.Task) -> dict:
         if problems:
             raise InputErrors(problems)
     else:
-        plan = task.plan()
-        task.refuse_in_run(plan)
+        plan = task.plan_in_run()
         snapshot, part, due = plan.snapshot, plan.part(name), _due(task, step, len(plan.batches))
     if part is None:
         return {"changed": False, "changes": [], "diff": []}

@@ -21,6 +21,18 @@ def live(world, pool="gpu"):
     return world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE)
 
 
+def begin_rollout(world, meanwhile):
+    """Have virt-operator replace the deployment by another of the same version, while something else happens."""
+    settled = world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)
+    world.put({**settled, "status": {**settled["status"], "targetDeploymentID": "d2"}})
+
+    def end():
+        meanwhile()
+        world.put(settled)
+
+    world.at[world.now + 60] = end
+
+
 class TestNewImage:
     """The pool has a node, and gets an image that the node does not have."""
 
@@ -255,6 +267,15 @@ class TestPresent:
         world.at[world.now + 5] = lambda: world.put(builders.kubevirt())
         assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
 
+    def test_a_new_deployment_within_a_run_is_followed(self, run, world):
+        """The run waits until virt-operator has rolled it out, and the primary is another by then."""
+        lease = run("run_lease")
+        later = builders.primary(desired=2)
+        later["spec"]["template"]["spec"]["priorityClassName"] = "later"
+        begin_rollout(world, lambda: world.put(later))
+        assert run("pool_daemonsets", pools=[RAW], run_id=lease["run_id"])["changed"]
+        assert live(world)["spec"]["template"]["spec"]["priorityClassName"] == "later"
+
     def test_a_lasting_degradation_is_refused_within_a_run_too(self, run, world):
         lease = run("run_lease")
         world.put(builders.kubevirt(conditions={"Degraded": "True"}))
@@ -294,6 +315,14 @@ class TestAbsent:
         assert "Pool gpu still owns n2" in text
         assert "run again" in text
         assert world.writes == []
+
+    def test_refuses_when_a_node_came_to_the_pool_during_a_wait(self, run, world):
+        """Without its DaemonSet, the node would have no handler."""
+        lease = run("run_lease")
+        begin_rollout(world, lambda: world.put(builders.node("n2", "gpu")))
+        with_lease = {"run_id": lease["run_id"], "state": "absent", "prune": True}
+        assert "Pool gpu still owns n2" in run.failure("pool_daemonsets", pools=[OTHER], **with_lease)
+        assert live(world) is not None
 
     def test_leaves_alone_what_a_dead_node_cannot_leave(self, run, world):
         world.put(builders.node("n2", "gpu", ready=False))

@@ -207,13 +207,15 @@ class Task:
         return plan.make_plan(self.snapshot(nodes), self.asked.pools, self.asked.options)
 
     def settle(self, timeout: float) -> None:
-        """Wait until KubeVirt is healthy and has rolled out its last change.
+        """Wait until KubeVirt is healthy and has rolled out its last change, and keep the Lease of the run meanwhile.
 
         :raises ClusterError: when that takes longer than ``timeout`` seconds, or KubeVirt is being upgraded.
         """
         namespace, name = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
         found = live.find_kubevirt(self.cluster, namespace, name)["metadata"]
-        settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
+        keep = self.params["run_id"] and self._lease is None
+        with self.writing(found["namespace"]) if keep else contextlib.nullcontext():
+            settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
 
     def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
         """Refuse a plan that has errors. Errors with the codes ``but`` are ignored.

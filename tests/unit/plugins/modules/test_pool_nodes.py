@@ -9,6 +9,7 @@ import types
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import lease, waiting
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.modules import pool_nodes
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -181,9 +182,25 @@ def test_a_batch_that_is_refused_does_not_hide_the_ones_before(run, world):
 
 
 class TestRun:
+    def test_keeps_its_lease_while_kubevirt_settles(self, run, world, monkeypatch):
+        """Another run takes it over when it has not changed for 30 seconds."""
+        monkeypatch.setattr(lease, "Clock", lambda now: waiting.Clock(now=lambda: world.now, sleep=world.sleep))
+        held, settled, versions = run("run_lease")["run_id"], world.all(kinds.KUBEVIRT)[0], []
+        world.put({**settled, "status": {**settled["status"], "targetDeploymentID": "d2"}})
+
+        def note_version():
+            (live,) = world.all(kinds.LEASE)
+            versions.append(live["metadata"]["resourceVersion"])
+
+        for second in range(20, 100, 20):
+            world.at[world.now + second] = note_version
+        world.at[world.now + 90] = lambda: world.put(settled)
+        assert run("pool_nodes", pools=[RAW], nodes=["n1"], run_id=held)["changed"]
+        assert len(set(versions)) == 4
+
     def test_that_holds_the_lease_is_joined(self, run, world):
-        lease = run("run_lease")
-        assert run("pool_nodes", pools=[RAW], run_id=lease["run_id"])["changed"]
+        held = run("run_lease")
+        assert run("pool_nodes", pools=[RAW], run_id=held["run_id"])["changed"]
         assert len(world.all(kinds.LEASE)) == 1, "the run gives it back, not the module"
 
     def test_that_does_not_hold_it_changes_nothing(self, run, world):

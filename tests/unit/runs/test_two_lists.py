@@ -133,3 +133,35 @@ def test_a_rollback_needs_no_such_warning(cluster, run):
 
 def _codes(found):
     return [each["code"] for each in found["findings"]]
+
+
+def test_a_list_is_recorded_only_while_the_cluster_has_it(cluster, run, monkeypatch):
+    """All that is left of a run is to record its list. While the same run waits for the Lease, another one dies in its wave."""
+    call, deaths = type(run).__call__, []
+
+    def module(runner, name, **arguments):
+        record = arguments.get("record")
+        if not deaths and record == "completed":
+            deaths.append(record)
+            raise KeyboardInterrupt
+        takes_lease = name == "run_lease" and "state" not in arguments
+        if len(deaths) == 1 and (takes_lease or (record and "run_id" not in arguments)):
+            deaths.append("")
+            with pytest.raises(KeyboardInterrupt):
+                cluster.site(IN_FILE)
+        if deaths[1:] == [""] and record == "wave_done":
+            deaths[1] = record
+            raise KeyboardInterrupt
+        return call(runner, name, **arguments)
+
+    newer = [{**NEXT_GPU, "resources": {"requests": {"cpu": "1"}}}, RT]
+    monkeypatch.setattr(type(run), "__call__", module)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.site(newer)
+    found = run("plan_info", pools=newer, prune=True)
+    assert (found["pending"], found["recorded"]) == (False, False)
+    cluster.site(newer)
+    assert deaths == ["completed", "wave_done"]
+    assert cluster.verify(newer) == ""
+    found = run("plan_info", pools=newer, prune=True)
+    assert (found["pending"], found["recorded"]) == (False, True)

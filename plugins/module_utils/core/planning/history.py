@@ -238,7 +238,8 @@ class History:
             return going_to
         if self.entries:
             newest = self.entries[-1]
-            if self.applying or not same_pools(recorded, newest.pools) or build != newest.build:
+            unfinished = self.applying or self.moving is not None
+            if unfinished or not same_pools(recorded, newest.pools) or build != newest.build:
                 return newest
         if len(self.entries) < 2:
             message = (

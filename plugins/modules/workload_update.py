@@ -175,7 +175,8 @@ def body(task: module_base.Task) -> dict:
     refused = choice.in_use(snapshot).cannot_migrate_vms(snapshot)
     if refused:
         raise InputErrors([refused])
-    outdated = _outdated(task, snapshot)
+    with task.waiting():
+        outdated = _outdated(task, snapshot)
     migrate = [update for update in outdated if update.how == "migrate"]
     if task.check_mode or not migrate:
         return _result(outdated, [], task.params["max_listed_vms"])

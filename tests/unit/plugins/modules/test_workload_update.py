@@ -137,6 +137,16 @@ def test_only_restarts_need_no_lease(run, world, add):
     assert (found["changed"], found["counts"]["restart"], world.writes) == (False, 1, [])
 
 
+def test_keeps_the_lease_of_its_run_while_it_looks(run, world, add):
+    """A list of 100,000 pods takes longer than the Lease lasts."""
+    add("one")
+    held = run("run_lease")["run_id"]
+    world.requests.clear()
+    assert run("workload_update", run_id=held)["changed"]
+    asked = [request.path for request in world.requests if request.method == "PUT" or request.path.endswith("/v1/pods")]
+    assert names.LEASE_NAME in asked[0]
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_never_more_than_a_batch_at_once(run, world, add, batch):
     kubevirt = Kubevirt(world)

@@ -325,3 +325,21 @@ def test_a_run_does_not_go_back_over_another_runs_list(rollout, running, run, on
     assert "another run has applied its pool list" in error
     assert "This run does not go back, because that would undo the other run" in error
     assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]
+
+
+def test_a_wave_that_another_run_began_again_stays_open(running, run, monkeypatch):
+    """The same command again, which waited for the Lease, begins as soon as the nodes are back, and fails like the first."""
+    call, releases = type(run).__call__, []
+
+    def module(runner, name, **arguments):
+        result = call(runner, name, **arguments)
+        if name == "run_lease" and arguments.get("state") == "absent":
+            releases.append(name)
+            if len(releases) == 2:
+                refused(running, [NEXT_GPU, RT], "stop")
+        return result
+
+    monkeypatch.setattr(type(run), "__call__", module)
+    running.fails([NEXT_GPU, RT], "rollback_wave")
+    assert len(releases) == 3
+    assert [wave["nodes"] for wave in run("pool_history")["open_waves"]] == [["n2", "n3"]]

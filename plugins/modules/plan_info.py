@@ -211,6 +211,9 @@ waves:
     left:
       description: How many nodes are still to be changed.
       type: int
+    held_back:
+      description: How many nodes should change but cannot now, since they are not Ready for instance.
+      type: int
     batches:
       description: The indices of its batches in RV(batches).
       type: list

@@ -343,3 +343,19 @@ def test_a_wave_that_another_run_began_again_stays_open(running, run, monkeypatc
     running.fails([NEXT_GPU, RT], "rollback_wave")
     assert len(releases) == 3
     assert [wave["nodes"] for wave in run("pool_history")["open_waves"]] == [["n2", "n3"]]
+
+
+def test_a_wave_stays_open_of_which_a_node_cannot_go_back(rollout, run, monkeypatch):
+    """It keeps a handler that no gate has proven: it fails after its handover, and comes back later."""
+    call = type(run).__call__
+
+    def module(runner, name, **arguments):
+        if name == "plan_info" and arguments.get("restore_nodes"):
+            node = rollout.world.find(kinds.NODE, "n3")
+            rollout.world.put({**node, "status": builders.node("n3", ready=False)["status"]})
+        return call(runner, name, **arguments)
+
+    monkeypatch.setattr(type(run), "__call__", module)
+    assert "Done: 2 of 3 nodes (n1, n3)." in rollout.fails([GPU, RT], "rollback_wave")
+    assert handlers(rollout.world)["n3"] == ["virt-handler-rt"]
+    assert [wave["nodes"] for wave in run("pool_history")["open_waves"]] == [["n2", "n3"]]

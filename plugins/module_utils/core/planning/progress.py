@@ -84,6 +84,7 @@ class RolloutScope:
                 "pools": sorted(self._pools(wave) - {names.PRIMARY}),
                 "done": wave.done,
                 "left": wave.remaining,
+                "held_back": wave.held_back,
                 "batches": [next(indices) for _batch in wave.batches],
                 "due": wave.due and wave.number <= self.last,
                 "open": wave.open or "",

@@ -8,8 +8,9 @@ import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes.collection import CollectionMode
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.approval import ClusterId
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
@@ -99,6 +100,24 @@ class TestDigest:
     def test_of_something_else_is_refused(self, wrong):
         with pytest.raises(InputErrors, match="not what the playbook plan publishes"):
             approval.digest_of(wrong, "west", "site", WEST)
+
+
+class TestRollbackTarget:
+    OLD, NEW, NEXT = (history.entry_of([builders.pool(name)], (), Options(), "", "") for name in ("a", "b", "c"))
+
+    def target(self, known, **plans):
+        lists = {run: {**entry("x"), "list": new.digest, "before": old.digest} for run, (new, old) in plans.items()}
+        return approval.rollback_target({"west": lists}, "west", WEST, History(known))
+
+    def test_is_the_list_before_the_approved_plan(self):
+        assert self.target([self.OLD, self.NEW], site=(self.NEW, self.OLD)) == self.OLD
+
+    def test_is_that_of_an_approved_rollback_once_that_has_begun(self):
+        given = {"site": (self.NEW, self.OLD), "rollback": (self.OLD, self.NEW)}
+        assert self.target([self.OLD, self.NEW, self.NEXT], **given) == self.OLD
+
+    def test_is_left_open_by_plans_of_other_kinds(self):
+        assert self.target([self.OLD, self.NEW], remove=(self.NEW, self.OLD)) is None
 
 
 @pytest.mark.parametrize(

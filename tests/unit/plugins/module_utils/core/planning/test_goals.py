@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
@@ -102,6 +102,30 @@ class TestRestore:
         found = goal(snapshot(GPU, FPGA), restore_nodes=frozenset({"gpu-1"}))
         assert found.assigned.wanted == {"gpu-1": names.PRIMARY, "fpga-1": "fpga", "stays": names.PRIMARY}
         assert not found.exclusion.changed
+        assert found.pools == ("fpga", "gpu"), "it deletes no pool"
+
+    def test_to_a_pool_whose_daemonset_was_deleted(self):
+        found = goal(
+            builders.snapshot_of([gpu_node("gpu-1"), gpu_node("gpu-2")]), [GPU], restore_nodes=frozenset({"gpu-1"})
+        )
+        assert found.assigned.wanted == {"gpu-1": "gpu", "gpu-2": names.PRIMARY}
+        assert found.desired.keys() == {"gpu"}
+
+    def test_leaves_a_node_alone_where_no_handler_would_start(self):
+        tainted = gpu_node("gpu-1", owner="gpu", taints=[{"key": "a", "effect": "NoExecute"}])
+        found = goal(builders.snapshot_of([tainted, builders.node("stays")], [GPU]), restore_nodes=frozenset({"gpu-1"}))
+        assert found.assigned.blocked.keys() == {"gpu-1"}
+
+    def test_does_not_judge_the_list_by_a_few_nodes(self):
+        found = goal(snapshot(GPU, FPGA), [GPU, FPGA], restore_nodes=frozenset({"gpu-1"}))
+        assert found.assigned.findings == ()
+
+    def test_keeps_the_live_correction_of_outdated_vms(self):
+        correction = kinds.MUTATING_ADMISSION_POLICIES[0].object(names.OUTDATED_POLICY)
+        correction["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+        for objects, outdated in (([], "refuse"), ([correction], "correct")):
+            found = builders.snapshot_of([gpu_node("gpu-1", owner="gpu")], [GPU], admission=vms.admission(*objects))
+            assert goal(found, restore_nodes=frozenset({"gpu-1"})).options.outdated == outdated
 
 
 def test_recorded_pools_are_read_from_their_daemonsets():

@@ -200,6 +200,25 @@ class TestRollbackTarget:
         with pytest.raises(InputErrors, match=r"has 1 list"):
             History((A,)).rollback_target(A.pools)
 
+    @pytest.mark.parametrize("after", [B, A], ids=["that was carried out", "that was refused"])
+    def test_of_an_approved_plan_is_the_list_before_it(self, after):
+        assert History((A, B, after)).undo_target(B.digest, A.digest) == A
+
+    @pytest.mark.parametrize(
+        ("entries", "lists", "problem"),
+        [
+            ((A, B, C), (B, A), f"Another run has applied list {C.digest} since"),
+            ((), (B, A), f"Another run has applied list {history.NO_POOLS} since"),
+            ((A, B), (B, B), "which the cluster had already"),
+            ((A,), (A, None), "Before the approved plan the cluster had no pools"),
+        ],
+        ids=["another run", "removed", "no change", "first"],
+    )
+    def test_of_an_approved_plan_that_cannot_be_undone(self, entries, lists, problem):
+        digests = [found.digest if found else history.NO_POOLS for found in lists]
+        with pytest.raises(InputErrors, match=problem):
+            History(entries).undo_target(*digests)
+
     def test_an_unknown_digest_is_refused(self):
         known = ", ".join(sorted([A.digest, B.digest]))
         with pytest.raises(InputErrors, match=f"has no pool list 'abc'; it has: {known}"):

@@ -131,8 +131,8 @@ class Guard(policy_objects.WrittenFirst):
         probes = [GuardProbe("a node without an owner", kinds.NODE, free)]
         for pool in sample(self.assigned):
             labels = example_labels(pool.nodes)
-            first = next((each.name for each in self.assigned if labels and each.nodes.matches(labels)), None)
-            if labels is not None and first is not None:
+            if labels is not None:
+                first = next(each.name for each in self.assigned if each.nodes.matches(labels))
                 node = _labelled(free, {**labels, names.OWNER_LABEL: first})
                 probes.append(GuardProbe(f"a new node of pool {first}", kinds.NODE, node))
         claimed = _labelled(free, {names.OWNER_LABEL: names.IN_TRANSIT})

@@ -180,6 +180,7 @@ class TestProbes:
         ]
         owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found[:3]]
         assert owners == [None, "gpu", names.IN_TRANSIT]
+        assert GPU.nodes.matches(found[1].obj["metadata"]["labels"]), "else the guard refuses its owner"
         assert [exclusion.has_exclusion(probe.obj) for probe in found[3:]] == [True, False]
 
     def test_an_earlier_pool_may_take_it(self):
@@ -187,6 +188,30 @@ class TestProbes:
         found = made(options=Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG])
         owners = [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found.part("guard").probes()]
         assert owners[1:3] == ["all", "all"]
+
+    def test_where_virt_handler_is_missing_are_of_nodes_only(self):
+        lacking = builders.build_snapshot(admission=vms.admission(validating=True), nodes=[builders.node()])
+        found = guard.Guard(lacking, lacking.admission, wanted=True).probes()
+        assert [probe.kind for probe in found] == [kinds.NODE, kinds.NODE]
+
+
+@pytest.mark.parametrize(
+    ("holds", "fields"),
+    [
+        (True, {}),
+        (False, {"objects": ()}),
+        (False, {"of_primary": builders.primary(excluded=False)}),
+        (False, {"of_kubevirt": builders.excluding_kubevirt()}),
+    ],
+    ids=["alone", "no guard", "the primary has lost it", "KubeVirt asks for it"],
+)
+def test_only_the_guard_holds_the_exclusion(holds, fields):
+    given = {"objects": live(), "of_kubevirt": builders.kubevirt(), **fields}
+    assert guard.holds_exclusion(cluster(**given)) is holds
+
+
+def test_the_guard_holds_nothing_where_virt_handler_is_missing():
+    assert not guard.holds_exclusion(builders.build_snapshot(admission=vms.admission(*live(), validating=True)))
 
 
 def test_heartbeats_are_recognized_before_asking_the_authorizer():

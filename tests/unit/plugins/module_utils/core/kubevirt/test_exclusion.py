@@ -19,7 +19,10 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.e
     PATCH,
     exclusion_requested,
     has_exclusion,
+    is_asked_for,
+    is_overwritten,
     primary_after,
+    unchanged,
     with_exclusion,
     without_exclusion,
     without_exclusion_terms,
@@ -248,6 +251,36 @@ class TestUnderHco:
             theirs,
             our_operation(term(OURS), nodeSelector={"a": "1"}),
         ]
+        ours = our_operation(term(OURS), nodeSelector={"a": "1"})
+        assert excluded([ours, theirs])[-2:] == [theirs, ours]
+
+    @pytest.mark.parametrize(
+        ("operations", "placement", "asked"),
+        [
+            ([], None, False),
+            ([UNRELATED], None, False),
+            ([our_operation(term(OURS))], None, True),
+            ([our_operation(term(OURS))], {"affinity": affinity(term(ZONE))}, True),
+            ([our_operation(term(ZONE, OURS))], {"affinity": affinity(term(ZONE))}, True),
+            ([], {"affinity": affinity({})}, True),
+        ],
+        ids=["nothing", "others", "ours", "ours of former terms", "ours with terms", "terms that match no node"],
+    )
+    def test_the_annotation_says_whether_it_is_asked_for(self, operations, placement, asked):
+        item = hyperconverged(operations, placement)
+        assert is_asked_for(kubevirt(), item) is asked
+        assert is_asked_for(kubevirt(PATCH), item) is asked, "HCO has not acted on it yet"
+        assert is_overwritten(item) is not asked
+
+    def test_an_annotation_that_cannot_be_read_is_not_overwritten(self):
+        item = hyperconverged([{"op": "add", "path": "x"}])
+        assert not is_overwritten(item)
+        assert [is_asked_for(of, item) for of in (kubevirt(), kubevirt(PATCH))] == [False, True]
+
+    @pytest.mark.parametrize(("item", "kind"), [(None, "KubeVirt"), (hyperconverged(), "HyperConverged")])
+    def test_no_edit_is_one_of_the_same_object(self, item, kind):
+        found = unchanged(kubevirt(), item)
+        assert (found.kind, found.changed) == (kind, False)
 
     def test_kubevirt_itself_is_left_alone(self):
         edit = with_exclusion(kubevirt(PATCH), hyperconverged())

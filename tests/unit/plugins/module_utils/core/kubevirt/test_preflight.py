@@ -8,8 +8,9 @@ import json
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion, preflight
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.operator_api import OperatorApi
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 GPU = builders.pool("gpu")
@@ -53,6 +54,17 @@ class TestUnderHco:
         assert preflight.own_change_settling(self.snapshot(operations=[builders.hco_exclusion()]))
         assert not preflight.own_change_settling(self.snapshot())
 
+    def test_without_virt_handler_there_is_no_run_to_continue(self):
+        kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), operations=[builders.hco_exclusion()])
+        lost = builders.build_snapshot(kubevirt, hyperconvergeds=[hyperconverged])
+        assert not preflight.own_change_settling(lost)
+
+    def test_an_hco_that_does_not_reconcile_stops_the_run(self):
+        kubevirt, hyperconverged = builders.under_hco(builders.kubevirt())
+        hyperconverged["status"] = {"conditions": [{"type": "ReconcileComplete", "status": "False", "reason": "Bad"}]}
+        found = builders.snapshot_of([builders.node()], of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
+        assert "hco_not_reconciling" in builders.codes(preflight.fitness(found), "error")
+
 
 @pytest.mark.parametrize("excluded", [True, False])
 def test_a_refusal_by_the_guard_that_is_over_is_waited_for(excluded):
@@ -63,6 +75,9 @@ def test_a_refusal_by_the_guard_that_is_over_is_waited_for(excluded):
     snapshot = builders.snapshot_of(of_kubevirt=kubevirt, of_primary=builders.primary(excluded=excluded))
     assert preflight.own_change_settling(snapshot)
     assert builders.codes(preflight.fitness(snapshot)) == ["own_change_settling"]
+    with_pools = builders.snapshot_of(pools=[GPU], of_kubevirt=kubevirt, of_primary=builders.primary(excluded=excluded))
+    told = builders.codes(preflight.fitness(with_pools))
+    assert told == (["own_change_settling"] if excluded else []), "a removal takes it away only after the nodes"
 
 
 class TestFitness:
@@ -112,6 +127,18 @@ class TestFitness:
         (let,) = preflight.fitness(snapshot, ["n2"])
         assert (let.severity, let.code) == ("warning", "kubevirt_waits_for_pools")
         assert f"does not start on 1 node that goes to a pool in this run: {problem}." in let.message
+
+    def test_of_one_that_is_degraded_names_no_handlers(self):
+        degraded = builders.excluding_kubevirt(conditions={"Available": "False", "Degraded": "True"})
+        pods = [builders.broken(builders.handler_pod("n1", ready=False))]
+        snapshot = builders.snapshot_of([builders.node("n1")], of_kubevirt=degraded, pods=pods)
+        (refused,) = preflight.fitness(snapshot, ["n1"])
+        assert (refused.severity, refused.code) == ("error", "kubevirt_degraded")
+
+    def test_a_broken_handler_of_a_dead_node_is_only_dead(self):
+        pods = [builders.broken(builders.handler_pod(name, ready=False)) for name in ("dead", "n1")]
+        nodes = [builders.node("dead", ready=False), builders.node("n1")]
+        assert list(preflight.broken_handlers(builders.snapshot_of(nodes, pods=pods))) == ["n1"]
 
     def test_of_one_that_takes_in_our_own_change(self):
         rolling = builders.primary(desired=3, ready=1)
@@ -239,6 +266,12 @@ class TestSkew:
         pool = builders.pool("gpu", virtHandlerImage=image, allowSkew=True)
         assert codes(builders.snapshot_of(pools=[pool]), [pool], severity="warning") == ["version_skew"]
 
+    def test_of_a_launcher_of_a_later_release_may_be_allowed(self):
+        image = "registry.example/virt-launcher:v1.10.0"
+        found = {"virtLauncherImage": image, "selector": {"architectures": ["amd64"]}, "allowSkew": True}
+        assert self.found(builders.HANDLER_IMAGE, "error", **found) == []
+        assert self.found(builders.HANDLER_IMAGE, "warning", **found) == ["version_skew"]
+
     @pytest.mark.parametrize(
         ("tag", "why"),
         [
@@ -281,3 +314,12 @@ def test_pools_of_kubevirts_own_are_refused():
     operator = builders.excluding_kubevirt()
     operator["spec"]["virtHandlerPools"] = [{"name": "a"}]
     assert "operator_pools_in_use" in codes(builders.snapshot_of(of_kubevirt=operator), severity="error")
+
+
+@pytest.mark.parametrize(("gates", "refused"), [(["WorkerPools"], True), ([], False)])
+def test_worker_pools_are_refused_where_kubevirt_uses_them(gates, refused):
+    kubevirt = builders.excluding_kubevirt()
+    kubevirt["spec"]["configuration"] = {"developerConfiguration": {"featureGates": gates}}
+    served = OperatorApi(worker_pools=(kinds.WORKER_POOL.object("gpu"),))
+    found = codes(builders.snapshot_of(of_kubevirt=kubevirt, operator_api=served), severity="error")
+    assert ("operator_pools_in_use" in found) is refused

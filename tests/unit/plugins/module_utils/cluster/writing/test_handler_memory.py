@@ -14,6 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.handlers import HandlerPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.migrations import Arrival
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Refused, World
 
@@ -81,12 +82,15 @@ def test_that_takes_long_shows_how_far_it_is(world):
     assert world.shown[0] == "13 of 22 VMs were changed for a moment"
 
 
-def test_a_handler_cleans_up_first(world):
+@pytest.mark.parametrize("ended", [{}, {"endTimestamp": builders.heartbeat(builders.STARTED + 400)}])
+def test_a_handler_cleans_up_first(world, monkeypatch, ended):
     """It may delete its record right after that, so that a reminder before would be in vain."""
+    monkeypatch.setattr(handler_memory, "seconds_since_1970", lambda: builders.STARTED + 500)
     vmi = world.find(VMI, "came-to-n1", "vms")
     vmi["metadata"]["labels"][names.MIGRATION_TARGET_LABEL] = "n1"
+    vmi["status"]["migrationState"].update(ended)
     world.put(vmi)
-    world.at[world.now + 10] = lambda: put(world, "came-to-n1", "n1", {"completed": True, "targetNode": "n1"})
+    world.at[world.now + 10] = lambda: put(world, "came-to-n1", "n1", {"completed": True, "targetNode": "n1", **ended})
     began = world.now
     first = []
     world.before = lambda request: first.append(world.now) if request.method == "PATCH" and not first else None
@@ -179,3 +183,31 @@ def test_a_refused_change_is_an_error_that_names_the_vm(world):
     world.before = refuse
     with pytest.raises(ClusterError, match="came-to-n1"):
         remind(world, ["n1"])
+
+
+class TestLateArrivals:
+    """VMs that came after the handlers of the batch were reminded."""
+
+    def recorded_after(self, world, comes, reminded=()):
+        """How many seconds pass until all VMs are recorded. ``comes``: after how many seconds each comes to n1."""
+        late = handler_memory.LateArrivals(world.client(), world.clock(), frozenset(reminded))
+        began = world.now
+        for second in range(60):
+            if late.recorded(self.arrival(world, name) for name, after in comes.items() if after <= second):
+                return world.now - began
+            world.sleep(1)
+        return None
+
+    def arrival(self, world, name):
+        return Arrival.of(world.find(VMI, name, "vms"))
+
+    @pytest.mark.parametrize(("second", "seconds"), [({}, 10), ({"came-to-n2": 3}, 13)], ids=["one", "two"])
+    def test_are_reminded_once_the_handler_may_have_cleaned_up(self, world, second, seconds):
+        comes = {"came-to-n1": 0, **second}
+        assert seconds <= self.recorded_after(world, comes) < seconds + 2
+        assert patched(world) == {name: ["add", "remove"] for name in comes}
+
+    def test_that_were_reminded_with_the_batch_hold_nothing_up(self, world):
+        key = self.arrival(world, "came-to-n1").key
+        assert self.recorded_after(world, {"came-to-n1": 0}, [key]) == 0
+        assert patched(world) == {}

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import waiting
@@ -96,13 +98,14 @@ class TestLeaving:
         world = World(*(vm_pod("gpu", NOW + ahead, name=f"vm-{ahead}") for ahead in (5, 300, 7)))
         assert leaving(epochs_of(world), "gpu")[UNTIL_GPU] == str(NOW + 301)
 
-    def test_after_a_policy_that_was_deleted_meanwhile(self, monkeypatch):
+    @pytest.mark.parametrize(("former", "epoch"), [(NOW + 300, NOW + 301), (6, NOW)])
+    def test_after_a_policy_that_was_deleted_meanwhile(self, monkeypatch, former, epoch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
-        world = world_with(vm_pod("gpu", 6), epoch=NOW + 300)
+        world = world_with(vm_pod("gpu", 6), epoch=former)
         epochs = epochs_of(world)
         world.drop(POLICY, names.POLICY)
-        assert epochs.settle(node_of(names.IN_TRANSIT, gpu=str(NOW + 301)), "primary") == {}
-        assert leaving(epochs, "primary") == {UNTIL_PRIMARY: str(NOW + 301)}
+        assert epochs.settle(node_of(names.IN_TRANSIT, gpu=str(former + 1)), "primary") == {}
+        assert leaving(epochs, "primary") == {UNTIL_PRIMARY: str(epoch)}
 
     def test_a_policy_of_somebody_else_does_not_count(self, monkeypatch):
         monkeypatch.setattr(waiting, "seconds_since_1970", lambda: NOW)
@@ -132,6 +135,10 @@ class TestLeavingAPoolThatLetOthersInBefore:
         """The policy would have to go on for it, and waiting VMs could start there once more."""
         world = world_with(vm_pod(names.PRIMARY, 3))
         assert leaving(epochs_of(world), "gpu", primary="5") == {UNTIL_GPU: "7"}
+
+    def test_a_vm_that_could_not_stay_with_it_needs_no_other(self):
+        world = world_with(vm_pod("rt", 6))
+        assert leaving(epochs_of(world), "gpu") == {UNTIL_GPU: "7"}
 
     def test_pods_that_cannot_be_read_are_an_error(self):
         world = world_with()
@@ -188,14 +195,30 @@ class TestSettle:
         assert epochs.settle(self.node(gpu="7"), "primary") == {}
         assert len([write for write in world.writes if "mutatingadmissionpolicies" in str(write)]) == 1
 
-    def test_the_policy_never_goes_back(self):
+    @pytest.mark.parametrize("epoch", [7, 20])
+    def test_the_policy_never_goes_back(self, epoch):
         """Another run may have moved it on."""
         world = world_with(vm_pod("gpu", 6))
         epochs = epochs_of(world)
-        world.put(launcher_policy.with_epoch(world.find(POLICY, names.POLICY), 20))
+        world.put(launcher_policy.with_epoch(world.find(POLICY, names.POLICY), epoch))
         assert epochs.settle(self.node(gpu="7"), "primary") == {}
-        assert policy_epoch(world) == 20
-        assert leaving(epochs, "gpu") == {UNTIL_GPU: "21"}
+        assert policy_epoch(world) == epoch
+        assert [verb for verb, _path in world.writes if verb == "PUT"] == []
+        assert leaving(epochs, "gpu") == {UNTIL_GPU: str(epoch + 1)}
+
+    def test_another_client_that_writes_the_policy_too_is_no_error(self):
+        world = world_with(vm_pod("gpu", 6))
+        epochs = epochs_of(world)
+
+        def meddle(request):
+            if request.method == "PUT":
+                world.before = lambda request: None
+                world.put(copy.deepcopy(world.find(POLICY, names.POLICY)))
+
+        world.before = meddle
+        assert epochs.settle(self.node(gpu="7"), "primary") is None
+        assert epochs.settle(self.node(gpu="7"), "primary") == {}
+        assert policy_epoch(world) == 7
 
     def test_only_what_a_probe_shows_is_in_force(self):
         world = world_with(vm_pod("gpu", 6), vm_pod("gpu", 7, on="n2", name="other"))

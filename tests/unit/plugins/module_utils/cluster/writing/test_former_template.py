@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import former_template
@@ -77,4 +79,7 @@ def test_revisions_of_another_daemonset_are_not_used(world):
     """Such as one that was deleted just now, before its revisions are."""
     again = {**live(world), "metadata": {**live(world)["metadata"], "uid": "another"}}
     world.put(again)
+    orphan = copy.deepcopy(world.all(kinds.CONTROLLER_REVISION)[0])
+    del orphan["metadata"]["ownerReferences"]
+    world.put(orphan)
     assert restore(world, C, None) is None

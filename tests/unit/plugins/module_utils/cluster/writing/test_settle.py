@@ -70,6 +70,11 @@ class TestPrimary:
         with pytest.raises(ClusterError, match="stays degraded"):
             self.settle(world, timeout=300)
 
+    def test_of_a_removal_stays_degraded_for_another_reason(self, world):
+        world.put(builders.kubevirt(conditions={"Degraded": "True"}))
+        with pytest.raises(ClusterError, match="stays degraded"):
+            self.settle(world, excluded=False, timeout=300)
+
     @pytest.mark.parametrize("seconds", [60, 300])
     def test_an_hco_that_does_not_act_is_named(self, world, seconds):
         kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), operations=[builders.hco_exclusion()])
@@ -150,6 +155,32 @@ class TestPrimary:
         with pytest.raises(ClusterError, match=r"no progress, and 1 node with a handler is not Ready \(dead\)"):
             self.settle(world, timeout=1000)
         assert 180 <= world.now - began < 190
+
+    def test_a_rollout_that_goes_on_slowly_is_not_held_up(self, world):
+        world.put(builders.primary(desired=6, ready=1))
+        for ready in range(2, 6):
+            later(world, 100 * (ready - 1), builders.primary(desired=6, ready=ready))
+        later(world, 500, builders.primary(desired=6, ready=6))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        world._tick = lambda: None
+        assert 500 <= self.settle(world, timeout=1000) < 520
+
+    def test_a_rollout_held_up_by_nothing_that_shows_is_awaited(self, world):
+        world.put(builders.primary(desired=2, ready=1))
+        world._tick = lambda: None
+        later(world, 300, builders.primary(desired=2, ready=2))
+        assert 300 <= self.settle(world, timeout=1000) < 310
+
+    def test_the_handler_of_a_node_that_came_back_is_awaited(self, world):
+        world._tick = lambda: None
+        world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
+        world.put(builders.primary(excluded=False, desired=3, ready=2))
+        world.put(builders.node("dead", ready=False))
+        world.put(builders.handler_pod("dead", ready=False))
+        later(world, 20, builders.node("dead"), builders.excluding_kubevirt(), builders.primary(desired=3, ready=2))
+        later(world, 50, builders.primary(desired=3, ready=3))
+        assert 50 <= self.settle(world) < 56
 
     def test_handlers_that_start_on_good_nodes_are(self, world):
         world.put(builders.excluding_kubevirt(conditions={"Available": "False"}))
@@ -247,6 +278,12 @@ class TestMigrations:
         assert self.running(world, ["n1"]) == (
             "VM vms/m1 (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`), then run again."
         )
+
+    def test_that_are_started_again_and_again_are_told(self, world):
+        self.put(world, "m0")
+        self.put(world)
+        world.at[world.now + 20] = lambda: self.put(world, "m0", phase="Succeeded")
+        assert "While the run waited, 1 other one ended: if a descheduler" in self.running(world, ["n1"])
 
     def test_elsewhere_do_not_matter(self, world):
         self.put(world, node="n9")

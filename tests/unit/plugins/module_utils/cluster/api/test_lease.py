@@ -390,6 +390,21 @@ class TestEnsureFresh:
         with pytest.raises(ClusterError, match="takes more than 10 s to renew the Lease"):
             run.ensure_fresh()
 
+    def test_a_renewal_that_was_slow_once_is_tried_again(self, server):
+        run = server.run("run-1")
+        run.acquire(0)
+        server.now += 10
+        server.seconds_per_request = 12.0
+        put = server.put
+
+        def slow_once(body):
+            server.seconds_per_request = 0.0
+            return put(body)
+
+        server.put = slow_once
+        run.ensure_fresh()
+        assert server.versions == 3
+
     def test_several_threads_renew_once(self, server):
         run = server.run("run-1")
         run.acquire(0)

@@ -276,6 +276,12 @@ class TestWait:
         assert world.now - began > 15
         assert world.writes == []
 
+    def test_that_takes_long_shows_for_what(self, world, add):
+        add("a")
+        world.at[world.now + 50] = lambda: end(world, "a")
+        carry_out(world, Drain("wait"), timeout=60)
+        assert any("of at most 60 s: VMs are to leave the nodes: VM plain/a on n1" in line for line in world.shown)
+
     def test_in_vain(self, world, add):
         add("a")
         message = refusal(world, Drain("wait"))

@@ -18,6 +18,13 @@ class TestHandlerPod:
         found = HandlerPod.from_object(obj)
         assert (found.node, found.daemonset, found.template) == ("n1", "virt-handler-gpu", "abc")
 
+    def test_has_the_images_of_its_containers(self):
+        obj = builders.handler_pod("n1")
+        obj["spec"].update(
+            initContainers=[{"name": "first", "image": "a:1"}], containers=[{"name": "c", "image": "b:2"}]
+        )
+        assert HandlerPod.from_object(obj).images == {"first": "a:1", "c": "b:2"}
+
     def test_of_nobody(self):
         obj = builders.handler_pod("n1")
         del obj["metadata"]["ownerReferences"]
@@ -119,7 +126,15 @@ class TestHandlerPod:
         obj["status"]["containerStatuses"][0]["state"] = state
         assert not HandlerPod.from_object(obj).has_reported(Node.from_object(builders.node()))
 
-    def test_that_failed_says_why(self):
+    @pytest.mark.parametrize(
+        ("why", "told"),
+        [
+            ({"reason": "Evicted", "message": "out of disk"}, "Evicted"),
+            ({"message": "out of disk"}, "out of disk"),
+            ({}, "no reason given"),
+        ],
+    )
+    def test_that_failed_says_why(self, why, told):
         obj = builders.handler_pod("n1")
-        obj["status"] = {"phase": "Failed", "reason": "Evicted"}
-        assert HandlerPod.from_object(obj).problem == "pod failed: Evicted"
+        obj["status"] = {"phase": "Failed", **why}
+        assert HandlerPod.from_object(obj).problem == f"pod failed: {told}"

@@ -45,6 +45,11 @@ class TestNode:
         assert (found.owner, found.former_owner, found.heartbeat) == (names.PRIMARY, None, None)
         assert (found.images, found.taints, found.schedulable) == (frozenset(), (), False)
 
+    @pytest.mark.parametrize(("key", "cordoned"), [("node.kubernetes.io/unschedulable", True), ("other", False)])
+    def test_is_cordoned_by_one_of_its_taints(self, key, cordoned):
+        taints = [{"key": found, "effect": "NoSchedule"} for found in ("a", key, "b")]
+        assert Node.from_object(builders.node(taints=taints)).cordoned is cordoned
+
     @pytest.mark.parametrize(
         ("owner", "former", "unfinished"),
         [(None, None, False), ("gpu", None, False), ("gpu", "gpu", True), (names.IN_TRANSIT, None, True)],

@@ -83,6 +83,11 @@ class TestDone:
         assert carry_out(world) == {"n1": "done"}
         assert world.handlers("n1") == ["virt-handler"]
 
+    def test_restores_nodes_while_kubevirt_is_unfit(self):
+        unfit = builders.excluding_kubevirt(conditions={"Degraded": "True"})
+        world = make_world(builders.node("n1", "gpu", images=IMAGES), of_kubevirt=unfit)
+        assert carry_out(world, pools=(), restore_nodes=frozenset({"n1"})) == {"n1": "done"}
+
     def test_removes_what_an_earlier_run_left(self):
         world = make_world(gpu_node())
         pod = builders.pull_pod("n1")
@@ -171,14 +176,17 @@ class TestRefused:
         text = refusal(make_world(gpu_node(images=())))
         assert "1 of 1 cannot get the images of their next handler. n1: images were not pulled within 30 s" in text
 
-    def test_when_a_later_batch_cannot_pull_a_new_image(self):
-        """The DaemonSet has its former template again, so that a node that restarts gets an image that it has."""
+    @pytest.mark.parametrize("tags", [["newer"], ["unused", "newer"]], ids=["the one before", "an older one"])
+    def test_when_a_later_batch_cannot_pull_a_new_image(self, tags):
+        """The DaemonSet has the template of its nodes again, so that a node that restarts gets an image that it has."""
         world = make_world(gpu_node("n1", "gpu", images=()))
         world.sleep(1)
         former = copy.deepcopy(live_template(world))
-        newer = builders.pool("gpu", virtHandlerImage=f"{builders.HANDLER_IMAGE}-newer")
-        daemonset = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
-        world.put({**daemonset, "spec": builders.pool_daemonset(newer)["spec"]})
+        for tag in tags:
+            newer = builders.pool("gpu", virtHandlerImage=f"{builders.HANDLER_IMAGE}-{tag}")
+            daemonset = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            world.put({**daemonset, "spec": builders.pool_daemonset(newer)["spec"]})
+            world.sleep(1)
         assert live_template(world) != former
         text = refusal(world, pools=[newer])
         assert text.endswith("DaemonSet kubevirt/virt-handler-gpu has its former template again, until the next run.")
@@ -236,9 +244,10 @@ class TestPull:
     )
     def test_is_tried_as_by_launcher_pods_where_pull_secrets_exist(self, fields, tried):
         pool = builders.pool("gpu", virtLauncherImage=IMAGES[2], selector={"deviceNames": ["a.example/b"]}, **fields)
-        world = make_world(gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
+        given_back = builders.node("n0", "gpu", images=IMAGES)
+        world = make_world(given_back, gpu_node(), sets=[builders.primary(), builders.pool_daemonset(pool)])
         world.after = lambda request: world.end_pulls()
-        assert carry_out(world, pools=(pool,)) == {"n1": "done"}
+        assert carry_out(world, pools=(pool,)) == {"n0": "done", "n1": "done"}
         pods = [r.body["spec"] for r in world.requests if r.method == "POST" and r.path.endswith("/pods")]
         started = [pod for pod in pods if pod["serviceAccountName"] == "default"]
         assert [pod.get("imagePullSecrets", [{"name": None}])[0]["name"] for pod in started] == tried

@@ -22,7 +22,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.n
     HandoverOutcome,
     Target,
 )
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, handler_fit
@@ -390,6 +390,14 @@ class TestMigratingVms:
         assert 60 <= TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"] < 62
         waits = [line for line in world.shown if " not done: " in line]
         assert waits[0] == "1 node is not done: n1: its handler is migrating VM vms/moving"
+
+    def test_that_come_all_the_time_are_not_waited_for_for_ever(self, world):
+        world.put(builders.migrated_vmi("n1"))
+        for number in range(1, 25):
+            vmi = builders.migrated_vmi("n1", f"vm-{number}")
+            world.at[world.now + 4 * number] = lambda vmi=vmi: world.put(vmi)
+        most = 60 + handler_memory.LATE_SECONDS
+        assert most <= TestStartingVms.began(world, ("n1", "primary", "gpu"))["n1"] < most + 2
 
 
 class TestFailure:

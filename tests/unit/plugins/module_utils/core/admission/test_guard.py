@@ -183,6 +183,10 @@ class TestProbes:
         assert GPU.nodes.matches(found[1].obj["metadata"]["labels"]), "else the guard refuses its owner"
         assert [exclusion.has_exclusion(probe.obj) for probe in found[3:]] == [True, False]
 
+    def test_each_pool_has_a_new_node_of_its_own(self):
+        found = made(options=Options(guard=True, assign_new_nodes=True), pools=[GPU, BIG]).part("guard").probes()
+        assert [probe.obj["metadata"]["labels"].get(names.OWNER_LABEL) for probe in found[1:3]] == ["gpu", "big"]
+
     def test_an_earlier_pool_may_take_it(self):
         everywhere = builders.pool("all", nodeSelector={"cores": "65", "hw": "big"})
         found = made(options=Options(guard=True, assign_new_nodes=True, overlap="first_wins"), pools=[everywhere, BIG])

@@ -207,7 +207,7 @@ class Task:
         return plan.make_plan(self.snapshot(nodes), self.asked.pools, self.asked.options)
 
     def settle(self, timeout: float) -> None:
-        """Wait until KubeVirt is healthy and has rolled out its last change, and keep the Lease of the run meanwhile.
+        """Wait until KubeVirt is healthy and has rolled out its last change. A run keeps its Lease.
 
         :raises ClusterError: when that takes longer than ``timeout`` seconds, or KubeVirt is being upgraded.
         """
@@ -229,7 +229,7 @@ class Task:
     def plan_in_run(self) -> Plan:
         """The plan, which has no errors. Inside a run, transient errors are ignored: the run's plan has waited for
         it, and each batch makes KubeVirt unavailable again for some seconds. A KubeVirt that stays Degraded, or that goes on rolling
-        out another deployment, is refused. After a wait for it the plan is made again: KubeVirt's DaemonSet may be another.
+        out another deployment, is refused. After a wait for it the module plans again: KubeVirt's DaemonSet may be another.
 
         :raises InputErrors: with all errors.
         :raises ClusterError: when KubeVirt stays Degraded, or does not settle.

@@ -139,10 +139,11 @@ test-unit: test-agent ## Unit tests of the core, the modules and the agent, with
 test-agent: $(VENV)
 	$(GO) -C testbed test ./agent/...
 
-.PHONY: test-unit-crash
-test-unit-crash: $(VENV)
-	@# Not part of units: each of these tests takes longer than most files.
-	pytest --numprocesses 2 tests/unit/runs/test_crash.py
+.PHONY: test-unit-others
+test-unit-others: $(VENV)
+	@# ansible-test would take much longer: it runs each test in a process of its own. With CI, hypothesis repeats its examples.
+	@mkdir -p .build
+	CI=true pytest --numprocesses 2 --ignore tests/unit/plugins/modules tests/unit | tee .build/test-unit.log
 
 .PHONY: test-unit-core
 test-unit-core: ## Unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
@@ -181,19 +182,19 @@ test-image: $(VENV) ## Build the execution environment's image, and run the exam
 	VIRTPOOLS_TEST_BASE_IMAGE=$(BASE_IMAGE) $(CONTROL_PLANE) pytest -v tests/control_plane/awx/test_image.py
 
 .PHONY: test
-# Unit tests run once, with units, the stricter way.
+# Unit tests run once: those of modules with units, the stricter way.
 test: programs test-agent beside-begin test-control-plane beside-end ## Unit and control-plane tests, molecule and all gates, from a clean checkout, as in CI
-	@echo; grep -h ' passed' .build/units.log; tail -n 1 .build/test-control-plane.log
+	@echo; grep -h ' passed' .build/units.log .build/test-unit.log; tail -n 1 .build/test-control-plane.log
 
 # In parallel to the control-plane tests, at low priority: they hardly wait for it, and at the lowest one a single playbook of a
 # unit test took five minutes. molecule itself mostly waits.
 .PHONY: beside-begin beside-end
 beside-begin: $(VENV)
 	@rm -f .build/beside.ended
-	@echo "molecule, units, test-unit-crash, lint and sanity run in parallel to the control-plane tests;" \
+	@echo "molecule, units, test-unit-others, lint and sanity run in parallel to the control-plane tests;" \
 	    "their output is printed at the end; until then see .build/beside.log"
 	@{ code=0; nohup $(MAKE) molecule || code=$$?; \
-	    nohup nice -n 10 $(MAKE) --keep-going units test-unit-crash lint sanity || code=$$?; \
+	    nohup nice -n 10 $(MAKE) --keep-going units test-unit-others lint sanity || code=$$?; \
 	    echo $$code > .build/beside.ended; } > .build/beside.log 2>&1 < /dev/null &
 
 beside-end:
@@ -310,8 +311,9 @@ sanity: copy ## ansible-test sanity for what we ship, with its own tools from Py
 	ci/ansible_test.sh sanity $(foreach folder,ci testbed tests/control_plane tests/kind tests/unit,--exclude $(folder)/)
 
 .PHONY: units
-units: copy ## Unit tests as ansible-test runs them: those of modules without the controller's code
-	ci/ansible_test.sh units | tee .build/units.log
+units: copy ## Unit tests of modules as ansible-test runs them: without the controller's code
+	@mkdir -p .build
+	ci/ansible_test.sh units tests/unit/plugins/modules/ | tee .build/units.log
 
 
 ##### Measure

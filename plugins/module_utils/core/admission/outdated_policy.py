@@ -86,20 +86,26 @@ def update_findings(snapshot: Snapshot, table: Table, outdated: str) -> t.Iterat
 
 def examine(snapshot: Snapshot, table: Table) -> t.Iterator[Finding]:
     """The same findings for the cluster as it is, where a live policy means that the user asked for it."""
-    objects = snapshot.admission.objects if snapshot.admission is not None else {}
-    live = objects.get((kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY))
+    admission = snapshot.admission or Admission()
+    live = admission.objects.get((kinds.MUTATING_ADMISSION_POLICIES[0].name, names.OUTDATED_POLICY))
     yield from update_findings(snapshot, table, "correct" if live is not None else "refuse")
     stock = stock_image(snapshot)
     if live is None or stock is None:
         return
-    known = [table, launcher_backends.recorded_table(snapshot.admission or Admission()) or table]
+    known = [table, launcher_backends.recorded_table(admission) or table]
     desired = [derive(each, stock, snapshot.namespace, kinds.MUTATING_ADMISSION_POLICIES[0]) for each in known]
-    if desired[0] and digest_in(live) not in [digest_in(objects[0][1]) for objects in desired if objects]:
-        yield warning(
-            "outdated_policy_stale",
-            f"Policy {names.OUTDATED_POLICY} was created for launcher images other than those of the pools and KubeVirt's own, "
-            f"{stock}, as after an upgrade of KubeVirt: KubeVirt calls pool VMs outdated until the next run of site.",
-        )
+    if not desired[0] or any(objects and not launcher_backends.drift(objects, admission) for objects in desired):
+        return
+    edited = digest_in(live) in [digest_in(objects[0][1]) for objects in desired if objects]
+    what = (
+        "was changed or partly deleted by hand"
+        if edited
+        else f"was created for launcher images other than those of the pools and KubeVirt's own, {stock}, as after an upgrade of KubeVirt"
+    )
+    yield warning(
+        "outdated_policy_stale",
+        f"Policy {names.OUTDATED_POLICY} {what}: KubeVirt calls pool VMs outdated until the next run of site.",
+    )
 
 
 def after_upgrade(snapshot: Snapshot, table: Table | None) -> t.Iterator[Finding]:

@@ -246,6 +246,21 @@ class TestExamine:
         assert (finding.severity, finding.code) == ("warning", "outdated_policy_stale")
         assert f"KubeVirt's own, {STOCK}, as after an upgrade" in finding.message
 
+    @pytest.mark.parametrize("kind", ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"])
+    def test_one_that_was_edited_does_not_do_its_work(self, kind):
+        admission = self.live()
+        admission.objects[kind, names.OUTDATED_POLICY]["spec"]["matchConstraints"] = {"namespaceSelector": {"a": "b"}}
+        (finding,) = self.examine(admission)
+        assert (finding.severity, finding.code) == ("warning", "outdated_policy_stale")
+        assert "changed or partly deleted by hand" in finding.message
+
+    def test_without_its_binding_it_does_not_do_its_work(self):
+        admission = self.live()
+        del admission.objects["MutatingAdmissionPolicyBinding", names.OUTDATED_POLICY]
+        (finding,) = self.examine(admission)
+        assert (finding.severity, finding.code) == ("warning", "outdated_policy_stale")
+        assert "changed or partly deleted by hand" in finding.message
+
     def test_a_prepared_one_is_right_before_the_upgrade_and_after_it(self):
         launchers = [obj for _kind, obj in launcher_policy.derive(prepared(), builders.NAMESPACE, POLICY)]
         live = self.live(of=prepared())

@@ -23,7 +23,7 @@ from ..base.permissions import Permission
 from ..base.selectors import example_labels
 from ..observed.snapshot import Admission
 from ..pools.model import Pool
-from . import policy_objects
+from . import launcher_backends, policy_objects
 from .probes import Desired, Probe, Site, Trial, digest_in, sample
 
 
@@ -97,15 +97,24 @@ def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
 
 
 def examine(admission: Admission | None) -> t.Iterator[Finding]:
-    """A warning when the live policy was changed by hand."""
-    for obj in live_objects(admission):
-        digest = digest_in(obj)
-        if obj["metadata"]["name"] == names.NODE_POLICY and digest and digest != _digest(_without(digest, obj["spec"])):
-            yield warning(
-                "node_policy_edited",
-                f"{obj['kind']} {names.NODE_POLICY} was changed by hand, so that new nodes may get another owner than "
-                f"the pools specify; run site with virtpools_assign_new_nodes: true to repair it.",
-            )
+    """A warning when the live policy was changed or partly deleted by hand."""
+    live = {obj["kind"]: obj for obj in policy_objects.live_objects(admission, names.NODE_POLICY)}
+    if admission is None or not live:
+        return
+    binding = _binding(kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0], names.NODE_POLICY)
+    policy = live.get(kinds.MUTATING_ADMISSION_POLICIES[0].name)
+    if policy is None or not _is_as_written(policy) or launcher_backends.drift([binding], admission):
+        yield warning(
+            "node_policy_edited",
+            f"Policy {names.NODE_POLICY} was changed or partly deleted by hand, so that new nodes may get another owner than "
+            f"the pools specify, or none; run site with virtpools_assign_new_nodes: true to repair it.",
+        )
+
+
+def _is_as_written(policy: KubeObject) -> bool:
+    """Whether a run has written the policy as it is, for whatever pools."""
+    digest = digest_in(policy)
+    return digest is not None and digest == _digest(_without(digest, policy["spec"]))
 
 
 # The policy ---------------------------------------------------------------------------------------------------------
@@ -120,11 +129,16 @@ def derive(pools: t.Sequence[Pool], policy: Kind, name: str = names.NODE_POLICY)
     binding_kind = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[kinds.MUTATING_ADMISSION_POLICIES.index(policy)]
     digest = digest_of(pools)
     obj = policy.object(name, spec=_spec(pools, name, digest))
-    labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
-    obj["metadata"].update(labels=labels, annotations={names.POLICY_ANNOTATION: digest})
-    binding = binding_kind.object(name, spec={"policyName": name})
-    binding["metadata"].update(labels=dict(labels))
-    return [(policy, obj), (binding_kind, binding)]
+    obj["metadata"].update(
+        labels={names.MANAGED_BY_LABEL: names.MANAGED_BY}, annotations={names.POLICY_ANNOTATION: digest}
+    )
+    return [(policy, obj), _binding(binding_kind, name)]
+
+
+def _binding(kind: Kind, name: str) -> tuple[Kind, Object]:
+    binding = kind.object(name, spec={"policyName": name})
+    binding["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
+    return kind, binding
 
 
 def digest_of(pools: t.Sequence[Pool]) -> str:

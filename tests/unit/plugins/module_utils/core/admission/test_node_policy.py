@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import node_policy, probes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
@@ -15,6 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.o
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 
 KIND = kinds.MUTATING_ADMISSION_POLICIES[0]
+BINDING = kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0].name
 GPU = builders.pool("gpu")
 BIG = builders.pool("big", nodeExpressions=[{"key": "cores", "operator": "Gt", "values": ["64"]}])
 ASSIGNING = Options(assign_new_nodes=True)
@@ -100,6 +103,26 @@ class TestExamine:
         objects = live(GPU)
         objects[KIND.name, names.NODE_POLICY]["spec"]["variables"][1]["expression"] = "[].indexOf(true)"
         assert builders.codes(state.examine(cluster(objects)).findings) == ["node_policy_edited"]
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            lambda objects: objects[BINDING, names.NODE_POLICY]["spec"].update(paramRef={"name": "other"}),
+            lambda objects: objects.pop((BINDING, names.NODE_POLICY)),
+            lambda objects: objects.pop((KIND.name, names.NODE_POLICY)),
+            lambda objects: objects[KIND.name, names.NODE_POLICY]["metadata"].pop("annotations"),
+        ],
+        ids=["binding edited", "no binding", "no policy", "no digest"],
+    )
+    def test_one_that_does_nothing_or_is_incomplete(self, edit):
+        objects = live(GPU)
+        edit(objects)
+        assert builders.codes(state.examine(cluster(objects)).findings) == ["node_policy_edited"]
+        assert made(objects).part("node_policy").changes(0)
+
+    def test_a_candidate_alone_is_not_one(self):
+        left = live(GPU, name=names.CANDIDATE_NODE_POLICY)
+        assert builders.codes(state.examine(cluster(left)).findings) == []
 
 
 class TestProbes:

@@ -46,8 +46,9 @@ DRIFT = (
         "exclusion_outdated",
         "exclusion_overwritten",
     ),
-    *("guard_edited", "handover_unfinished", "node_drift", "node_policy_edited", "owner_unknown", "policy_edited"),
-    *("policy_failing", "policy_not_needed", "policy_outdated", "pool_unreadable", "wrong_handler", "wrong_owner"),
+    *("guard_edited", "handover_unfinished", "kept_pool_unreadable", "node_policy_edited", "outdated_policy_stale"),
+    *("owner_unknown", "policy_edited", "policy_failing", "policy_not_needed", "policy_outdated", "wrong_handler"),
+    "wrong_owner",
 )
 """The findings of a verification that mean drift. Those that have an alert of their own are left out."""
 

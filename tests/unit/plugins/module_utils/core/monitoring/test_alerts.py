@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks.verification import Verifier
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alert_rules, alerts
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import Settings
@@ -41,6 +42,8 @@ NO_DRIFT = {
     "wrong_image": "VirtPoolsVMsWrong",
     "wrong_node": "VirtPoolsVMsWrong",
     "at_risk": "VirtPoolsVMsWrong",
+    "node_drift": "a verification has wrong_owner instead",
+    "pool_unreadable": "a verification has kept_pool_unreadable instead",
     "exclusion_edit_impossible": "where the exclusion is lost, exclusion_missing",
     "guard_refuses": "KubeVirt is Degraded, and has an alert for it",
     "operator_nodes_wrong": "operator mode writes no alerts",
@@ -157,10 +160,18 @@ class TestObject:
         sections = [part for part in page.split("\n## ") if part.startswith(("In the state of", "In a verification"))]
         codes = set(re.findall(r"^\| `(\w+)` \|", "\n".join(sections), re.MULTILINE))
         assert len(sections) == 2
-        assert {*codes, "owner_unknown"} == {*alert_rules.DRIFT, *NO_DRIFT}
+        of_plan = {"kept_pool_unreadable", "outdated_policy_stale", "owner_unknown"}
+        assert codes | of_plan == {*alert_rules.DRIFT, *NO_DRIFT}
         named = {reason for reason in NO_DRIFT.values() if reason.startswith("VirtPools")}
         assert named <= set(alert_rules.ALERTS)
         assert not set(alert_rules.DRIFT) & set(NO_DRIFT)
+
+    def test_a_pool_that_does_not_follow_kubevirt_is_drift(self):
+        live = builders.pool_daemonset(RT)
+        live["metadata"]["annotations"] = {}
+        found = builders.snapshot_of([builders.node()], [GPU], more=[live])
+        report = Verifier(plan.make_plan(found, [GPU], Options())).report()
+        assert set(builders.codes(report.findings)) & set(alert_rules.DRIFT) == {"kept_pool_unreadable"}
 
 
 class TestPlan:

@@ -130,3 +130,13 @@ def leftovers(rollout: LauncherPolicyRollout | None) -> t.Iterator[Finding]:
             "policy_candidate_left",
             f"A run that died left {' and '.join(candidates)} behind; the next run removes them.",
         )
+    if not rollout.policy_now():
+        return  # The state of the policy says that it is not needed.
+    backend = rollout.choice.backend
+    for change in launcher_backends.removals_of_other_backends(backend, admission):
+        left = change.present
+        yield error(
+            "policy_not_needed",
+            f"{left['kind']} {left['metadata']['name']} is left from another back end and acts beside {backend}, so that VMs may get "
+            "other images and nodes than their pools specify; run site.",
+        )

@@ -8,8 +8,10 @@ import dataclasses
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import kyverno_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission.live_policy import Policy, leftovers
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 
@@ -117,3 +119,30 @@ def test_a_candidate_that_was_left():
     (finding,) = leftovers(vms.plan_of(objects=[*vms.policy(), candidate]).launcher_rollout)
     assert (finding.code, finding.severity) == ("policy_candidate_left", "warning")
     assert "MutatingAdmissionPolicy virtpools-launcher-candidate" in finding.message
+
+
+def of_kyverno():
+    (_kind, obj) = kyverno_policy.derive(Table.for_pools([vms.gpu()]), builders.NAMESPACE)
+    return obj
+
+
+def of_webhook():
+    (*_policy, config_map) = vms.beside_webhook()
+    config_map["metadata"]["annotations"] = {names.POLICY_ANNOTATION: "digest"}
+    return config_map
+
+
+@pytest.mark.parametrize(
+    ("left", "what"),
+    [
+        (of_kyverno, "MutatingPolicy virtpools-launcher is left from another back end"),
+        (of_webhook, f"ConfigMap {names.AIE_CONFIG} is left from another back end"),
+    ],
+)
+def test_rules_of_another_back_end_act_as_well(left, what):
+    rollout = vms.plan_of(objects=[*vms.policy(), left()]).launcher_rollout
+    assert Policy.from_rollout(rollout).state == "live"
+    assert rollout.to_remove(0)
+    (finding,) = leftovers(rollout)
+    assert (finding.code, finding.severity) == ("policy_not_needed", "error")
+    assert what in finding.message

@@ -19,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt i
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.image_contents import Contents
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed import snapshot
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.dialects import OWN, read_dialect
 
 NAMESPACE = "kubevirt"
@@ -446,6 +447,12 @@ def build_snapshot(of_kubevirt=None, *, admission=None, monitoring=None, operato
     parts = snapshot.ClusterObjects(**objects)
     read = {"admission": admission, "monitoring": monitoring, "operator_api": operator_api, "complete": complete}
     return snapshot.build(of_kubevirt or kubevirt(), parts, **read)
+
+
+def history_of(pools, options):
+    """The ConfigMap of the history after a run of these pools with these options."""
+    entry = history.entry_of(pools, (), options, "2026-11-01T12:00:00Z", "me")
+    return history.History((entry,)).to_config_map(NAMESPACE)
 
 
 def fresh_snapshot(nodes=(), **others):

@@ -166,14 +166,20 @@ def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
     return policy_objects.live_objects(admission, *names.GUARDS)
 
 
-def examine(snapshot: Snapshot) -> t.Iterator[Finding]:
-    """Warnings when the live guard was changed by hand, and when the guard refuses what KubeVirt wants to write."""
-    live = live_objects(snapshot.admission)
+def examine(snapshot: Snapshot, *, expected: bool) -> t.Iterator[Finding]:
+    """Warnings when the live guard was changed or deleted by hand, and when it refuses what KubeVirt wants to write.
+
+    :param expected: whether the run that completed last was asked to write it.
+    """
+    admission = snapshot.admission or Admission()
+    live = live_objects(admission)
     unchanged = [obj for obj in live if digest_in(obj) == _digest_of(obj["spec"])]
-    if live and len(unchanged) < 2 * len(names.GUARDS):
+    # A dump may leave policies out.
+    wanted = bool(live) or (expected and admission.validating and not admission.assumed)
+    if wanted and len(unchanged) < 2 * len(names.GUARDS):
         yield warning(
             "guard_edited",
-            f"The guard ({' and '.join(names.GUARDS)}) was changed or partly deleted by hand, so that not only runs "
+            f"The guard ({' and '.join(names.GUARDS)}) was changed or deleted by hand, so that not only runs "
             f"may change the owners of nodes or drop the exclusion; run site to repair it, or set "
             "virtpools_guard: false to delete it.",
         )

@@ -96,17 +96,21 @@ def live_objects(admission: Admission | None) -> tuple[KubeObject, ...]:
     return policy_objects.live_objects(admission, names.NODE_POLICY, names.CANDIDATE_NODE_POLICY)
 
 
-def examine(admission: Admission | None) -> t.Iterator[Finding]:
-    """A warning when the live policy was changed or partly deleted by hand."""
+def examine(admission: Admission | None, *, expected: bool) -> t.Iterator[Finding]:
+    """A warning when the live policy was changed or deleted by hand.
+
+    :param expected: whether the run that completed last was to write it.
+    """
     live = {obj["kind"]: obj for obj in policy_objects.live_objects(admission, names.NODE_POLICY)}
-    if admission is None or not live:
+    # A dump may leave policies out.
+    if admission is None or not (live or (expected and admission.policy_kind and not admission.assumed)):
         return
     binding = _binding(kinds.MUTATING_ADMISSION_POLICY_BINDINGS[0], names.NODE_POLICY)
     policy = live.get(kinds.MUTATING_ADMISSION_POLICIES[0].name)
     if policy is None or not _is_as_written(policy) or launcher_backends.drift([binding], admission):
         yield warning(
             "node_policy_edited",
-            f"Policy {names.NODE_POLICY} was changed or partly deleted by hand, so that new nodes may get another owner than "
+            f"Policy {names.NODE_POLICY} was changed or deleted by hand, so that new nodes may get another owner than "
             f"the pools specify, or none; run site with virtpools_assign_new_nodes: true to repair it.",
         )
 

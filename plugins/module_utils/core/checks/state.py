@@ -63,9 +63,11 @@ def examine(snapshot: Snapshot) -> State:
             snapshot.kubevirt,
         ),
         *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
-        *node_policy.examine(snapshot.admission),
-        *guard.examine(snapshot),
-        *alerts.examine(snapshot.monitoring, expected=history.asks_for_alerts(snapshot)),
+        *node_policy.examine(
+            snapshot.admission, expected=bool(snapshot.pools) and history.asks_for(snapshot, "assign_new_nodes")
+        ),
+        *guard.examine(snapshot, expected=bool(snapshot.pools) and history.asks_for(snapshot, "guard")),
+        *alerts.examine(snapshot.monitoring, expected=history.asks_for(snapshot, "alerts")),
     ]
     return State(
         owners=tuple(_owner(name, ds, nodes[name], snapshot.kubevirt) for name, ds in facts.daemonsets.items()),

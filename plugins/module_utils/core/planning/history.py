@@ -426,10 +426,10 @@ def recorded_in(snapshot: Snapshot) -> History:
         return History()
 
 
-def asks_for_alerts(snapshot: Snapshot) -> bool:
-    """Whether the newest list of the history came with alerts."""
+def asks_for(snapshot: Snapshot, option: str) -> bool:
+    """Whether the newest list of the history came with this option: one of OPTIONS, or ``alerts``."""
     entries = recorded_in(snapshot).entries
-    return bool(entries) and _ALERTS in entries[-1].options
+    return bool(entries) and bool(entries[-1].options.get(option))
 
 
 def same_pools(one: t.Iterable[Pool], other: t.Iterable[Pool]) -> bool:

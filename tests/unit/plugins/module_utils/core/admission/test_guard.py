@@ -166,6 +166,22 @@ class TestExamine:
         del objects[number]
         assert builders.codes(state.examine(cluster(objects)).findings) == ["guard_edited"]
 
+    @pytest.mark.parametrize(
+        ("options", "fields", "expected"),
+        [
+            (GUARDED, {}, ["guard_edited"]),
+            (GUARDED, {"pools": ()}, []),
+            (GUARDED, {"served": {"validating": False}}, []),
+            (GUARDED, {"served": {"assumed": True}}, []),
+            (Options(), {}, []),
+            (OFF, {}, []),
+        ],
+        ids=["asked for", "without pools", "not served", "in a dump", "not asked for", "switched off"],
+    )
+    def test_all_of_it_deleted_by_hand(self, options, fields, expected):
+        objects = [builders.history_of([GPU], options)]
+        assert builders.codes(state.examine(cluster(objects, **fields)).findings) == expected
+
 
 class TestProbes:
     def test_one_of_each_kind_to_refuse_and_one_to_let_pass(self):

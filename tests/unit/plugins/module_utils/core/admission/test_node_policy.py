@@ -120,6 +120,22 @@ class TestExamine:
         assert builders.codes(state.examine(cluster(objects)).findings) == ["node_policy_edited"]
         assert made(objects).part("node_policy").changes(0)
 
+    @pytest.mark.parametrize(
+        ("options", "fields", "expected"),
+        [
+            (ASSIGNING, {}, ["node_policy_edited"]),
+            (ASSIGNING, {"pools": ()}, []),
+            (ASSIGNING, {"policy_kind": None}, []),
+            (ASSIGNING, {"assumed": True}, []),
+            (Options(), {}, []),
+        ],
+        ids=["asked for", "without pools", "not served", "in a dump", "not asked for"],
+    )
+    def test_all_of_it_deleted_by_hand(self, options, fields, expected):
+        noted = builders.history_of([GPU], options)
+        objects = {(noted["kind"], noted["metadata"]["name"]): noted}
+        assert builders.codes(state.examine(cluster(objects, **fields)).findings) == expected
+
     def test_a_candidate_alone_is_not_one(self):
         left = live(GPU, name=names.CANDIDATE_NODE_POLICY)
         assert builders.codes(state.examine(cluster(left)).findings) == []

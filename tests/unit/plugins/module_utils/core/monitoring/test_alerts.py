@@ -20,7 +20,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alert_rules import Scope
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring.alerts import Settings
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.snapshot import Monitoring
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, history, plan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import goals, plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
@@ -362,9 +362,7 @@ class TestRecorded:
 
 class TestExamine:
     def noted(self, *, alerts_wanted):
-        entry = history.entry_of([GPU], (), WATCHED if alerts_wanted else Options(), "now", "me")
-        written = history.History((entry,)).to_config_map(builders.NAMESPACE)
-        return vms.admission(written)
+        return vms.admission(builders.history_of([GPU], WATCHED if alerts_wanted else Options()))
 
     def found(self, *rules, alerts_wanted=True, **fields):
         admission = self.noted(alerts_wanted=alerts_wanted)

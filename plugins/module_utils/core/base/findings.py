@@ -23,7 +23,7 @@ CODES: frozenset[str] = frozenset(
     exclusion_blocked_by_unready_nodes exclusion_edit_impossible exclusion_missing exclusion_outdated
     exclusion_overwritten exclusion_would_end_handlers feature_gate_of_fork feature_gate_refused feature_gate_unknown
     feature_gates_stay foreign_daemonset gate_breaks_vm_starts gate_pending guard_deleted guard_edited guard_not_served
-    guard_refuses guard_unavailable handler_lost handler_not_ready handler_outdated handler_replaced_early
+    guard_refuses guard_unavailable handler_image handler_lost handler_not_ready handler_outdated handler_replaced_early
     handover_held_back handover_unfinished hco_not_reconciling hco_tainted heartbeat_old hypervisor_changed
     hypervisor_device_selected hypervisor_emulated hypervisor_needs_handler hypervisor_not_offered hypervisor_of_handler
     hypervisor_unsupported image_unchecked in_transit kept_pool_skew kept_pool_unreadable kubevirt_degraded

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ..base import names
 from ..base.findings import Finding, Severity, counted, listed
 from ..base.objects import KubeObject
-from ..kubevirt import handler_fit
+from ..kubevirt import daemonsets, handler_fit, health
 from ..observed.handlers import HandlerPod
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
@@ -217,6 +217,20 @@ def _wrong_owner(facts: Facts, node: Node) -> bool | str:
     return facts.actions.get(node.name) == "move" and f"{node.owner}, not {facts.wanted(node)}"
 
 
+def _other_image(facts: Facts, node: Node) -> bool | str:
+    """The images of a handler from the present template that are not the template's, as when its DaemonSet was edited for a while.
+
+    Admission may rewrite where images come from, or append a digest, but never another tag.
+    """
+    pods, daemonset = facts.handlers(node), facts.plan.desired.get(node.owner) if facts.plan is not None else None
+    template = daemonsets.template_of(daemonset) if daemonset is not None else None
+    if daemonset is None or template is None or [pod.template for pod in pods] != [template]:
+        return False
+    wanted = daemonsets.images_of(daemonset)
+    images = ((image, wanted[name]) for name, image in pods[0].images.items() if name in wanted)
+    return listed(image for image, expected in images if health.is_tagged_otherwise(image, expected)) or False
+
+
 # The problems: of several that a node has, the first one counts -----------------------------------------------------
 
 STATE = (
@@ -305,11 +319,18 @@ HANDLER_OUTDATED = NodeCheck(
     find=lambda facts, node: facts.actions.get(node.name) == "replace",
     remedy="run site",
 )
+OTHER_IMAGE = NodeCheck(
+    "handler_image",
+    "a handler with another image than its DaemonSet",
+    find=_other_image,
+    remedy="delete these handler pods, which their DaemonSet then creates again",
+)
 VERIFICATION = (
     *STATE,
     WRONG_OWNER,
     replace(HANDOVER_UNFINISHED, find=lambda facts, node: facts.actions.get(node.name) == "finish"),
     HANDLER_OUTDATED,
+    OTHER_IMAGE,
     NodeCheck(
         "node_held_back",
         "kept the current owner, since a handover is not possible now",

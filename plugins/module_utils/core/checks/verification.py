@@ -441,7 +441,7 @@ def _on_recorded_list(report: Report, conflict: Finding) -> Report:
 
 def _about_nodes(problems: t.Collection[NodeProblem]) -> t.Iterator[Finding]:
     """What comparing nodes with the pools tells beyond ``state.examine`` and the plan."""
-    for check in (node_checks.WRONG_OWNER, node_checks.HANDLER_OUTDATED):
+    for check in (node_checks.WRONG_OWNER, node_checks.HANDLER_OUTDATED, node_checks.OTHER_IMAGE):
         of_check = [problem for problem in problems if problem.check is check]
         if of_check:
             yield check.finding(of_check)

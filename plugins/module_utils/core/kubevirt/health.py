@@ -126,6 +126,12 @@ def last_part(image: str) -> str:
     return image.rpartition("/")[2]
 
 
+def is_tagged_otherwise(image: str, other: str) -> bool:
+    """Whether both images have a tag, and not the same one."""
+    tags = {_tag(image), _tag(other)}
+    return len(tags) > 1 and "" not in tags
+
+
 def _tag(image: str) -> str:
     without_digest = image.partition("@")[0]
     # A colon before the last slash is a registry's port.

@@ -370,6 +370,27 @@ def test_a_handler_from_an_earlier_template():
     assert "gpu-0" in message(found, "handler_outdated")
 
 
+@pytest.mark.parametrize(
+    ("image", "problems"),
+    [
+        ("registry.example/virt-handler:v1.9.0-hotfix", {"handler_image": 1}),
+        (builders.GPU_IMAGE, {}),
+        (f"mirror.example/kubevirt-{builders.GPU_IMAGE.rpartition('/')[2]}", {}),
+        (f"{builders.GPU_IMAGE}@sha256:{64 * 'a'}", {}),
+        (f"registry.example/virt-handler@sha256:{64 * 'a'}", {}),
+    ],
+    ids=["another", "the same", "a mirror's", "pinned", "a digest alone"],
+)
+def test_a_handler_made_while_its_daemonset_was_edited(image, problems):
+    pod = builders.handler_pod("gpu-0", "virt-handler-gpu", template=template_of("x"))
+    pod["spec"]["containers"] = [{"name": "virt-handler", "image": image}, {"name": "sidecar", "image": "other:v2"}]
+    of_nodes = [vms.node("gpu-0", "gpu"), vms.node("rest")]
+    found = verified(made=vms.plan_of(of_nodes=of_nodes, pods=[pod, builders.handler_pod("rest")]))
+    assert found.problems == problems
+    if problems:
+        assert f"gpu-0 ({image}); delete" in message(found, "handler_image")
+
+
 def test_a_node_that_cannot_move_now_is_listed():
     dead = [vms.node("gpu-0", "gpu"), vms.node("gpu-1", ready=False), vms.node("rest")]
     found = verified(made=vms.plan_of(of_nodes=dead))

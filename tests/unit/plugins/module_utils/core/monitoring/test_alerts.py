@@ -35,6 +35,7 @@ NO_DRIFT = {
     "in_transit": "VirtPoolsNodeInTransit",
     "no_ready_handler": "VirtPoolsNoReadyHandler",
     "handler_outdated": "VirtPoolsHandlersOutdated",
+    "handler_image": "VirtPoolsHandlersOutdated",
     "daemonset_missing": "VirtPoolsDaemonSetMissing",
     "daemonset_not_ready": "VirtPoolsHandlersMissing",
     "policy_missing": "VirtPoolsLauncherPolicyAbsent",

@@ -183,7 +183,26 @@ def examine(snapshot: Snapshot, *, expected: bool) -> t.Iterator[Finding]:
             f"may change the owners of nodes or drop the exclusion; run site to repair it, or set "
             "virtpools_guard: false to delete it.",
         )
+    elif _refuses_new_nodes(admission):
+        yield warning(
+            "guard_edited",
+            f"The guard {names.OWNER_GUARD} was written for other pools than policy {names.NODE_POLICY}, which gives new nodes their "
+            "owner, so that nodes with such an owner cannot join; run site to repair it.",
+        )
     yield from _refusal(snapshot)
+
+
+def _refuses_new_nodes(admission: Admission) -> bool:
+    """Whether the guard does not know the owners that the node policy gives, as after a run that was killed between the two."""
+    guards, policies = (policy_objects.live_objects(admission, name) for name in (names.OWNER_GUARD, names.NODE_POLICY))
+    known, given = (
+        [obj["spec"].get("variables") for obj in live if obj["kind"] == kind.name]
+        for live, kind in (
+            (guards, kinds.VALIDATING_ADMISSION_POLICY),
+            (policies, kinds.MUTATING_ADMISSION_POLICIES[0]),
+        )
+    )
+    return bool(known and given) and known != given
 
 
 def _refusal(snapshot: Snapshot) -> t.Iterator[Finding]:

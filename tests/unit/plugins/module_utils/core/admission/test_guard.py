@@ -8,7 +8,7 @@ import copy
 
 import pytest
 
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard, node_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names, permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.parts import LAST
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import state
@@ -165,6 +165,15 @@ class TestExamine:
         assert builders.codes(state.examine(cluster(objects)).findings) == ["guard_edited"]
         del objects[number]
         assert builders.codes(state.examine(cluster(objects)).findings) == ["guard_edited"]
+
+    @pytest.mark.parametrize(
+        ("assigned", "expected"), [((GPU,), []), ((), ["guard_edited"]), ((BIG,), ["guard_edited"])]
+    )
+    def test_that_refuses_what_the_node_policy_gives(self, assigned, expected):
+        nodes = [obj for _kind, obj in node_policy.derive([GPU], kinds.MUTATING_ADMISSION_POLICIES[0])]
+        found = state.examine(cluster([*live(*assigned), *nodes])).findings
+        assert builders.codes(found) == expected
+        assert not expected or "cannot join" in builders.message(found, "guard_edited")
 
     @pytest.mark.parametrize(
         ("options", "fields", "expected"),

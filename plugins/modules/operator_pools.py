@@ -113,6 +113,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objec
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode import found_list
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.mode import OperatorMode
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.operator_mode.plan import OperatorPlan
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.request import PlanRequest
 
 ARGUMENTS = {
@@ -190,12 +191,14 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
             _planned(task)
         going_to = task.params["pools_from_history"] or None
         brings = planned.entry(task.asked.options, "", "").digest
-        live_history.write(
-            task.cluster,
-            namespace,
-            lambda known: replace(known.begun(going_to, planned.before, brings=brings), operator_record=planned.record),
-            dry_run=False,
-        )
+
+        def begin(known: History) -> History:
+            # The history knows already where a move leads of which this is the first part.
+            is_part = planned.removing and known.moving is not None
+            begun = known if is_part else known.begun(going_to, planned.before, brings=brings)
+            return replace(begun, operator_record=planned.record)
+
+        live_history.write(task.cluster, namespace, begin, dry_run=False)
     changes = operator_pools.carry_out(task.cluster, planned, task.params["settle_timeout"], task.clock, windows)
     operator_pools.await_settled(task.cluster, planned, task.clock)
     if planned.removing and not planned.pools:

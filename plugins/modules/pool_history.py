@@ -275,7 +275,8 @@ def _move_begun(task: module_base.Task) -> t.Callable[[History], History]:
     now, run_by = _now(), task.run_by
     former = move.former and replace(move.former, applied=now, by=run_by)
     begun = replace(move, to=replace(move.to, applied=now, by=run_by), former=former)
-    return lambda known: known.move_begun(begun)
+    going_to = task.params["pools_from_history"] or None
+    return lambda known: known.move_begun(begun, going_to)
 
 
 def _now() -> str:

@@ -199,6 +199,17 @@ def test_a_run_that_dies_is_undone_by_a_rollback(scenario, to, writes):
     assert scenario.has(OTHER[to])
 
 
+@pytest.mark.parametrize("writes", [5, 12])
+def test_a_rollback_that_dies_is_finished_by_a_rollback(scenario, to, writes):
+    scenario.site(to)
+    die_after(scenario.run.world, writes)
+    with pytest.raises(KeyboardInterrupt):
+        Play(scenario.run).role("rollback")
+    revive(scenario.run.world)
+    Play(scenario.run).role("rollback")
+    assert scenario.has(OTHER[to])
+
+
 def die_after(world, writes):
     world.writes.clear()
 

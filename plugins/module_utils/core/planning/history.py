@@ -342,10 +342,13 @@ class History:
         history = replace(history, going_to=None, applying=elsewhere)
         return history if self.entries or recorded else replace(history, opened=True)
 
-    def move_begun(self, move: PendingMove) -> History:
+    def move_begun(self, move: PendingMove, digest: str | None = None) -> History:
         """The history during a move, from before its first write. The pools that it takes down become the newest list, if no
-        run of ours has recorded them: a rollback brings them back."""
-        known, former = replace(self, moving=move), move.former
+        run of ours has recorded them: a rollback brings them back.
+
+        :param digest: during a rollback, that of the list it goes back to.
+        """
+        known, former = replace(self, moving=move, going_to=digest), move.former
         if former is None or self.moving or self.going_to:
             return known
         newest = self.entries[-1] if self.entries else Entry(())

@@ -119,9 +119,9 @@ def body(task: module_base.Task) -> dict:
     def look() -> list[GateProblem]:
         return gates.find_problems(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
 
-    if baseline is None:
-        return _result(look())
     with task.writing(metadata["namespace"]) if task.params["run_id"] else contextlib.nullcontext():
+        if baseline is None:
+            return _result(look())
         gates.soak(task.params["soak"], task.clock)
         left = gates.await_open(look, baseline, task.params["timeout"], task.clock)
     if left:

@@ -184,7 +184,9 @@ def body(task: module_base.Task) -> dict:
         where = (metadata["namespace"], metadata["name"], task.params["version"])
         upgraded = settle.await_version(task.cluster, *where, task.params["wait"], task.clock) is None
         if upgraded:
-            # Nodes may have joined in hours of waiting, and what follows brings the list to those that were approved only.
+            # In hours of waiting, nodes may have joined, and the list may have been edited where it comes from. What follows brings
+            # the approved list to the approved nodes only.
+            task.forget()
             _examine(task)
     return {
         "changed": bool(made.changes),

@@ -295,6 +295,22 @@ class TestApproval:
         world.at[world.now + 600] = join
         assert "the owners of nodes" in self.refusal(run, published_plan=planned, wait=3600)
 
+    def test_a_list_that_was_edited_during_the_wait_is_refused(self, run, world, tmp_path):
+        """The run that follows reads the list again, without an approval."""
+        manifest = tmp_path / "pools.yml"
+        manifest.write_text(json.dumps({"virtpools_pools": [LATER]}))
+        given = {"cluster_name": "west", "version": NEXT, "pools_manifest": str(manifest)}
+        planned = run("upgrade_preparation", check=True, **given)["published"]
+
+        def edit():
+            upgrade(world)
+            edited = {**LATER, "virtLauncherImage": f"other.example/virt-launcher:{NEXT}"}
+            manifest.write_text(json.dumps({"virtpools_pools": [edited]}))
+
+        world.at[world.now + 600] = edit
+        text = run.failure("upgrade_preparation", published_plan=planned, require_approval=True, wait=3600, **given)
+        assert "the pools and their" in text
+
     def test_a_node_that_joined_since_is_refused(self, run, world):
         planned = self.plan(run)
         prepare(run, published_plan=planned, **REQUIRED)

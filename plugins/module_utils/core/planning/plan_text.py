@@ -82,7 +82,7 @@ def step_lines(plan: Plan, scope: RolloutScope) -> list[str]:
         lines.append("KubeVirt is still rolling out the exclusion: the run waits for it first.")
     if plan.launcher_rollout and plan.launcher_rollout.steps:
         choice = plan.launcher_rollout.choice
-        # Nobody asks why the one in use was chosen, and in a removal nothing is chosen.
+        # The reason for the one in use is known, and in a removal nothing is chosen.
         if choice.backend != launcher_backends.backend_in_use(plan.snapshot.admission or Admission()):
             lines.append(str(choice))
     first = [*plan.first_changes(), *plan.part_changes(0)]

@@ -213,8 +213,7 @@ class Task:
         """
         namespace, name = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
         found = live.find_kubevirt(self.cluster, namespace, name)["metadata"]
-        keep = self.params["run_id"] and self._lease is None
-        with self.writing(found["namespace"]) if keep else contextlib.nullcontext():
+        with self.waiting(found["namespace"]):
             settle.await_settled(self.cluster, found["namespace"], found["name"], timeout, self.clock)
 
     def refuse(self, made: Plan, but: t.Collection[str] = ()) -> None:
@@ -245,9 +244,15 @@ class Task:
             self.refuse(made, but=preflight.PASSING)
         return made
 
-    def waiting(self) -> t.ContextManager[None]:
-        """Keep the Lease of the run ``run_id`` during waits, in a module that writes nothing. Without a run there is none to keep."""
-        return self.writing(self.namespace()) if self.params["run_id"] else contextlib.nullcontext()
+    def waiting(self, namespace: str | None = None) -> t.ContextManager[None]:
+        """Keep the Lease of the run ``run_id`` during waits before a module writes, or without a write. Without a run there is none to
+        keep, and a module that holds it keeps it already.
+
+        :param namespace: KubeVirt's, if it is known.
+        """
+        if not self.params["run_id"] or self._lease is not None:
+            return contextlib.nullcontext()
+        return self.writing(namespace or self.namespace())
 
     @contextlib.contextmanager
     def writing(self, namespace: str) -> t.Iterator[None]:

@@ -90,7 +90,6 @@ events:
   elements: str
 """
 
-import contextlib
 import time
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
@@ -119,7 +118,7 @@ def body(task: module_base.Task) -> dict:
     def look() -> list[GateProblem]:
         return gates.find_problems(task.cluster, metadata["namespace"], metadata["name"], nodes, time.time())
 
-    with task.writing(metadata["namespace"]) if task.params["run_id"] else contextlib.nullcontext():
+    with task.waiting(metadata["namespace"]):
         if baseline is None:
             return _result(look())
         gates.soak(task.params["soak"], task.clock)

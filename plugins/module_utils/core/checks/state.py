@@ -52,6 +52,8 @@ def examine(snapshot: Snapshot) -> State:
     """The state of all pools. What is wrong is found without a pool list, from what the cluster records."""
     facts = node_checks.Facts(snapshot)
     nodes = assignment.counts(snapshot, snapshot.nodes)
+    asked = history.newest_options(snapshot)
+    of_pools = asked if snapshot.pools else {}
     findings = [
         *preflight.fitness(snapshot),
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED, *node_checks.UNUSABLE), facts),
@@ -63,11 +65,9 @@ def examine(snapshot: Snapshot) -> State:
             snapshot.kubevirt,
         ),
         *(() if snapshot.by_operator else (*_drift(snapshot), *_exclusion(snapshot))),
-        *node_policy.examine(
-            snapshot.admission, expected=bool(snapshot.pools) and history.asks_for(snapshot, "assign_new_nodes")
-        ),
-        *guard.examine(snapshot, expected=bool(snapshot.pools) and history.asks_for(snapshot, "guard")),
-        *alerts.examine(snapshot.monitoring, expected=history.asks_for(snapshot, "alerts")),
+        *node_policy.examine(snapshot.admission, expected=bool(of_pools.get("assign_new_nodes"))),
+        *guard.examine(snapshot, expected=bool(of_pools.get("guard"))),
+        *alerts.examine(snapshot.monitoring, expected=bool(asked.get("alerts"))),
     ]
     return State(
         owners=tuple(_owner(name, ds, nodes[name], snapshot.kubevirt) for name, ds in facts.daemonsets.items()),

@@ -429,10 +429,10 @@ def recorded_in(snapshot: Snapshot) -> History:
         return History()
 
 
-def asks_for(snapshot: Snapshot, option: str) -> bool:
-    """Whether the newest list of the history came with this option: one of OPTIONS, or ``alerts``."""
+def newest_options(snapshot: Snapshot) -> t.Mapping[str, t.Any]:
+    """The options that the newest list of the history came with."""
     entries = recorded_in(snapshot).entries
-    return bool(entries) and bool(entries[-1].options.get(option))
+    return entries[-1].options if entries else {}
 
 
 def same_pools(one: t.Iterable[Pool], other: t.Iterable[Pool]) -> bool:

@@ -340,7 +340,7 @@ def prepare_upgrade(
     """
     admission = snapshot.admission or Admission()
     in_effect, stock = _in_effect(snapshot), outdated_policy.deployed_stock_image(snapshot)
-    begun = begun_preparation(snapshot, version)
+    begun = _begun_preparation(snapshot, version)
     if version is not None and stock is None and begun is None and snapshot.primary is not None:
         problem = (
             "KubeVirt's launcher image of the version before is not known any more, so nothing can be prepared in the middle of the "
@@ -360,7 +360,7 @@ def prepare_upgrade(
     )
 
 
-def begun_preparation(snapshot: Snapshot, version: str | None) -> Table | None:
+def _begun_preparation(snapshot: Snapshot, version: str | None) -> Table | None:
     """The table of the live policy while an upgrade to this version is under way for which it is prepared; else None."""
     table = launcher_backends.recorded_table(snapshot.admission or Admission())
     if version is None or table is None or table.upcoming is None:

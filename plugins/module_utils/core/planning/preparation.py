@@ -108,9 +108,9 @@ def prepare(
     before = recorded.upcoming if recorded is not None else None
     upgrading = health.Health.from_kubevirt(snapshot.kubevirt).upgrading
     begun = health.is_upgrading_to(snapshot.kubevirt, version)
-    under_way = upgrading is not None and before is not None and health.same_version(before.version, version)
-    if begun and rollout.stages[0].upcoming != before:  # a pool came after the preparation
-        under_way = False
+    for_all = not begun or rollout.stages[0].upcoming == before  # else a pool came after the preparation
+    prepared = before is not None and health.same_version(before.version, version) and for_all
+    under_way = upgrading is not None and prepared
     planned = plan.make_plan(snapshot, pools, options)
     # What would keep the pools from following the upgrade must be known before it.
     refused = () if done or begun else (finding for finding in planned.errors if finding.code not in _OF_TODAY)

@@ -100,11 +100,9 @@ from datetime import datetime, timezone
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import DeleteOptions
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
     handler_memory,
     operator_pools,
-    settle,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import history as live_history
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
@@ -185,9 +183,8 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
     if planned.steps:
         began = task.clock.now()
         why = "virt-operator restarts handlers without waiting for them"
-        settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
-        handler_memory.remind(task.cluster, planned.snapshot, planned.snapshot.handlers.keys(), task.clock)
-        if task.clock.now() - began > batch_run.STALE_SECONDS:
+        handler_memory.before_restarts(task.cluster, namespace, task.params["migration_timeout"], task.clock, why)
+        if task.clock.is_stale(began):
             _planned(task)
         going_to = task.params["pools_from_history"] or None
         brings = planned.entry(task.asked.options, "", "").digest

@@ -157,7 +157,7 @@ def _plan_with_images(task: module_base.Task, plan: Plan) -> tuple[Plan, dict[st
     while True:
         began = task.clock.now()
         contents = _pull(task, plan, contents)
-        if task.clock.now() - began <= batch_run.STALE_SECONDS:
+        if not task.clock.is_stale(began):
             return plan, contents
         planned = _desired(plan)
         plan = task.plan_in_run()

@@ -80,7 +80,6 @@ import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import (
     handler_memory,
@@ -122,9 +121,10 @@ def body(task: module_base.Task) -> dict:
         if edit.changed:
             began = task.clock.now()
             why = "restarting the primary's handlers would break them"
-            settle.require_no_migrations(task.cluster, task.params["migration_timeout"], task.clock, why)
-            handler_memory.remind(task.cluster, snapshot, snapshot.handlers.keys(), task.clock)
-            if task.clock.now() - began > batch_run.STALE_SECONDS:
+            handler_memory.before_restarts(
+                task.cluster, snapshot.namespace, task.params["migration_timeout"], task.clock, why
+            )
+            if task.clock.is_stale(began):
                 snapshot, edit, released = _examine(task, present)
                 result = _result(snapshot, edit, released)
         _release(task, snapshot, released)

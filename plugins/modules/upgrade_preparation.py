@@ -140,6 +140,7 @@ from dataclasses import dataclass
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import next_images
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory, parts, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.checks import upgrade
@@ -171,7 +172,7 @@ def body(task: module_base.Task) -> dict:
             # Once it has begun, the images may be what the migrations wait for.
             if not upgraded and not made.begun:
                 _await_migrations(task, seen.snapshot)
-                handler_memory.remind(task.cluster, seen.snapshot, seen.snapshot.handlers.keys(), task.clock)
+                handler_memory.remind(task.cluster, live.handlers(task.cluster, seen.snapshot.namespace), task.clock)
             if task.asked.options.prepull and not upgraded:
                 next_images.pull(task.cluster, made.plan, task.params["pull_timeout"], task.clock)
             # While this waited for the Lease, and for images, others may have changed what it had read.

@@ -152,6 +152,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.m
     Limits,
     MigrationOutcome,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import permissions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors, counted
@@ -192,7 +193,7 @@ def body(task: module_base.Task) -> dict:
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock, _pool):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
             if any(outcome.result == "done" for outcome in outcomes):
-                handler_memory.remind(task.cluster, snapshot, snapshot.handlers.keys(), task.clock)
+                handler_memory.remind(task.cluster, live.handlers(task.cluster, snapshot.namespace), task.clock)
         except ClusterError as error:
             raise module_base.TaskFailed(
                 str(error), _result(outdated, outcomes, task.params["max_listed_vms"])

@@ -324,6 +324,13 @@ def migrated_vmi(node, name="migrated", **state):
     return vmi
 
 
+def joins_with_a_migrated_vm(world):
+    """A node joins the cluster, and a VM comes to it."""
+    world.put(node("joined", labels={"kubernetes.io/arch": "amd64"}))
+    world.put(handler_pod("joined"))
+    world.put(migrated_vmi("joined"))
+
+
 def migrating_vmi(source, target, **state):
     """A VM in the middle of a live migration, of which handlers take care."""
     state = {"sourceNode": source, "targetNode": target, **state}

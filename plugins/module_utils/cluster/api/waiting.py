@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 3.0
 _SILENCE_SECONDS = 30.0
+_STALE_SECONDS = 10.0
 
 
 def seconds_since_1970() -> int:
@@ -102,6 +103,10 @@ class Clock:
             yield
             self.sleep(pause)
             pause = min(pause * 1.2, longest)
+
+    def is_stale(self, read_at: float) -> bool:
+        """Whether what was read then is read again before it decides a write: pulls, drains and migrations may take an hour."""
+        return self.now() - read_at > _STALE_SECONDS
 
     def wait(self, pending: t.Callable[[], str | None], timeout: float) -> str | None:
         """Call ``pending`` until it returns None, for at most ``timeout`` seconds. Returns its last result, which says what it waits

@@ -29,9 +29,6 @@ from ..writing.epochs import Epochs
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
-STALE_SECONDS = 10.0
-"""What was checked longer ago is checked again: pulls, drains and migrations may take an hour."""
-
 
 @dataclass(frozen=True)
 class BatchOptions:
@@ -83,7 +80,7 @@ def carry_out(
                 raise
             gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
             moves = [move for move in moves if move.node not in deleted]
-    if again is not None and clock.now() - began > STALE_SECONDS:
+    if again is not None and clock.is_stale(began):
         plan = again()
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
         moves = [move for move in moves if move.node in plan.snapshot.nodes]
@@ -195,7 +192,8 @@ def _prepare(
         _try_launchers(cluster, plan, moves, options.pull_timeout, clock)
     _drain(cluster, plan, moves, options, clock)
     _await_migrations(cluster, moves, options.migration_timeout, clock)
-    return handler_memory.remind(cluster, plan.snapshot, [move.node for move in moves], clock)
+    handlers = [pod for move in moves for pod in plan.snapshot.handlers.get(move.node, ())]
+    return handler_memory.remind(cluster, handlers, clock)
 
 
 def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:

@@ -19,11 +19,11 @@ from ...core.base.findings import counted, listed
 from ...core.base.objects import metadata_patch
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.migrations import Arrival, is_taking_over
-from ...core.observed.snapshot import Snapshot
 from ..api import at_once
 from ..api.client import Cluster, Conflict, NotFound
 from ..api.waiting import Clock, seconds_since_1970
 from ..reading import live
+from . import settle
 
 _SECONDS = 5.0
 """How long handlers get to write their records, of which the API shows nothing. Even with busy nodes they were there by then. They
@@ -42,13 +42,26 @@ Reminded: t.TypeAlias = "frozenset[_Key]"
 """The keys of the arrivals of which handlers were reminded."""
 
 
-def remind(cluster: Cluster, snapshot: Snapshot, nodes: t.Collection[str], clock: Clock) -> Reminded:
-    """Remind the handlers of these nodes, and wait until they have had time to act.
+def before_restarts(cluster: Cluster, namespace: str, timeout: float, clock: Clock, because: str) -> None:
+    """Wait until no live migration runs, and remind all handlers, so that their restart loses no VM.
 
+    :param because: why no migration may run, as a clause.
+    :raises ClusterError: when some still run after ``timeout`` seconds, or when a VM cannot be changed.
+    """
+    settle.require_no_migrations(cluster, timeout, clock, because)
+    remind(cluster, live.handlers(cluster, namespace), clock)
+
+
+def remind(cluster: Cluster, handlers: t.Iterable[HandlerPod], clock: Clock) -> Reminded:
+    """Remind these handlers, and wait until they have had time to act.
+
+    :param handlers: all of their nodes. After hours of migrations read them again: nodes may have joined.
     :raises ClusterError: when a VM cannot be changed.
     """
-    handlers = {node: pods for node in nodes if (pods := snapshot.handlers.get(node))}
-    since = {node: started(pods) for node, pods in handlers.items()}
+    by_node: dict[str, list[HandlerPod]] = {}
+    for pod in handlers:
+        by_node.setdefault(pod.node, []).append(pod)
+    since = {node: started(pods) for node, pods in by_node.items() if node}
     forgotten = _forgotten(cluster, since, clock)
     if not forgotten:
         return frozenset()

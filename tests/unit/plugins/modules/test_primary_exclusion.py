@@ -78,6 +78,17 @@ class TestPresent:
         assert run("primary_exclusion", state=state)["changed"] is True
         assert builders.reminders(operator.writes) == [0, 1]
 
+    def test_reminds_also_a_handler_that_came_during_its_wait(self, run, operator):
+        migrate(operator)
+
+        def join():
+            builders.joins_with_a_migrated_vm(operator)
+            end_migration(operator)
+
+        operator.at[operator.now + 60] = join
+        assert run("primary_exclusion")["changed"] is True
+        assert builders.reminders(operator.writes) == [0, 1]
+
     def test_waits_for_migrations_before_anything_is_changed(self, run, operator):
         migrate(operator)
         text = run.failure("primary_exclusion", migration_timeout=30)

@@ -206,6 +206,17 @@ class TestMigrations:
         assert prepare(run)["changed"]
         assert builders.reminders(world.writes) == [0, 1]
 
+    def test_that_ends_on_a_node_that_joined_does_so_too(self, run, world):
+        self.put(world)
+
+        def join():
+            builders.joins_with_a_migrated_vm(world)
+            self.put(world, phase="Succeeded")
+
+        world.at[world.now + 20] = join
+        assert prepare(run)["changed"]
+        assert builders.reminders(world.writes) == [0, 1]
+
     def test_that_ends_is_waited_for(self, run, world):
         self.put(world)
         world.at[world.now + 20] = lambda: self.put(world, phase="Succeeded")

@@ -108,6 +108,14 @@ def test_handlers_record_migrated_vms_again(run, world, add):
     assert (first, last) == ("migrated", "migrated")
 
 
+def test_also_the_handler_of_a_node_that_joined_since(run, world, add):
+    Kubevirt(world)
+    add("old")
+    world.at[world.now + 1] = lambda: builders.joins_with_a_migrated_vm(world)
+    assert results(run("workload_update")) == {"old": "done"}
+    assert [path.rsplit("/", 1)[-1] for _verb, path in world.writes if "/leases" not in path][1:] == ["migrated"] * 2
+
+
 def test_a_second_run_finds_nothing(run, world, add):
     Kubevirt(world)
     add("old")

@@ -42,9 +42,9 @@ def put(world, name, node, migration=None, annotations=OTHERS):
 
 
 def remind(world, nodes=NODES):
-    snapshot = live.take_snapshot(world.client(), builders.NAMESPACE, "kubevirt")
+    handlers = [pod for pod in live.handlers(world.client(), builders.NAMESPACE) if pod.node in nodes]
     world.requests.clear()
-    return handler_memory.remind(world.client(), snapshot, nodes, world.clock())
+    return handler_memory.remind(world.client(), handlers, world.clock())
 
 
 def patched(world):

@@ -24,7 +24,7 @@ from .cluster.api import credentials
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
 from .cluster.api.lease import DURATION_SECONDS, RunLease
 from .cluster.api.waiting import Clock, StatusLines
-from .cluster.reading import dump, live
+from .cluster.reading import dump, live, webhook_config
 from .cluster.reading.asked import Asked
 from .cluster.writing import history, record_file, settle
 from .core.base import objects, permissions
@@ -122,7 +122,8 @@ class Task:
         if not self.params["dump"]:
             return self.snapshot(), None
         objects = dump.read_objects(self.params["dump"])
-        return from_objects(objects, self.params["kubevirt_namespace"], self.params["kubevirt_name"]), objects
+        kubevirt = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
+        return from_objects(objects, *kubevirt, read_config=webhook_config.read), objects
 
     def cluster_id(self) -> ClusterId:
         """Which cluster this is; with ``dump``, nothing tells."""

@@ -283,6 +283,14 @@ class TestWebhook:
         assert take_away(run)["changed"]
         assert webhook.text == theirs
 
+    @pytest.mark.parametrize("options", [TO_AIE, {"pools": [RAW]}], ids=["as the back end", "beside the policy"])
+    def test_is_read_from_a_dump_as_from_the_cluster(self, run, world, webhook, tmp_path, options):
+        run("run_part", part="launcher_policy", **options)
+        webhook.edit(webhook.text + THEIRS)
+        (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": list(world.objects.values())}))
+        online, offline = (run("verification_info", **options, **of) for of in ({}, {"dump": str(tmp_path)}))
+        assert (offline["policy"], offline["findings"]) == (online["policy"], online["findings"])
+
     def test_and_rules_for_a_pool_that_stays_hinder_no_removal(self, run, world, webhook):
         other = {**RAW, "name": "rt", "nodeSelector": {"hw": "rt"}, "selector": {"deviceNames": ["a.example/b"]}}
         world.put(builders.node("n2", "rt", labels={"hw": "rt"}))

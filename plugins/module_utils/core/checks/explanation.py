@@ -71,7 +71,7 @@ class ExplainContext:
     by_webhook: bool = False
     """Whether it is kubevirt-aie-webhook."""
     findings: tuple[Finding, ...] = ()
-    """What keeps the mapping from taking effect."""
+    """What keeps the mapping from taking effect, or makes the cluster differ from it."""
     contents: t.Mapping[str, Contents] = field(default_factory=dict)
     """What images contain, where a run has looked into them."""
     webhook_rules: tuple[Rule, ...] = ()
@@ -84,15 +84,16 @@ class ExplainContext:
         :param plan: one for the pools that the cluster records.
         """
         rollout = plan.launcher_rollout
-        live = None
+        policy, live = Policy.from_rollout(rollout), None
         if rollout is not None and plan.snapshot.admission is not None:
             live = launcher_backends.rules_object(plan.snapshot.admission)
-        if rollout is None or live is None:
+        if rollout is None or live is None or policy.state == "missing":
             title, table = "no launcher policy is in effect; launcher pods stay as KubeVirt creates them", Table(())
         else:
             title = f"in effect now, by {live['kind']} {live['metadata']['name']}"
             table = rollout.in_effect or rollout.stages[0]
-        return cls._build(plan, title, table, goals.recorded(plan.snapshot), plan.snapshot.nodes)
+        found = cls._build(plan, title, table, goals.recorded(plan.snapshot), plan.snapshot.nodes)
+        return replace(found, findings=tuple(policy.findings()))
 
     @classmethod
     def from_planned_policy(cls, plan: Plan, pools: t.Sequence[Pool]) -> ExplainContext:

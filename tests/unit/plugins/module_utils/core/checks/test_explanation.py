@@ -231,12 +231,20 @@ class TestMapping:
         del live[0]["metadata"]["annotations"]["virtpools.io/mapping"]
         assert [rule.name for rule in in_effect(objects=live).table.rules] == ["gpu"]
 
-    def test_without_a_policy_takes_no_vm(self):
-        found = explanation.explain_vm(subject(vm=vm()), in_effect(objects=[]))
+    @pytest.mark.parametrize("live", [[], vms.policy()[:1]], ids=["nothing", "no binding"])
+    def test_without_a_policy_takes_no_vm(self, live):
+        found = explanation.explain_vm(subject(vm=vm()), in_effect(objects=live))
+        assert "is not in force, there is no Mutating" in builders.message(found.findings, "policy_missing")
         assert found.mapping == "no launcher policy is in effect; launcher pods stay as KubeVirt creates them"
         assert whens(found) == [("next start", "primary")]
         assert [answer.state for answer in found.cases[0].explained.answers] == ["not active"]
         assert found.cases[0].explained.requirement is None
+
+    def test_of_a_policy_that_was_edited_says_so(self):
+        live = vms.policy()
+        live[0]["spec"]["matchConditions"] = [{"name": "never", "expression": "false"}]
+        found = explanation.explain_vm(subject(vm=vm()), in_effect(objects=live))
+        assert "was changed by hand" in builders.message(found.findings, "policy_edited")
 
     def test_of_a_pool_list_is_the_one_after_the_run(self):
         pool = vms.gpu()

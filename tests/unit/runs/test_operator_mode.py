@@ -14,7 +14,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_b
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import LABELS
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_operator_mode import GATES, LABELS
 from ansible_collections.virtpools.kubevirt.tests.unit.support.operated_pools import (
     HANDLER,
     LAUNCHER,
@@ -303,6 +303,21 @@ class TestExplain:
         assert any("KubeVirt's own pool gpu matched it" in line for line in found["text"])
         assert found["cases"][0]["requirement"] == (None if build == "A" else "hw=gpu")
         assert found["pods"][0]["verdict"] == "correct"
+
+    def test_a_feature_gate_that_is_off_makes_kubevirt_ignore_the_pools(self, run, pooled, build):
+        gates = kubevirt(pooled)["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+        gates.remove(GATES[build])
+        vm(pooled, build, created=LATER)
+        found = run("explanation_info", vmi="plain/vm")
+        assert (found["pool"], found["image"]) == ("primary", vms.STOCK)
+        assert found["text"][1].startswith(
+            f"Mapping: none is in effect: feature gate {GATES[build]} is off, so KubeVirt "
+        )
+        assert any("not active, KubeVirt does not use it now; it would match" in line for line in found["text"])
+        for said in (found, run("verification_info", fail_on="none"), run("pool_info")):
+            assert "operator_gate_off" in error_codes(said)
+        given = run("explanation_info", vmi="plain/vm", mode="operator", pools=[pool(build)])
+        assert given["pool"] == "gpu"
 
     def test_a_pod_that_is_older_than_the_pool(self, run, pooled, build):
         vm(pooled, build, image=vms.STOCK, noted=None, created=vms.EARLIER)

@@ -23,7 +23,7 @@ from ..base.findings import Finding, InputErrors, error, in_order, warning
 from ..base.objects import Difference, KubeObject, Object, canonical_json
 from ..checks.explanation import ExplainContext
 from ..checks.verdicts import Judge
-from ..kubevirt import daemonsets, preflight
+from ..kubevirt import daemonsets, feature_gates, preflight
 from ..kubevirt.hco import Edit
 from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
@@ -50,6 +50,8 @@ class OperatorView:
     plan: Plan
     applied: str
     """When a run of ours completed that made the pools as they are; empty when the history does not say."""
+    listed: bool = False
+    """Whether the plan is for a list, and not for the pools of the cluster."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -72,9 +74,15 @@ class OperatorView:
     def explain_context(self) -> ExplainContext:
         """What VMs are explained by: the pools of the plan."""
         given = self.plan.launcher_pools
-        now = given == self.pools
-        title = f"{'in effect now' if now else 'as a run of site with this pool list would create it'}, by {self.build.place}"
+        on = feature_gates.is_on(self.snapshot.kubevirt, self.build.gate)
+        now = given == self.pools and (on or not self.listed)
         table = Table.for_pools(given)
+        if not now:
+            title = f"as a run of site with this pool list would create it, by {self.build.place}"
+        elif on:
+            title = f"in effect now, by {self.build.place}"
+        else:
+            title, table = f"none is in effect: {_gate_off(self.build)}", Table(())
         stock = outdated_policy.stock_image(self.snapshot)
         return ExplainContext(
             title=title,
@@ -102,7 +110,8 @@ def make_view(build: Build, snapshot: Snapshot, given: t.Sequence[Pool] | None, 
     wanted = live if given is None else (*given, *kept)
     if build.by_name:
         wanted = tuple(sorted(wanted, key=lambda pool: pool.name))
-    return OperatorView(build, live, _plan(build, snapshot, live, tuple(wanted)), _applied(build, snapshot, live))
+    made = _plan(build, snapshot, live, tuple(wanted))
+    return OperatorView(build, live, made, _applied(build, snapshot, live), listed=given is not None)
 
 
 def _applied(build: Build, snapshot: Snapshot, live: t.Sequence[Pool]) -> str:
@@ -275,6 +284,8 @@ def _findings(
 ) -> t.Iterator[Finding]:
     yield from forms.problems(build, wanted)
     yield from preflight.skew(snapshot, wanted)
+    if live and not feature_gates.is_on(snapshot.kubevirt, build.gate):
+        yield error("operator_gate_off", f"Pools have no effect: {_gate_off(build)}; run site, which turns it on.")
     for sentence in rollout.observe(build, snapshot, primary, live).nodes_stale if live else ():
         yield error("operator_nodes_wrong", f"{sentence}; run site, which makes virt-operator notice the pools again.")
     layout = placement.layout_for(build, snapshot, primary, live)
@@ -284,6 +295,10 @@ def _findings(
             yield finding
     for finding in operator_plan.images_left(build, wanted):
         yield warning(finding.code, finding.message)
+
+
+def _gate_off(build: Build) -> str:
+    return f"feature gate {build.gate} is off, so KubeVirt ignores the pools in {build.place}"
 
 
 def recorded_pools(build: Build, snapshot: Snapshot) -> tuple[Pool, ...]:

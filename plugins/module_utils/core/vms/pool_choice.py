@@ -188,7 +188,7 @@ def explain(
         attributes=attributes,
         answers=(
             *_mapped_answers(table, attributes, owner),
-            *(_unmapped_answer(pool, attributes) for pool in unmapped),
+            *(_unmapped_answer(pool, attributes, rules) for pool in unmapped),
         ),
         pool=owner,
         own_image=winner is None or winner.virt_launcher_image is None,
@@ -266,15 +266,18 @@ def _as_canary(table: Table, rule: Pool, attributes: PodAttributes) -> str:
     return f", and the label {names.CANARY_LABEL} gives the VM its new launcher image before other VMs get it"
 
 
-def _unmapped_answer(pool: Pool, attributes: PodAttributes) -> Answer:
+def _unmapped_answer(pool: Pool, attributes: PodAttributes, rules: Rules) -> Answer:
     """The answer of a pool that takes no VM."""
     if pool.selector is None:
         return Answer(pool.name, "no selector", "it changes the handler of its nodes, and takes no VM by itself")
+    unused = (
+        "KubeVirt does not use it now" if rules.by_node_labels else "the launcher policy does not map it, or not yet"
+    )
     would = "it would match" if matching.matches(pool, attributes) else "it would not match either"
     return Answer(
         pool.name,
         "not active",
-        f"the launcher policy does not map it, or not yet; {would}",
+        f"{unused}; {would}",
         _criteria(pool, attributes),
     )
 

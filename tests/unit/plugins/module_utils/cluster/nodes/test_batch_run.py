@@ -137,12 +137,13 @@ class TestDone:
         assert world.node("n1").owner == names.PRIMARY
         assert world.handlers("n1") == ["virt-handler"]
 
-    def test_of_a_removed_pool_to_where_the_primary_does_not_run(self):
+    @pytest.mark.parametrize("excluded", [True, False])
+    def test_of_a_removed_pool_to_where_the_primary_does_not_run(self, excluded):
         taint = {"key": "a", "effect": "NoSchedule"}
         tolerant = builders.pool_daemonset(replace(POOL, tolerations=({"key": "a", "operator": "Exists"},)))
         node = builders.node("n1", "gpu", images=IMAGES, taints=[taint])
-        world = make_world(node, sets=[builders.primary(), tolerant])
-        assert carry_out(world, pools=(), prune=True) == {"n1": "done"}
+        world = make_world(node, sets=[builders.primary(excluded=excluded), tolerant])
+        assert carry_out(world, pools=(), remove_pools="all") == {"n1": "done"}
         assert world.pods("n1") == []
 
     def test_goes_on_without_dead_nodes_elsewhere(self):
@@ -162,6 +163,16 @@ class TestRefused:
     def test_without_the_exclusion(self):
         world = make_world(gpu_node(), sets=[builders.primary(excluded=False), GPU], of_kubevirt=builders.kubevirt())
         assert "run primary_exclusion first" in refusal(world)
+
+    def test_of_a_removal_where_the_primary_runs_as_well(self):
+        """Its handler would not end, and the nodes would wait for that without the pool's."""
+        nodes = [builders.node(name, "gpu", images=IMAGES) for name in ("n2", "n1")]
+        sets = [builders.primary(excluded=False), GPU]
+        pods = [*builders.handlers_of(nodes, sets), builders.handler_pod("n1"), builders.handler_pod("n2")]
+        world = make_world(*nodes, of_kubevirt=builders.kubevirt(), sets=sets, pods=pods)
+        text = refusal(world, pools=(), remove_pools="all")
+        assert "the primary virt-handler also runs on n1, n2: run site, which restores the exclusion" in text
+        assert world.handlers("n1") == ["virt-handler-gpu", "virt-handler"]
 
     def test_without_the_pools_daemonset(self):
         assert "DaemonSet of pool gpu does not exist yet" in refusal(make_world(gpu_node(), sets=[builders.primary()]))

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import ClusterError
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lease import LeaseLost
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes import batch_run
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.batch_run import BatchOptions
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
@@ -202,6 +203,23 @@ class TestRefused:
         text = refusal(world, pools=[newer])
         assert text.endswith("DaemonSet kubevirt/virt-handler-gpu has its former template again, until the next run.")
         assert live_template(world) == former
+
+    def test_by_a_lost_lease_although_a_node_was_deleted(self):
+        """The run asks for nothing more, not even which nodes are left."""
+        world = make_world(gpu_node("n1"), gpu_node("n2"))
+        world.put(VMI)
+        world.put(migration())
+        lost = []
+
+        def lose():
+            world.drop(kinds.NODE, "n2")
+            lost.append(len(world.requests))
+            raise LeaseLost("The run has lost its Lease.")
+
+        world.at[world.now + 5] = lambda: setattr(world, "beat", lose)
+        with pytest.raises(LeaseLost):
+            carry_out(world)
+        assert lost == [len(world.requests)]
 
     def test_when_migrations_do_not_end(self):
         world = make_world(gpu_node())

@@ -236,7 +236,9 @@ def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str], ahead: t.Se
         drain=task.asked.options.drain,
         drain_of_pools=task.asked.options.drain_of_pools,
     )
-    return batch_run.carry_out(task.cluster, plan, plan.moves, options, task.clock, lambda: task.plan(nodes), ahead)
+    return batch_run.carry_out(
+        task.cluster, plan, plan.moves, options, task.clock, lambda: _planned(task, nodes), ahead
+    )
 
 
 def _progress(

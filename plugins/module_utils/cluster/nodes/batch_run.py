@@ -83,8 +83,8 @@ def carry_out(
     if again is not None and clock.is_stale(began):
         plan = again()
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
-        moves = [move for move in moves if move.node in plan.snapshot.nodes]
         _refuse_unfit(plan, moves)
+        moves = _still_wanted(plan, moves, clock)
     for outcome in gone:
         clock.status.say(str(outcome))
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
@@ -96,6 +96,15 @@ def carry_out(
         if not any(outcome.ends_run for outcome in outcomes):
             finish()
     return [*gone, *outcomes]
+
+
+def _still_wanted(plan: Plan, moves: t.Sequence[Move], clock: Clock) -> list[Move]:
+    """The moves to the owners that nodes should still have: a node may have been deleted, or its labels may have been changed."""
+    for move in moves:
+        wanted = plan.wanted.get(move.node, move.target)
+        if wanted != move.target:
+            clock.status.say(f"{move}: left alone: its labels have changed, and the pools give it to {wanted} now")
+    return [move for move in moves if plan.wanted.get(move.node) == move.target]
 
 
 @contextlib.contextmanager

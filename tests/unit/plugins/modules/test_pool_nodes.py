@@ -152,6 +152,30 @@ def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
     assert found["events"][-1] == "1 of 2 nodes done."
 
 
+@pytest.mark.parametrize(
+    ("labels", "results", "says"),
+    [
+        ({"hw": "none"}, {"n2": "done"}, "the pools give it to primary now"),
+        ({"hw": "none", "of": "fpga"}, {"n2": "done"}, "the pools give it to fpga now"),
+        ({"of": "fpga"}, {}, "Pools gpu, fpga select the same nodes (n1)"),
+    ],
+    ids=["no pool", "another pool", "two pools"],
+)
+def test_a_node_that_is_relabelled_while_it_pulls_is_left_alone(run, world, labels, results, says):
+    """The pool's VMs would start on hardware that is not theirs."""
+    for name in ("n1", "n2"):
+        world.put(builders.node(name, labels={"hw": "gpu"}))
+    world.put(builders.handler_pod("n2"))
+    fpga = {**RAW, "name": "fpga", "nodeSelector": {"of": "fpga"}}
+    world.at[world.now + 5] = lambda: world.find(kinds.NODE, "n1")["metadata"]["labels"].update(labels)
+    world.at[world.now + 15] = world.end_pulls
+    found = run("pool_nodes", pools=[RAW, fpga], max_unavailable=2)
+    assert {node["node"]: node["result"] for node in found["nodes"]} == results
+    assert bool(found.get("failed")) is not bool(results)
+    assert says in " ".join([*found.get("events", ()), found.get("msg", "")])
+    assert world.node("n1").owner == names.PRIMARY
+
+
 def test_another_clients_change_is_no_failed_node(run, world):
     def before(request):
         if request.method == "PATCH" and "/nodes/" in request.path:

@@ -58,7 +58,8 @@ def carry_out(
 ) -> list[HandoverOutcome]:
     """Carry out moves of ``plan`` side by side.
 
-    Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes.
+    Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes, and those that should
+    not change any more.
 
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
     :param ahead: the moves of the next batch, whose images are pulled during the handovers.
@@ -84,7 +85,7 @@ def carry_out(
         plan = again()
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
         _refuse_unfit(plan, moves)
-        moves = _still_wanted(plan, moves, clock)
+        moves = list(_still_due(plan, moves, clock))
     for outcome in gone:
         clock.status.say(str(outcome))
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
@@ -98,13 +99,22 @@ def carry_out(
     return [*gone, *outcomes]
 
 
-def _still_wanted(plan: Plan, moves: t.Sequence[Move], clock: Clock) -> list[Move]:
-    """The moves to the owners that nodes should still have: a node may have been deleted, or its labels may have been changed."""
+def _still_due(plan: Plan, moves: t.Sequence[Move], clock: Clock) -> t.Iterator[Move]:
+    """The moves that a later plan still has: others may have deleted a node, tainted it, or changed its labels.
+
+    A handover that has begun goes on, to another owner if need be: its node has no handler.
+    """
+    due = {move.node: move for move in plan.moves}
     for move in moves:
-        wanted = plan.wanted.get(move.node, move.target)
-        if wanted != move.target:
-            clock.status.say(f"{move}: left alone: its labels have changed, and the pools give it to {wanted} now")
-    return [move for move in moves if plan.wanted.get(move.node) == move.target]
+        node, now = plan.snapshot.nodes.get(move.node), due.get(move.node)
+        if node is None:
+            continue
+        if now is not None and (now.target == move.target or node.unfinished):
+            yield now
+        else:
+            wanted = plan.wanted[move.node]
+            why = f"the pools give it to {wanted} now" if wanted != move.target else "it need not or cannot change now"
+            clock.status.say(f"{move}: left alone: {why}")
 
 
 @contextlib.contextmanager

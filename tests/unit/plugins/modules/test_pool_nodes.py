@@ -153,27 +153,47 @@ def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
 
 
 @pytest.mark.parametrize(
-    ("labels", "results", "says"),
+    ("labels", "taints", "results", "says"),
     [
-        ({"hw": "none"}, {"n2": "done"}, "the pools give it to primary now"),
-        ({"hw": "none", "of": "fpga"}, {"n2": "done"}, "the pools give it to fpga now"),
-        ({"of": "fpga"}, {}, "Pools gpu, fpga select the same nodes (n1)"),
+        ({"hw": "none"}, [], {"n2": "done"}, "the pools give it to primary now"),
+        ({"hw": "none", "of": "fpga"}, [], {"n2": "done"}, "the pools give it to fpga now"),
+        ({"of": "fpga"}, [], {}, "Pools gpu, fpga select the same nodes (n1)"),
+        ({}, [{"key": "retired", "effect": "NoExecute"}], {"n2": "done"}, "it need not or cannot change now"),
     ],
-    ids=["no pool", "another pool", "two pools"],
+    ids=["no pool", "another pool", "two pools", "a taint"],
 )
-def test_a_node_that_is_relabelled_while_it_pulls_is_left_alone(run, world, labels, results, says):
-    """The pool's VMs would start on hardware that is not theirs."""
+def test_a_node_that_changes_while_it_pulls_is_left_alone(run, world, labels, taints, results, says):
+    """The pool's VMs would start on hardware that is not theirs, or the pool's handler would not start."""
     for name in ("n1", "n2"):
         world.put(builders.node(name, labels={"hw": "gpu"}))
     world.put(builders.handler_pod("n2"))
     fpga = {**RAW, "name": "fpga", "nodeSelector": {"of": "fpga"}}
-    world.at[world.now + 5] = lambda: world.find(kinds.NODE, "n1")["metadata"]["labels"].update(labels)
+
+    def change():
+        node = world.find(kinds.NODE, "n1")
+        node["metadata"]["labels"].update(labels)
+        node["spec"]["taints"] = taints
+
+    world.at[world.now + 5] = change
     world.at[world.now + 15] = world.end_pulls
     found = run("pool_nodes", pools=[RAW, fpga], max_unavailable=2)
     assert {node["node"]: node["result"] for node in found["nodes"]} == results
     assert bool(found.get("failed")) is not bool(results)
     assert says in " ".join([*found.get("events", ()), found.get("msg", "")])
     assert world.node("n1").owner == names.PRIMARY
+
+
+def test_a_handover_that_has_begun_ends_although_the_node_is_relabelled(run, world):
+    """It would be left without a handler."""
+    world.put(builders.node("n1", names.IN_TRANSIT, labels={"hw": "gpu"}, former=names.PRIMARY))
+    world.put(builders.node("n2", labels={"hw": "gpu"}))
+    world.put(builders.handler_pod("n2"))
+    world.at[world.now + 5] = lambda: world.find(kinds.NODE, "n1")["metadata"]["labels"].update(hw="none")
+    world.at[world.now + 15] = world.end_pulls
+    found = run("pool_nodes", pools=[RAW], max_unavailable=2)
+    assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "done", "n2": "done"}
+    assert [world.node(name).owner for name in ("n1", "n2")] == [names.PRIMARY, "gpu"]
+    assert world.handlers("n1") == ["virt-handler"]
 
 
 def test_another_clients_change_is_no_failed_node(run, world):

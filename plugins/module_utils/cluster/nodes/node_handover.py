@@ -28,7 +28,7 @@ from ..api.waiting import Clock, Persistence
 from ..reading.handler_work import HandlerWork
 from ..writing import former_template, handler_memory, settle
 from ..writing.epochs import Epochs
-from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, write_owner
+from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, refuse_another, write_owner
 
 HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
 
@@ -367,12 +367,15 @@ class NodeHandover:
         """Wait until these handler pods have ended; without ``old``, until the node has no handler pod."""
         began = self._clock.now()
         give_up = began + self._context.timeout
+        known = {pod.uid for pod in view.pods}
         while True:
             # A pod that was deleted before causes no event.
             view = yield Pause(soon=not view.pods, waiting_for=f"its old handler is ending{self._since(began)}")
             left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
             if not left:
                 return None, view
+            if not known.issuperset(pod.uid for pod in left):
+                self._look(view)  # a node in transit gets no handler, but one that was created again does
             if self._clock.now() >= give_up:
                 pods = ", ".join(pod.name for pod in left)
                 return (
@@ -397,8 +400,8 @@ class NodeHandover:
             restored = self._context.restored.get(wanted.daemonset or "")
             if restored is not None and wanted.template not in (None, restored) and not _made_by(wanted, view.pods):
                 return f"the handler of {wanted.owner} does not start on other nodes", view
-            if wanted.daemonset is not None and not view.pods:
-                self._look(view)  # a deleted node gets no pod, and ends the handover
+            if wanted.daemonset is not None and not _made_by(wanted, view.pods):
+                self._look(view)  # a deleted node gets no pod, or that of another owner, and ends the handover
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
                 return f"the handler of {wanted.owner} does not start: {broken}", view
@@ -438,7 +441,9 @@ class NodeHandover:
         """The labels of an attempt that got no answer and was carried out. They are right: no pod has come since."""
         if self._leaves_with is None:
             return None
-        self._live = existing_node(self._context.cluster, self._move.node)
+        live = existing_node(self._context.cluster, self._move.node)
+        refuse_another(self._live, live)
+        self._live = live
         written = {names.OWNER_LABEL: names.IN_TRANSIT, **self._leaves_with}
         return self._leaves_with if Node.from_object(self._live).labels.items() >= written.items() else None
 
@@ -516,7 +521,11 @@ class NodeHandover:
         self._owner = owner
 
     def _look(self, view: NodeView) -> None:
-        """Note the node as it is now, for the next write."""
+        """Note the node as it is now, for the next write.
+
+        :raises NodeGone: when it was deleted, also when it was created again.
+        """
+        refuse_another(self._live, view.node_object)
         self._live = view.node_object
 
     def _untouched(self, refused: str) -> HandoverOutcome:

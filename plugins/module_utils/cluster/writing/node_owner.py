@@ -22,13 +22,22 @@ class OwnerChanged(ClusterError):
 
 
 class NodeGone(NotFound):
-    """The node was deleted: it is the Node itself that a request did not find."""
+    """The node was deleted: it is the Node itself that a request did not find, or another one has its name now."""
 
 
 def existing_node(cluster: Cluster, name: str) -> Object:
     """The node. Raises NodeGone when it was deleted."""
     with _missing_is_gone():
         return cluster.existing(kinds.NODE, name)
+
+
+def refuse_another(seen: Object, node: Object) -> None:
+    """
+    :param seen: the node as it was seen before; empty when it was not.
+    :raises NodeGone: when it was deleted since, and another one was created under its name: another machine, with other pods.
+    """
+    if seen and seen["metadata"].get("uid") != node["metadata"].get("uid"):
+        raise NodeGone(f"Node {node['metadata']['name']} was deleted, and another one with its name was created.")
 
 
 @contextlib.contextmanager
@@ -55,14 +64,15 @@ def write_owner(
         something has changed since.
     :returns: the node as stored.
     :raises OwnerChanged: when another client has changed the owner label.
-    :raises NodeGone: when the node was deleted.
+    :raises NodeGone: when the node was deleted, also when it was created again.
     """
     labels = {names.OWNER_LABEL: None if owner == names.PRIMARY else owner, **(until or {})}
     annotations = {names.FORMER_OWNER_ANNOTATION: former}
-    name = node["metadata"]["name"]
+    seen, name = node, node["metadata"]["name"]
     for attempt in range(_MOST_TRIES):
         if attempt or Node.from_object(node).owner != expected:
             node = existing_node(cluster, name)
+            refuse_another(seen, node)
         live = Node.from_object(node)
         until_stands = all(live.labels.get(key) == value for key, value in (until or {}).items())
         if (live.owner, live.former_owner) == (owner, former) and until_stands:
@@ -73,7 +83,8 @@ def write_owner(
                 f"Node {name} was to go from {expected} to {owner}, but another client has changed its label "
                 f"{names.OWNER_LABEL}: it is {live.owner} now. Find out who did that, then run again."
             )
-        patch = objects.metadata_patch(node, labels=labels, annotations=annotations)
+        same = {"op": "test", "path": "/metadata/uid", "value": node["metadata"].get("uid")}
+        patch = [same, *objects.metadata_patch(node, labels=labels, annotations=annotations)]
         try:
             with _missing_is_gone():
                 return cluster.json_patch(kinds.NODE, name, patch, dry_run=False)

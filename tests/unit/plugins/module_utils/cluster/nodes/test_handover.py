@@ -648,10 +648,23 @@ class TestWayBackWithEpochs:
 class TestInterference:
     @pytest.mark.parametrize("after_seconds", [0, 1, 4], ids=["before", "in transit", "with its new owner"])
     def test_a_deleted_node_is_gone_and_the_others_finish(self, world, after_seconds):
+        self.finishes_without_n1(world, after_seconds, lambda: None)
+
+    @pytest.mark.parametrize("owner", [None, "gpu"], ids=["of the primary", "by the policy for new nodes"])
+    @pytest.mark.parametrize("after_seconds", [1, 4, 5], ids=["in transit", "with its new owner", "with its handler"])
+    def test_a_node_that_is_created_again_is_another_one(self, world, after_seconds, owner):
+        """Clouds replace a machine by one of the same name. This handover does not go on there, nor is its pool to blame."""
+        again = builders.node("n1", owner, heartbeat=None, schedulable=False)
+        again["metadata"]["uid"] = "another"
+        self.finishes_without_n1(world, after_seconds, lambda: world.put(again))
+        assert (world.node("n1").owner, world.node("n1").former_owner) == (owner or "primary", None)
+
+    def finishes_without_n1(self, world, after_seconds, replace_it):
         def delete():
             world.drop(kinds.NODE, "n1")
             for pod in world.pods("n1"):
                 world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+            replace_it()
 
         began = world.now
         world.at[began + after_seconds] = delete

@@ -144,7 +144,12 @@ class TestOwner:
             node_owner.write_owner(server.client(), builders.node(), "primary", "gpu", "primary")
         assert 2 <= len(server.writes) <= 20
 
+    @pytest.mark.parametrize("created_again", [False, True])
     @pytest.mark.parametrize("seen", [None, "fpga"], ids=["patched", "read again"])
-    def test_of_a_deleted_node_tells_that_it_is_the_node(self, seen):
+    def test_of_a_deleted_node_tells_that_it_is_the_node(self, seen, created_again):
+        another = builders.node("n1")
+        another["metadata"]["uid"] = "another"
+        server = ApiServer(*([another] if created_again else []))
         with pytest.raises(node_owner.NodeGone, match="Node n1"):
-            node_owner.write_owner(ApiServer().client(), builders.node("n1", seen), "primary", "gpu", "primary")
+            node_owner.write_owner(server.client(), builders.node("n1", seen), "primary", "gpu", "primary")
+        assert not created_again or server.find(kinds.NODE, "n1")["metadata"]["labels"] == another["metadata"]["labels"]

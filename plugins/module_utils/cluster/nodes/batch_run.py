@@ -74,7 +74,7 @@ def carry_out(
         except LeaseLost:
             raise
         except ClusterError as error:
-            deleted = live.deleted_nodes(cluster, {move.node for move in moves})
+            deleted = _deleted(plan, moves, map(Node.from_object, live.nodes_named(cluster, {m.node for m in moves})))
             if not deleted and isinstance(error, images.ImagesMissing):
                 raise images.ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
             if not deleted:
@@ -82,8 +82,10 @@ def carry_out(
             gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
             moves = [move for move in moves if move.node not in deleted]
     if again is not None and clock.is_stale(began):
-        plan = again()
-        gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node not in plan.snapshot.nodes]
+        before, plan = plan, again()
+        deleted = _deleted(before, moves, plan.snapshot.nodes.values())
+        gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
+        moves = [move for move in moves if move.node not in deleted]
         _refuse_unfit(plan, moves)
         moves = list(_still_due(plan, moves, clock))
     for outcome in gone:
@@ -99,17 +101,22 @@ def carry_out(
     return [*gone, *outcomes]
 
 
+def _deleted(plan: Plan, moves: t.Sequence[Move], now: t.Iterable[Node]) -> frozenset[str]:
+    """The nodes that were deleted since this plan, for example by an autoscaler. One that was created again lacks the images."""
+    uids = {node.name: node.uid for node in now}
+    nodes = frozenset(move.node for move in moves)
+    return frozenset(name for name in nodes if name not in uids or uids[name] != plan.snapshot.nodes[name].uid)
+
+
 def _still_due(plan: Plan, moves: t.Sequence[Move], clock: Clock) -> t.Iterator[Move]:
-    """The moves that a later plan still has: others may have deleted a node, tainted it, or changed its labels.
+    """The moves that a later plan still has: others may have tainted a node, or changed its labels.
 
     A handover that has begun goes on, to another owner if need be: its node has no handler.
     """
     due = {move.node: move for move in plan.moves}
     for move in moves:
-        node, now = plan.snapshot.nodes.get(move.node), due.get(move.node)
-        if node is None:
-            continue
-        if now is not None and (now.target == move.target or node.unfinished):
+        now = due.get(move.node)
+        if now is not None and (now.target == move.target or plan.snapshot.nodes[move.node].unfinished):
             yield now
         else:
             wanted = plan.wanted[move.node]

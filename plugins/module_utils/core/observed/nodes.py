@@ -41,6 +41,8 @@ class Node:
     """How much CPU and memory the node can give to pods, in Kubernetes' notation; empty when it does not say."""
     pressure: str | None = None
     """The condition because of which the kubelet starts no ordinary pod; None when there is none."""
+    uid: str | None = None
+    """Another node of the same name has another one."""
 
     @property
     def schedulable(self) -> bool:
@@ -96,6 +98,7 @@ class Node:
             devices=_devices(status.get("allocatable") or {}),
             allocatable=_amounts(status.get("allocatable") or {}),
             pressure=next((kind for kind in _PRESSURES if condition(obj, kind).get("status") == "True"), None),
+            uid=metadata.get("uid"),
         )
 
 

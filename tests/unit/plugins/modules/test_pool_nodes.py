@@ -138,14 +138,26 @@ def test_images_that_cannot_be_pulled_are_no_change(run, world):
     assert (found["changed"], found["changes"], found["wave_failed"]) == (False, [], True)
 
 
-@pytest.mark.parametrize(("images", "when"), [([], 3), (None, 1)], ids=["while it pulls", "in its handover"])
-def test_a_node_that_is_deleted_does_not_fail_it(run, world, images, when):
+@pytest.mark.parametrize("created_again", [False, True])
+@pytest.mark.parametrize(
+    ("pulls", "when"), [(30, 3), (12, 3), (None, 1)], ids=["in vain", "while it pulls", "in its handover"]
+)
+def test_a_node_that_is_deleted_does_not_fail_it(run, world, pulls, when, created_again):
     has = [builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]
-    world.put(builders.node("n1", labels={"hw": "gpu"}, images=has if images is None else images))
+    world.put(builders.node("n1", labels={"hw": "gpu"}, images=[] if pulls else has))
     world.put(builders.node("n2", labels={"hw": "gpu"}, images=has))
     world.put(builders.handler_pod("n2"))
-    world.at[world.now + when] = lambda: world.drop(kinds.NODE, "n1")
-    found = run("pool_nodes", pools=[RAW], max_unavailable=2, pull_timeout=10)
+
+    def delete():
+        world.drop(kinds.NODE, "n1")
+        if created_again:
+            another = builders.node("n1", labels={"hw": "gpu"})
+            another["metadata"]["uid"] = "another"
+            world.put(another)
+
+    world.at[world.now + when] = delete
+    world.at[world.now + (pulls or 0)] = world.end_pulls
+    found = run("pool_nodes", pools=[RAW], max_unavailable=2, pull_timeout=20)
     assert not found.get("failed"), found["msg"]
     assert {node["node"]: node["result"] for node in found["nodes"]} == {"n1": "gone", "n2": "done"}
     assert "Node n1: primary -> gpu: gone: the node was deleted" in found["events"]

@@ -15,7 +15,7 @@ from ...core.base.findings import counted, listed
 from ...core.base.objects import KubeObject
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
 from ...core.kubevirt.image_contents import Contents
-from ...core.observed.nodes import Node
+from ...core.observed.nodes import Node, deleted_since
 from ...core.planning.batching import Move, drain_of
 from ...core.planning.options import LEAVE, Drain
 from ...core.planning.plan import DaemonSetChange, Plan
@@ -74,7 +74,7 @@ def carry_out(
         except LeaseLost:
             raise
         except ClusterError as error:
-            deleted = _deleted(plan, moves, map(Node.from_object, live.nodes_named(cluster, {m.node for m in moves})))
+            deleted = live.deleted_nodes(cluster, _nodes(plan, moves))
             if not deleted and isinstance(error, images.ImagesMissing):
                 raise images.ImagesMissing(f"{error}{_with_former_templates(cluster, plan, moves)}") from error
             if not deleted:
@@ -83,7 +83,7 @@ def carry_out(
             moves = [move for move in moves if move.node not in deleted]
     if again is not None and clock.is_stale(began):
         before, plan = plan, again()
-        deleted = _deleted(before, moves, plan.snapshot.nodes.values())
+        deleted = deleted_since(_nodes(before, moves), plan.snapshot.nodes.values())
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
         moves = [move for move in moves if move.node not in deleted]
         _refuse_unfit(plan, moves)
@@ -101,11 +101,8 @@ def carry_out(
     return [*gone, *outcomes]
 
 
-def _deleted(plan: Plan, moves: t.Sequence[Move], now: t.Iterable[Node]) -> frozenset[str]:
-    """The nodes that were deleted since this plan, for example by an autoscaler. One that was created again lacks the images."""
-    uids = {node.name: node.uid for node in now}
-    nodes = frozenset(move.node for move in moves)
-    return frozenset(name for name in nodes if name not in uids or uids[name] != plan.snapshot.nodes[name].uid)
+def _nodes(plan: Plan, moves: t.Iterable[Move]) -> list[Node]:
+    return [plan.snapshot.nodes[move.node] for move in moves]
 
 
 def _still_due(plan: Plan, moves: t.Sequence[Move], clock: Clock) -> t.Iterator[Move]:
@@ -171,7 +168,7 @@ def pull_before_changes(
     firsts = [move for _change, _new, moves in due for move in moves]
     pulls = _pulls(plan, firsts, plan.snapshot.nodes, {change.pool: new for change, new, _moves in due}, known)
     pulled = images.pull(cluster, plan.snapshot.namespace, pulls, options.pull_timeout, clock)
-    pulled.problems = images.of_existing(cluster, pulled.problems)
+    pulled.problems = images.of_existing(cluster, pulled.problems, plan.snapshot.nodes)
     refused = [sentence for change, new, moves in due for sentence in _refused_by_images(change, new, moves, pulled)]
     if refused:
         raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))

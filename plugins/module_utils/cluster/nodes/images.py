@@ -184,9 +184,12 @@ def refuse_incomplete(what: str, pulled: Pulled) -> None:
         raise ImagesMissing(f"{what} {lacking}")
 
 
-def of_existing(cluster: Cluster, problems: t.Mapping[str, str]) -> dict[str, str]:
-    """The problems, by node, without those of nodes that were deleted in the meantime."""
-    deleted = live.deleted_nodes(cluster, problems.keys())
+def of_existing(cluster: Cluster, problems: t.Mapping[str, str], nodes: t.Mapping[str, Node]) -> dict[str, str]:
+    """The problems, by node, without those of nodes that were deleted in the meantime.
+
+    :param nodes: as they were before.
+    """
+    deleted = live.deleted_nodes(cluster, [nodes[name] for name in problems])
     return {node: problem for node, problem in problems.items() if node not in deleted}
 
 

@@ -32,7 +32,7 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
         turn = nodes[first : first + _AT_ONCE]
         pulled = images.pull(cluster, namespace, [pull for pull, _start in turn], timeout, clock)
         what = "KubeVirt must not be upgraded yet, and nothing was changed, because"
-        problems = images.of_existing(cluster, pulled.problems)
+        problems = images.of_existing(cluster, pulled.problems, plan.snapshot.nodes)
         if problems:
             raise images.ImagesMissing(
                 f"{what} {counted(len(problems), 'node')} cannot get the images of the next version. "
@@ -40,7 +40,8 @@ def pull(cluster: Cluster, plan: Plan, timeout: float, clock: Clock) -> None:
             )
         images.refuse_incomplete(what, pulled)
         starts = [start for _pull, start in turn if start]
-        problems = images.of_existing(cluster, images.start(cluster, namespace, starts, timeout, clock))
+        problems = images.start(cluster, namespace, starts, timeout, clock)
+        problems = images.of_existing(cluster, problems, plan.snapshot.nodes)
         if problems:
             raise images.ImagesMissing(
                 f"{what} launcher pods would not start on {counted(len(problems), 'node')}. {images.examples(problems)}. Name a "

@@ -17,7 +17,7 @@ from ...core.kubevirt import health
 from ...core.observed import hyperconverged, leftovers, operator_api, snapshot
 from ...core.observed.handlers import HandlerPod, has_ended
 from ...core.observed.migrations import Migration, active_migrations, is_active
-from ...core.observed.nodes import Node
+from ...core.observed.nodes import Node, deleted_since
 from ...core.observed.snapshot import Snapshot
 from ...core.observed.webhook import Webhook
 from ...core.vms.launcher_pods import LauncherPod
@@ -265,9 +265,9 @@ def nodes_named(cluster: Cluster, nodes: t.Collection[str]) -> t.Iterator[Object
             yield one
 
 
-def deleted_nodes(cluster: Cluster, nodes: t.Collection[str]) -> frozenset[str]:
-    """Which of these nodes no longer exist, for example because an autoscaler has deleted them."""
-    return frozenset(nodes) - {node["metadata"]["name"] for node in nodes_named(cluster, nodes)}
+def deleted_nodes(cluster: Cluster, nodes: t.Collection[Node]) -> frozenset[str]:
+    """Which of these nodes were deleted, also when others have their names now."""
+    return deleted_since(nodes, map(Node.from_object, nodes_named(cluster, {node.name for node in nodes})))
 
 
 def find_hyperconverged(cluster: Cluster, kubevirt: Object) -> Object | None:

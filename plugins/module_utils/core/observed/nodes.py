@@ -102,6 +102,12 @@ class Node:
         )
 
 
+def deleted_since(before: t.Iterable[Node], now: t.Iterable[Node]) -> frozenset[str]:
+    """Which nodes were deleted, for example by an autoscaler. A cloud may have created another machine under the same name."""
+    there = {(node.name, node.uid) for node in now}
+    return frozenset(node.name for node in before if (node.name, node.uid) not in there)
+
+
 def timestamp(time: str | None) -> float | None:
     """A time of Kubernetes in seconds since 1970; None when it is not a time."""
     try:

@@ -70,8 +70,16 @@ class TestNewImage:
             world.put(image_contents.with_record(live(world), known))
             world.put(builders.node("n1", "gpu", labels={"hw": "gpu"}, images=images))
 
-    def test_does_not_wait_for_a_node_that_was_deleted(self, run, world):
-        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+    @pytest.mark.parametrize("created_again", [False, True])
+    def test_does_not_wait_for_a_node_that_was_deleted(self, run, world, created_again):
+        def delete():
+            world.drop(kinds.NODE, "n1")
+            if created_again:
+                another = builders.node("n1", labels={"hw": "gpu"})
+                another["metadata"]["uid"] = "another"
+                world.put(another)
+
+        world.at[world.now + 1] = delete
         assert run("pool_daemonsets", pools=[self.NEXT], pull_timeout=5)["changed"]
 
 

@@ -43,7 +43,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(images, "pull", pull)
     monkeypatch.setattr(images, "start", start)
-    monkeypatch.setattr(live, "deleted_nodes", lambda _cluster, nodes: made.deleted & set(nodes))
+    monkeypatch.setattr(live, "deleted_nodes", lambda _cluster, nodes: made.deleted & {node.name for node in nodes})
     return made
 
 

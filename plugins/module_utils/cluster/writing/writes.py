@@ -53,10 +53,14 @@ def apply_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool)
     stored = cluster.apply(kinds.DAEMON_SET, desired, dry_run=dry_run)
     if dry_run or not daemonsets.drift(desired, stored):
         return stored
-    whole = copy.deepcopy(stored)
-    for field in ("template", "updateStrategy"):
-        whole["spec"][field] = copy.deepcopy(desired["spec"][field])
-    return cluster.replace(kinds.DAEMON_SET, whole, dry_run=False)
+
+    def change(live: Object) -> Object:
+        ours = {field: copy.deepcopy(desired["spec"][field]) for field in ("template", "updateStrategy")}
+        return {**live, "spec": {**live["spec"], **ours}}
+
+    # The DaemonSet controller notes at once, in its status, that it has seen what was applied.
+    metadata = stored["metadata"]
+    return cluster.edit(kinds.DAEMON_SET, metadata["name"], metadata["namespace"], change, dry_run=False)[1]
 
 
 def delete_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool) -> bool:

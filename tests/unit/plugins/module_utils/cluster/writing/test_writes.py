@@ -50,6 +50,22 @@ class TestDaemonSet:
         assert "hostNetwork" not in stored["spec"]["template"]["spec"]
         assert stored["metadata"]["uid"] == live["metadata"]["uid"]
 
+    def test_loses_it_although_its_controller_notes_its_status_at_once(self):
+        live = builders.pool_daemonset(GPU)
+        live["spec"]["template"]["spec"]["hostNetwork"] = True
+        server = ApiServer(live)
+        notes = ["observedGeneration"]
+
+        def note(request):
+            if request.method == "PUT" and notes:
+                notes.pop()
+                server.touch(server.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE))
+
+        server.before = note
+        change = change_of(builders.snapshot_of([builders.node()], more=[live]))
+        stored = writes.apply_daemonset(server.client(sleep=lambda _seconds: None), change, dry_run=False)
+        assert "hostNetwork" not in stored["spec"]["template"]["spec"]
+
     def test_dry_run_stores_nothing(self):
         server = ApiServer()
         change = change_of(builders.snapshot_of([builders.node()]))

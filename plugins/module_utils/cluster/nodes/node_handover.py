@@ -213,7 +213,7 @@ class NodeHandover:
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        self._leave(self._move.source)
+        yield from self._left(self._move.source)
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
@@ -446,6 +446,20 @@ class NodeHandover:
         self._live = live
         written = {names.OWNER_LABEL: names.IN_TRANSIT, **self._leaves_with}
         return self._leaves_with if Node.from_object(self._live).labels.items() >= written.items() else None
+
+    def _left(self, former: str) -> t.Generator[Pause, NodeView, None]:
+        """Take the node from its owner, at the beginning. An error ends the handover, unless the node may be half-way by then.
+
+        :raises ClusterError: as ``_persist`` does, or at once.
+        """
+        try:
+            self._leave(former)
+        except (LeaseLost, OwnerChanged, NodeGone):
+            raise
+        except ClusterError as error:
+            if not error.maybe_applied:
+                raise
+            yield from self._until_left(former)
 
     def _until_left(self, former: str) -> t.Generator[Pause, NodeView, None]:
         """Take the node from its owner half-way.

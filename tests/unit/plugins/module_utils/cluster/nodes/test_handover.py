@@ -576,6 +576,39 @@ class TestOutage:
         world.before = before
         self.ends_well(self.run(world, world.client(retry_seconds=10)))
 
+    def test_that_begins_when_a_node_is_taken_ends_well(self, world):
+        """The server takes the node from its owner, and goes down before it can answer."""
+
+        def after(request):
+            if request.method == "PATCH" and "/nodes/" in request.path:
+                world.after = lambda request: None
+                gone = self.during(world, 0, 30)
+
+                def before(_request):
+                    try:
+                        gone()
+                    except ClusterError:
+                        raise LOST from None
+
+                world.before = before
+                raise LOST
+
+        world.after = after
+        self.ends_well(self.run(world, world.client(retry_seconds=10)))
+
+    def test_is_told_at_once_where_nothing_was_written(self, world):
+        world.before = self.refuse_writes
+        began = world.now
+        outcomes = self.run(world, world.client(retry_seconds=5))
+        assert {outcome.result for outcome in outcomes.values()} == {"interrupted"}
+        assert world.now - began < TIMEOUT
+        assert world.handlers("n1") == world.handlers("n2") == ["virt-handler"]
+
+    @staticmethod
+    def refuse_writes(request):
+        if request.method == "PATCH" and "/nodes/" in request.path:
+            raise Refused(403, "Forbidden", 'admission webhook "nodes.example.com" denied the request: no')
+
     def test_that_lasts_is_told_with_what_heals_it(self, world):
         self.break_webhook(world, 1000)
         outcomes = self.run(world, world.client(retry_seconds=5))

@@ -258,9 +258,8 @@ class NodeHandover:
         if template is None:
             return self._outcome("failed", f"its handler was replaced, but {problem}")
         wanted = replace(self._to, template=template, pod=None)
-        left = [pod for pod in view.pods if pod.daemonset == wanted.daemonset and pod.template != template]
         self._ready_at = None
-        stuck, view = yield from self._renewed(view, left, wanted)
+        stuck, view = yield from self._renewed(view, _outdated(wanted, view.pods), wanted)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; {wanted.owner} got its former handler back, but {stuck}")
         yield from self._persist(wanted.owner, None)
@@ -294,7 +293,7 @@ class NodeHandover:
     def _replace(self, view: NodeView) -> NodeSteps:
         view = yield from self._handler_idle(view)
         self._look(view)
-        old = self._outdated(view)
+        old = _outdated(self._to, view.pods)
         refused = self._to.refusal(view.node)
         if refused and old:
             return self._untouched(refused)
@@ -306,24 +305,21 @@ class NodeHandover:
 
     def _prove(self, view: NodeView) -> NodeSteps:
         """A handover that an earlier run did not prove; its handler may be from a template that has changed since."""
-        if self._outdated(view):
+        if _outdated(self._to, view.pods):
             view = yield from self._handler_idle(view)
         self._look(view)
-        old, wanted = self._outdated(view), self._to
-        if old and wanted.refusal(view.node):
+        old, wanted = _outdated(self._to, view.pods), self._to
+        if wanted.refusal(view.node):
             old, wanted = [], replace(wanted, template=None)
         problem, view = yield from self._renewed(view, old, wanted)
         return (yield from self._finish(problem, view))
-
-    def _outdated(self, view: NodeView) -> list[HandlerPod]:
-        return [pod for pod in view.pods if pod.daemonset == self._to.daemonset and pod.template != self._to.template]
 
     def _renewed(
         self, view: NodeView, old: t.Sequence[HandlerPod], wanted: Target
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Delete old handlers, and wait until the wanted one is Ready."""
         for pod in old:
-            self._former = self._former or pod.template
+            self._former = pod.template
             if not pod.terminating:
                 only_it = DeleteOptions(uid=pod.uid)
                 self._context.cluster.delete(kinds.POD, pod.name, self._context.namespace, only_it, dry_run=False)
@@ -562,3 +558,8 @@ def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
         for pod in pods
         if pod.daemonset == wanted.daemonset and not pod.terminating and wanted.template in (None, pod.template)
     ]
+
+
+def _outdated(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:
+    """The pods that the wanted DaemonSet created from another template."""
+    return [pod for pod in pods if pod.daemonset == wanted.daemonset and pod.template != wanted.template]

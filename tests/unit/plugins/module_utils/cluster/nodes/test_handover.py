@@ -20,10 +20,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.lea
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.handover import Batch
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.node_handover import (
     HandoverOutcome,
+    NodeView,
     Target,
 )
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading.handler_work import HandlerWork
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import NodeGone
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, handler_fit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.migrations import Arrival
@@ -813,11 +816,12 @@ class TestFinish:
 
     def test_is_not_proven_by_the_handler_of_another_owner(self):
         """The DaemonSet controller has neither ended that handler nor created the right one."""
-        pods = builders.handler_pod("n1", "virt-handler-gpu")
-        world = World(builders.primary(), GPU, FPGA, builders.node("n1", None, "gpu"), pods, lag=NEVER)
+        pod = builders.handler_pod("n1", "virt-handler-gpu", template=daemonsets.template_of(GPU))
+        world = World(builders.primary(), GPU, FPGA, builders.node("n1", None, "gpu"), pod, lag=NEVER)
         outcome = hand_over(world, ("n1", "gpu", "primary"), action="finish")["n1"]
         assert outcome.result == "stuck"
         assert outcome.message.startswith("DaemonSet virt-handler had created no pod for the node after 60 s")
+        assert world.handlers() == ["virt-handler-gpu"], "which is not ours to end"
 
     def test_takes_the_node_back_when_it_cannot(self):
         world = self.unfinished(schedulable=False)
@@ -903,6 +907,14 @@ class TestReplace:
         assert "its handler was replaced, but the handler of gpu does not start" in outcome.message
         assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
 
+    def test_whose_old_handler_never_ends_has_failed(self):
+        world = self.outdated()
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(stop=NEVER)
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "failed"
+        assert "handler pod virt-handler-gpu-n1 did not end within 60 s" in outcome.message
+        assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
+
     @pytest.mark.parametrize(("behaviour", "result"), [(Behaviour(), "done"), (Behaviour(broken="Error"), "failed")])
     def test_that_a_run_before_did_not_prove(self, behaviour, result):
         world = World(builders.primary(), GPU, FPGA, builders.node("n1", "gpu", "gpu"))
@@ -928,21 +940,29 @@ class TestWayBackToTheFormerHandler:
         builders.pool("gpu", virtHandlerImage="registry.example/virt-handler:v1.9.0-before")
     )
 
-    def changed(self, *nodes, broken=("n1",), lag=None):
-        """Pool gpu just got a new template, from which handlers on the ``broken`` nodes do not start."""
+    BROKEN = Behaviour(broken="CrashLoopBackOff")
+
+    def changed(self, *nodes, broken=("n1",), lag=None, new=BROKEN, unused=()):
+        """Pool gpu just got a new template, from which handlers on the ``broken`` nodes do not start.
+
+        :param unused: templates that it had in between, from which no handler was created.
+        """
         objects = [builders.node(name, "gpu") for name in nodes or ("n1",)]
         sets = [builders.primary(), self.FORMER, FPGA]
         world = World(*sets, *objects, *builders.handlers_of(objects, sets))
         world.sleep(1)
-        live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
-        world.put({**live, "spec": GPU["spec"]})
+        for daemonset in (*unused, GPU):
+            live = world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+            world.put({**live, "spec": daemonset["spec"]})
+            if daemonset is not GPU:
+                world.sleep(1)
         if lag is not None:
             world.lag = lag
         usual = world.behaviour
 
         def behaviour(pod):
-            new = self.templates(pod) == [daemonsets.template_of(GPU)]
-            return Behaviour(broken="CrashLoopBackOff") if new and pod["spec"]["nodeName"] in broken else usual(pod)
+            is_new = self.templates(pod) == [daemonsets.template_of(GPU)]
+            return new if is_new and pod["spec"]["nodeName"] in broken else usual(pod)
 
         world.behaviour = behaviour
         return world
@@ -964,6 +984,18 @@ class TestWayBackToTheFormerHandler:
         assert (world.node().owner, world.node().former_owner) == ("gpu", None)
         assert world.handlers() == ["virt-handler-gpu"]
         assert outcome.gap > 15, "from the end of the former handler to its return"
+
+    def test_brings_back_what_ran_and_no_newer_template(self):
+        unused = builders.pool_daemonset(builders.pool("gpu", virtHandlerImage="registry.example/virt-handler:unused"))
+        world = self.changed(unused=[unused])
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]
+
+    def test_counts_the_gap_until_the_former_handler_is_ready_again(self):
+        world = self.changed(new=Behaviour(heartbeat=NEVER))
+        outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
+        assert outcome.result == "returned"
+        assert outcome.gap > TIMEOUT
 
     def test_waits_for_the_daemonset_controller(self, monkeypatch):
         """Until then it would create another pod from the new template."""
@@ -1055,6 +1087,18 @@ class TestWayBackToTheFormerHandler:
         assert outcome.result == "stuck"
         assert "gpu got its former handler back, but the handler of gpu does not start" in outcome.message
         assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
+
+
+def test_a_view_of_a_deleted_node_is_an_error_only_for_its_reader():
+    """Else one deleted node, whose Ready handler is still there for a while, would end the round of all nodes."""
+
+    def gone():
+        raise NodeGone("Node n1 was not found.")
+
+    view = NodeView((), gone, HandlerWork)
+    assert view.read() is None
+    with pytest.raises(NodeGone):
+        _ = view.node
 
 
 class TestOutcome:

@@ -23,8 +23,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
-from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
+from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, Refused, World
 
 POOL = builders.pool("gpu")
 GPU = builders.pool_daemonset(POOL)
@@ -44,9 +44,11 @@ def make_world(*nodes, of_kubevirt=None, sets=None, pods=None):
 
 
 def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
-    found = live.take_snapshot(world.client(), nodes=only or None)
-    made = plan.make_plan(found, pools, Options(**options))
-    outcomes = batch_run.carry_out(world.client(), made, made.moves, replace(OPTIONS, prepull=prepull), world.clock())
+    def planned():
+        return plan.make_plan(live.take_snapshot(world.client(), nodes=only or None), pools, Options(**options))
+
+    made, given = planned(), replace(OPTIONS, prepull=prepull)
+    outcomes = batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), planned)
     assert world.doubled == []
     return {outcome.move.node: outcome.result for outcome in outcomes}
 
@@ -93,8 +95,10 @@ class TestDone:
         world = make_world(gpu_node())
         pod = builders.pull_pod("n1")
         world.put(pod)
+        world.put(vms.canary_vm())
         carry_out(world)
         assert not world.find(kinds.POD, builders.PULL_POD, builders.NAMESPACE)
+        assert not world.all(kinds.VIRTUAL_MACHINE)
 
     def test_reminds_handlers_of_vms_before_it_ends_them(self):
         world = make_world(gpu_node(), gpu_node("n2"))
@@ -112,6 +116,15 @@ class TestDone:
         began = world.now
         assert carry_out(world) == {"n1": "done"}
         assert world.now - began > 20
+
+    def test_leaves_out_a_node_that_is_deleted_while_it_waits(self):
+        world = make_world(gpu_node("n1"), gpu_node("n2"))
+        world.put(VMI)
+        world.put(migration())
+        world.at[world.now + 15] = lambda: world.drop(kinds.NODE, "n2")
+        world.at[world.now + 20] = lambda: world.put(migration(phase="Succeeded"))
+        assert carry_out(world) == {"n2": "gone", "n1": "done"}
+        assert world.shown[0] == "Node n2: primary -> gpu: gone: the node was deleted"
 
     @pytest.mark.parametrize(
         ("phase", "spec"),
@@ -155,11 +168,15 @@ class TestDone:
 
 
 class TestRefused:
-    def test_while_kubevirt_is_unfit(self):
-        unfit = builders.excluding_kubevirt(conditions={"Degraded": "True"})
-        assert "No node of this batch was touched, because KubeVirt" in refusal(
-            make_world(gpu_node(), of_kubevirt=unfit)
-        )
+    @pytest.mark.parametrize(
+        ("fields", "excluded"),
+        [({"conditions": {"Degraded": "True"}}, True), ({"targetKubeVirtVersion": "v9.9.9"}, False)],
+        ids=["degraded", "upgraded without the exclusion"],
+    )
+    def test_while_kubevirt_is_unfit(self, fields, excluded):
+        sets = [builders.primary(excluded=excluded), GPU]
+        world = make_world(gpu_node(), of_kubevirt=builders.excluding_kubevirt(**fields), sets=sets)
+        assert "No node of this batch was touched, because KubeVirt" in refusal(world)
 
     def test_without_the_exclusion(self):
         world = make_world(gpu_node(), sets=[builders.primary(excluded=False), GPU], of_kubevirt=builders.kubevirt())
@@ -188,10 +205,9 @@ class TestRefused:
         text = refusal(make_world(gpu_node(images=())))
         assert "1 of 1 cannot get the images of their next handler. n1: images were not pulled within 30 s" in text
 
-    @pytest.mark.parametrize("tags", [["newer"], ["unused", "newer"]], ids=["the one before", "an older one"])
-    def test_when_a_later_batch_cannot_pull_a_new_image(self, tags):
-        """The DaemonSet has the template of its nodes again, so that a node that restarts gets an image that it has."""
-        world = make_world(gpu_node("n1", "gpu", images=()))
+    @staticmethod
+    def changed(world, *tags):
+        """Give pool gpu images with these tags, one after the other. Returns the pool, and the template that it had."""
         world.sleep(1)
         former = copy.deepcopy(live_template(world))
         for tag in tags:
@@ -200,6 +216,13 @@ class TestRefused:
             world.put({**daemonset, "spec": builders.pool_daemonset(newer)["spec"]})
             world.sleep(1)
         assert live_template(world) != former
+        return newer, former
+
+    @pytest.mark.parametrize("tags", [["newer"], ["unused", "newer"]], ids=["the one before", "an older one"])
+    def test_when_a_later_batch_cannot_pull_a_new_image(self, tags):
+        """The DaemonSet has the template of its nodes again, so that a node that restarts gets an image that it has."""
+        world = make_world(gpu_node("n1", "gpu", images=()))
+        newer, former = self.changed(world, *tags)
         text = refusal(world, pools=[newer])
         assert text.endswith("DaemonSet kubevirt/virt-handler-gpu has its former template again, until the next run.")
         assert live_template(world) == former
@@ -220,6 +243,14 @@ class TestRefused:
         with pytest.raises(LeaseLost):
             carry_out(world)
         assert lost == [len(world.requests)]
+
+    def test_for_another_reason_keeps_the_new_template(self):
+        world = make_world(gpu_node("n1", "gpu", images=(f"{builders.HANDLER_IMAGE}-newer", *IMAGES)))
+        newer, _former = self.changed(world, "newer")
+        world.put(VMI)
+        world.put(migration())
+        assert "live migrations through its nodes did not end" in refusal(world, pools=[newer], prepull=False)
+        assert live_template(world)["spec"]["containers"][0]["image"] == f"{builders.HANDLER_IMAGE}-newer"
 
     def test_when_migrations_do_not_end(self):
         world = make_world(gpu_node())
@@ -433,6 +464,17 @@ class TestNextBatch:
     def test_of_deleted_nodes(self):
         world = self.world()
         world.drop(kinds.NODE, "n2")
+        (outcome,) = self.run(world, [TO_GPU])
+        assert outcome.result == "done"
+
+    def test_is_left_alone_when_its_nodes_cannot_be_read(self):
+        world = self.world()
+
+        def forbid(request):
+            if request.path.endswith("/nodes") and "n2" in str(request.query):
+                raise Refused(403, "Forbidden", "cannot get nodes")
+
+        world.before = forbid
         (outcome,) = self.run(world, [TO_GPU])
         assert outcome.result == "done"
 

@@ -161,6 +161,16 @@ def test_what_is_wrong_can_be_accepted(rollout):
     assert rollout.open_waves() == []
 
 
+def test_a_record_that_cannot_be_read_is_no_way_around_it(rollout):
+    rollout.fails(closed_at="n1")
+    found = rollout.world.find(kinds.CONFIG_MAP, names.HISTORY, "kubevirt")
+    rollout.world.put({**found, "data": {**found["data"], "openWaves": found["data"]["openWaves"][:-1]}})
+    assert "cannot read data.openWaves, by which a run goes on" in rollout.fails()
+    assert rollout.moved() == ["n1"]
+    rollout.run(virtpools_skip_pending_gates=True)
+    assert rollout.moved() == ["n1", "n2", "n3"]
+
+
 def test_accepting_the_last_gate_completes_the_run(rollout, run):
     rollout.fails(closed_at="n2, n3")
     rollout.run(virtpools_skip_pending_gates=True, closed_at="n2, n3")

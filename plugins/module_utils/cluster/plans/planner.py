@@ -24,7 +24,7 @@ from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
 from ...core.planning import approval, list_conflicts
 from ...core.planning.departure import Departure
-from ...core.planning.history import PendingMove, recorded_in
+from ...core.planning.history import PendingMove, recorded_in, unreadable_findings
 from ...core.planning.proposal import AskedMode, Proposal
 from ...core.planning.request import PlanRequest
 from ...core.vms.launcher_pods import LauncherPod
@@ -113,8 +113,8 @@ class Planner:
         begun = move.begun if move else ""
         approval.check(proposal.digest, self.expected, begun=begun, pending=proposal.pending or departure is not None)
         record = move.to_record(mode, str(proposal.digest)) if move else None
-        conflict = self._conflict(proposal, snapshot)
-        return Planned(mode, self._with_findings(proposal, departure, conflict), departure, record)
+        about_history = tuple(self._about_history(proposal, snapshot))
+        return Planned(mode, self._with_findings(proposal, departure, about_history), departure, record)
 
     def _without_rights(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot, which notes whether the user may write a guard: a run can do without one that was not asked for."""
@@ -137,18 +137,21 @@ class Planner:
                 self.session.settle(self.settle_timeout if proposal.wait == "rollout" else _TRANSIENT_SECONDS)
         return proposal.wait != "none"
 
-    def _conflict(self, proposal: Proposal, snapshot: Snapshot) -> Finding | None:
-        """A warning when the list is an earlier one of the history, and no rollback was asked for."""
-        if proposal.entry is None or self.request.options.back_to is not None:
-            return None
-        known = recorded_in(snapshot)
-        return list_conflicts.brings_back(known, proposal.entry.pools, proposal.build or None)
+    def _about_history(self, proposal: Proposal, snapshot: Snapshot) -> t.Iterator[Finding]:
+        """What of the history cannot be read, and a warning when the list is an earlier one of it, and no rollback was asked for."""
+        options = self.request.options
+        yield from unreadable_findings(snapshot, undoing=options.undoing, skip_pending_gates=options.skip_pending_gates)
+        if proposal.entry is None or options.back_to is not None:
+            return
+        older = list_conflicts.brings_back(recorded_in(snapshot), proposal.entry.pools, proposal.build or None)
+        if older is not None:
+            yield older
 
-    def _with_findings(self, proposal: Proposal, departure: Departure | None, conflict: Finding | None) -> Proposal:
+    def _with_findings(self, proposal: Proposal, departure: Departure | None, more: t.Iterable[Finding]) -> Proposal:
         """The plan with what it means for VMs and, in a move, with the findings of both parts."""
         found = (
             *proposal.findings,
-            *([conflict] if conflict else []),
+            *more,
             *proposal.vm_findings(self._pods()),
             *self._canary_findings(proposal),
         )

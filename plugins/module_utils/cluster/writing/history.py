@@ -38,6 +38,9 @@ def write(
     def edit(config_map: Object) -> Object | None:
         old = history.read(config_map)
         new = change(old)
-        return None if new == old else {**config_map, "data": new.to_data()}
+        if new == old:
+            return None
+        others = {key: value for key, value in (config_map.get("data") or {}).items() if key not in history.FIELDS}
+        return {**config_map, "data": {**others, **new.to_data()}}
 
     return cluster.edit(kinds.CONFIG_MAP, names.HISTORY, namespace, edit, dry_run=dry_run)

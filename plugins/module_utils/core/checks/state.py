@@ -59,6 +59,7 @@ def examine(snapshot: Snapshot) -> State:
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED, *node_checks.UNUSABLE), facts),
         *_empty(snapshot, nodes),
         *_leftovers(snapshot),
+        *history.unreadable_findings(snapshot),
         *image_contents.examine(snapshot.pools),
         *launcher_arguments.examine(
             launcher_backends.images_in_effect(snapshot.admission, outdated_policy.stock_image(snapshot)),

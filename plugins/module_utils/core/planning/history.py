@@ -14,13 +14,16 @@ import json
 import typing as t
 from dataclasses import dataclass, field, replace
 
+from ..admission.launcher_backends import BackendOption
+from ..admission.launcher_rollout import Outdated
 from ..base import kinds, names, objects
-from ..base.findings import InputErrors, counted, listed
+from ..base.findings import Finding, InputErrors, counted, error, listed, warning
 from ..base.frozen import FrozenMap, freeze, thaw
 from ..base.objects import KubeObject, foreign_message, is_managed
 from ..monitoring.alerts import Settings
 from ..observed.snapshot import Snapshot
 from ..pools.model import Pool, restore_pool
+from .assignment import Overlap
 
 MOST_ENTRIES = 10
 MOST_BYTES = 900_000
@@ -28,7 +31,14 @@ MOST_BYTES = 900_000
 MOST_WAVES = 5
 """A run has one open wave at a time. Only a series of interrupted runs, each with other waves, leaves more behind."""
 
-OPTIONS = ("overlap", "launcher_backend", "outdated", "assign_new_nodes", "guard")
+_VALUES: t.Mapping[str, tuple[object, ...]] = {
+    "overlap": t.get_args(Overlap),
+    "launcher_backend": t.get_args(BackendOption),
+    "outdated": t.get_args(Outdated),
+    "assign_new_nodes": (False, True),
+    "guard": (None, False, True),
+}
+OPTIONS = tuple(_VALUES)
 """Options that decide what a list makes of a cluster. The other options say how to get there; each run has its own."""
 
 _ALERTS = "alerts"
@@ -38,8 +48,11 @@ releases without alerts."""
 _BUILD = "build"
 """The same for the build of KubeVirt by which the pools were made in operator mode."""
 
+_DATA = "data."
 _ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "operator"
 _MOVING, _APPLYING = "moving", "applying"
+FIELDS = frozenset({_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE, _MOVING, _APPLYING})
+"""The keys of the ConfigMap's data."""
 
 NO_POOLS: t.Final = "no pools"
 """Stands in place of an entry's digest for the state before the first list."""
@@ -179,6 +192,8 @@ class History:
     operator_record: OperatorRecord | None = None
     """From before operator mode's first write to after its last."""
     moving: PendingMove | None = None
+    unreadable: tuple[str, ...] = ()
+    """The parts of the ConfigMap that this release cannot read. What is written has them no more."""
 
     @property
     def newest(self) -> str:
@@ -218,10 +233,16 @@ class History:
         for entry in reversed(entries):
             if entry.digest == digest:
                 return entry
-        known = listed(dict.fromkeys(entry.digest for entry in reversed(entries)))
+        known = listed(dict.fromkeys(entry.digest for entry in reversed(entries))) or "none"
         raise InputErrors(
-            [f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known or 'none'}."]
+            [
+                f"The history ConfigMap {names.HISTORY} has no pool list {digest[:80]!r}; it has: {known}{self._not_read}."
+            ]
         )
+
+    @property
+    def _not_read(self) -> str:
+        return f", and {listed(self.unreadable)} cannot be read by this release" if self.unreadable else ""
 
     def rollback_target(self, recorded: t.Iterable[Pool], build: str | None = None) -> Entry:
         """The list that a rollback goes back to when the user names none.
@@ -244,8 +265,8 @@ class History:
         if len(self.entries) < 2:
             message = (
                 f"There is no earlier pool list to go back to: the history ConfigMap {names.HISTORY} has "
-                f"{counted(len(self.entries), 'list')}, and only a run that changes pools and completes adds one; run the playbook site "
-                "with the list that you want, or the playbook remove."
+                f"{counted(len(self.entries), 'list')}{self._not_read}, and only a run that changes pools and completes adds one; run the "
+                "playbook site with the list that you want, or the playbook remove."
             )
             raise InputErrors([message])
         return self.entries[-2]
@@ -395,7 +416,7 @@ class History:
 
 
 def read(config_map: KubeObject | None) -> History:
-    """The history in a ConfigMap; an empty one for None. Entries that cannot be read are left out: no run must fail on them.
+    """The history in a ConfigMap; an empty one for None. What cannot be read is left out, and named in ``unreadable``.
 
     :raises InputErrors: when the ConfigMap is not ours.
     """
@@ -405,17 +426,43 @@ def read(config_map: KubeObject | None) -> History:
     if not is_managed(config_map):
         raise InputErrors([foreign_message(f"ConfigMap {metadata.get('namespace')}/{names.HISTORY}")])
     data = config_map.get("data") or {}
-    entries = (_entry(item) for item in _items(data, _ENTRIES))
-    open_waves = (_wave(item) for item in _items(data, _WAVES))
+    unreadable: list[str] = []
     return History(
-        tuple(entry for entry in entries if entry is not None),
+        _items(data, _ENTRIES, _entry, unreadable),
         data.get(_GOING_TO),
         applying=data.get(_APPLYING) == "true",
         opened=data.get(_OPENED) == "true",
-        waves=tuple(wave for wave in open_waves if wave is not None),
-        operator_record=_operator(data),
-        moving=_moving(data),
+        waves=_items(data, _WAVES, _wave, unreadable),
+        operator_record=_item(data, _GATE, _operator, unreadable),
+        moving=_item(data, _MOVING, read_move, unreadable),
+        unreadable=tuple(unreadable),
     )
+
+
+def unreadable_findings(
+    snapshot: Snapshot, *, undoing: bool = False, skip_pending_gates: bool = False
+) -> t.Iterator[Finding]:
+    """What cannot be read of the history: an error where the next run would lose what protects VMs.
+
+    :param undoing: whether a run removes pools or restores nodes.
+    """
+    unreadable = recorded_in(snapshot).unreadable
+    lists = [each for each in unreadable if each.startswith(f"{_DATA}{_ENTRIES}")]
+    begun = [each for each in unreadable if each not in lists]
+    where = f"ConfigMap {snapshot.namespace}/{names.HISTORY}"
+    if lists:
+        yield warning(
+            "history_unreadable",
+            f"{where}: {listed(lists)} is no pool list that this release can read, so no rollback can go back to it, and the next run "
+            "drops it. If a later release of the collection wrote it, use that one; else restore the ConfigMap from a backup.",
+        )
+    if begun:
+        accepted = undoing or (skip_pending_gates and all(each.startswith(f"{_DATA}{_WAVES}") for each in begun))
+        yield (warning if accepted else error)(
+            "history_unreadable",
+            f"{where}: this release cannot read {listed(begun)}, by which a run goes on with what another one began. If a later release "
+            "of the collection wrote it, use that one; else restore the ConfigMap from a backup. To go on without it, delete the field.",
+        )
 
 
 def recorded_in(snapshot: Snapshot) -> History:
@@ -464,18 +511,46 @@ def entry_of(
     return Entry((*pools, *kept), freeze(noted), applied, by)
 
 
-def _items(data: t.Mapping[str, str], key: str) -> list[object]:
+_T = t.TypeVar("_T")
+
+
+def _items(
+    data: t.Mapping[str, str], key: str, read_one: t.Callable[[object], _T | None], unreadable: list[str]
+) -> tuple[_T, ...]:
+    """What the list under a key holds. What cannot be read is added to ``unreadable``."""
     try:
         written = json.loads(data.get(key) or "[]")
     except (ValueError, RecursionError):
-        return []
-    return written if isinstance(written, list) else []
+        written = None
+    if not isinstance(written, list):
+        unreadable.append(f"{_DATA}{key}")
+        return ()
+    items = [read_one(each) for each in written]
+    unreadable += [f"{_DATA}{key}[{number}]" for number, item in enumerate(items) if item is None]
+    return tuple(item for item in items if item is not None)
+
+
+def _item(
+    data: t.Mapping[str, str], key: str, read_one: t.Callable[[object], _T | None], unreadable: list[str]
+) -> _T | None:
+    """The same for a key that holds one thing."""
+    try:
+        written = json.loads(data.get(key) or "null")
+        item = read_one(written)
+    except (ValueError, RecursionError):
+        written, item = key, None
+    if item is None and written is not None:
+        unreadable.append(f"{_DATA}{key}")
+    return item
 
 
 def _entry(written: object) -> Entry | None:
     try:
         item = t.cast("dict[str, t.Any]", written)
         options = {name: item["options"][name] for name in OPTIONS}
+        unknown = item["options"].keys() - {*OPTIONS, _ALERTS, _BUILD}
+        if unknown or any(value not in _VALUES[name] for name, value in options.items()):
+            return None
         if _ALERTS in item["options"]:
             options[_ALERTS] = Settings.from_object(item["options"][_ALERTS]).to_object()
         if _BUILD in item["options"]:
@@ -496,13 +571,6 @@ def read_move(written: object) -> PendingMove | None:
         return None
 
 
-def _moving(data: t.Mapping[str, str]) -> PendingMove | None:
-    try:
-        return read_move(json.loads(data.get(_MOVING) or "null"))
-    except (RecursionError, ValueError):
-        return None
-
-
 def _wave(written: object) -> OpenWave | None:
     try:
         item = t.cast("dict[str, t.Any]", written)
@@ -517,12 +585,12 @@ def _wave(written: object) -> OpenWave | None:
         return None
 
 
-def _operator(data: t.Mapping[str, str]) -> OperatorRecord | None:
+def _operator(written: object) -> OperatorRecord | None:
     try:
-        item = json.loads(data.get(_GATE) or "null")
+        item = t.cast("dict[str, t.Any]", written)
         depth = item["gateDepth"]
         return OperatorRecord(str(item["build"]), None if depth is None else int(depth))
-    except (RecursionError, TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError):
         return None
 
 

@@ -52,6 +52,13 @@ def test_another_entry_keeps_the_first(world):
     assert len(read(world).entries) == 2
 
 
+def test_keys_that_are_not_ours_stay(world):
+    _before, after = write(world)
+    world.put({**after, "data": {**after["data"], "openWaves": "{", "later": "x"}})
+    _before, after = write(world)
+    assert (after["data"]["later"], "openWaves" in after["data"]) == ("x", False)
+
+
 def test_no_change_writes_nothing(world):
     write(world)
     world.writes.clear()

@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools import dialects
-from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
+from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 
 def entry(*pools, applied="2026-11-21T19:30:00Z", recorded=(), **options):
@@ -87,10 +87,23 @@ class TestStored:
         broken = [{"pools": []}, None, 7, {**entries[0], "pools": [{"name": "?"}]}, {**entries[0], "options": {}}]
         broken += [{**entries[0], "options": {**entries[0]["options"], "alerts": x}} for x in (7, {"namespace": "A"})]
         made["data"]["entries"] = json.dumps([*broken, *entries])
-        assert history.read(made).entries == (A, B)
-        for text in ("{", "7", "", None):
+        found = history.read(made)
+        assert (found.entries, found.unreadable) == ((A, B), tuple(f"data.entries[{n}]" for n in range(len(broken))))
+        for text, unreadable in (("{", ("data.entries",)), ("7", ("data.entries",)), ("", ()), (None, ())):
             made["data"]["entries"] = text
-            assert history.read(made).entries == ()
+            found = history.read(made)
+            assert (found.entries, found.unreadable) == ((), unreadable)
+
+    @pytest.mark.parametrize("later", [{"launcher_backend": "later"}, {"guard": "later"}, {"later": True}])
+    def test_an_option_of_a_later_release_is_not_dropped_unseen(self, later):
+        made = History((A,)).to_config_map(builders.NAMESPACE)
+        (written,) = json.loads(made["data"]["entries"])
+        made["data"]["entries"] = json.dumps([{**written, "options": {**written["options"], **later}}])
+        found = history.read(made)
+        assert (found.entries, found.unreadable) == ((), ("data.entries[0]",))
+        for act in (lambda: found.find(A.digest), lambda: found.rollback_target([])):
+            with pytest.raises(InputErrors, match=r"and data.entries\[0\] cannot be read by this release"):
+                act()
 
     def test_somebody_elses_config_map_is_not_touched(self):
         made = History((A,)).to_config_map(builders.NAMESPACE)
@@ -281,9 +294,10 @@ class TestOpenWaves:
         made = History((A,), waves=(self.CANARY,)).to_config_map(builders.NAMESPACE)
         (written,) = json.loads(made["data"]["openWaves"])
         made["data"]["openWaves"] = json.dumps([None, 7, {}, {**written, "nodes": None}, written])
-        assert history.read(made).waves == (self.CANARY,)
+        found = history.read(made)
+        assert (found.waves, found.unreadable) == ((self.CANARY,), tuple(f"data.openWaves[{n}]" for n in range(4)))
         made["data"]["openWaves"] = "{"
-        assert history.read(made).waves == ()
+        assert (history.read(made).waves, history.read(made).unreadable) == ((), ("data.openWaves",))
 
 
 class TestMove:
@@ -325,4 +339,29 @@ class TestMove:
         for written in ("nonsense", "[]", '{"to": 1}', "null"):
             config_map = History().to_config_map("kubevirt")
             config_map["data"]["moving"] = written
-            assert history.read(config_map).moving is None
+            found = history.read(config_map)
+            assert (found.moving, found.unreadable) == (None, () if written == "null" else ("data.moving",))
+
+
+class TestFindings:
+    def found(self, *, lists="", begun="", **asked):
+        made = History((A,)).to_config_map(builders.NAMESPACE)
+        made["data"].update({"entries": lists or made["data"]["entries"], "openWaves": begun})
+        snapshot = builders.snapshot_of([builders.node("n1")], admission=vms.admission(made))
+        return [(each.severity, each.message) for each in history.unreadable_findings(snapshot, **asked)]
+
+    def test_without_any(self):
+        assert self.found() == []
+
+    def test_of_lists_only_warn(self):
+        ((severity, message),) = self.found(lists="{")
+        assert severity == "warning"
+        assert message.startswith(
+            "ConfigMap kubevirt/virtpools-history: data.entries is no pool list that this release can read"
+        )
+
+    @pytest.mark.parametrize("accepted", [{}, {"undoing": True}, {"skip_pending_gates": True}])
+    def test_of_what_a_run_began_forbid_another_run(self, accepted):
+        ((severity, message),) = self.found(begun="[7]", **accepted)
+        assert severity == ("warning" if accepted else "error")
+        assert "cannot read data.openWaves[0], by which a run goes on with what another one began" in message

@@ -221,12 +221,23 @@ def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
             f"Of which release {target} is a build, its name does not say: whether that is an upgrade, and whether launcher images know "
             "the arguments that it passes, was not checked.",
         )
+    elif now is None and current is not None:
+        yield warning(
+            "upgrade_target_unknown",
+            f"Of which release {current} is a build, its name does not say: whether {target} is an upgrade was not checked.",
+        )
     of_now, of_then = health.release_of(current), health.release_of(target)
     if of_now is not None and of_then is not None and of_then[0] == of_now[0] and of_then[1] > of_now[1] + 1:
         between = health.dotted((of_now[0], of_now[1] + 1))
         yield error(
             "upgrade_skips_releases",
             f"KubeVirt supports upgrades to the next release only; upgrade from {current} to {between} before {target}.",
+        )
+    if of_now is not None and of_then is not None and of_then[0] > of_now[0] and of_then != (of_now[0] + 1, 0):
+        yield error(
+            "upgrade_skips_releases",
+            f"{target} is no release that follows {current}, and KubeVirt supports upgrades to the next release only. If it is the version "
+            "of another product, give the version of the KubeVirt in it.",
         )
     if now is not None and then is not None and now > then:
         yield error(

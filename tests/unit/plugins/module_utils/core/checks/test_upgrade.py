@@ -112,6 +112,20 @@ class TestVersion:
             found.findings, "upgrade_skips_releases"
         )
         assert "upgrade_skips_releases" not in codes(check(target="v1.10.3"), "error")
+        assert "upgrade_skips_releases" not in codes(check(target="v2.0.1"), "error")
+
+    @pytest.mark.parametrize("target", ["4.18.3", "v2.1.0"])
+    def test_that_does_not_follow_at_all(self, target):
+        message = builders.message(check(target=target).findings, "upgrade_skips_releases")
+        assert f"{target} is no release that follows v1.9.0" in message
+        assert "give the version of the KubeVirt in it" in message
+
+    @pytest.mark.parametrize("current", ["20261101_0123abc", "v1.10.0-beta.0-1264-g0123abc", "devel"])
+    def test_from_a_build_between_releases_is_warned_of(self, current):
+        nightly = builders.excluding_kubevirt(observedKubeVirtVersion=current, targetKubeVirtVersion=current)
+        found = check(cluster(of_kubevirt=nightly))
+        assert codes(found) == ["upgrade_target_unknown"]
+        assert f"Of which release {current} is a build" in builders.message(found.findings, "upgrade_target_unknown")
 
     def test_whose_arguments_the_present_launchers_refuse(self):
         """The list for the run after it does not help: until then, VMs get the present images."""
@@ -125,10 +139,6 @@ class TestVersion:
         first = vms.gpu(virtLauncherImage="registry.example/virt-launcher:v1.8.2-gpu")
         state = builders.snapshot_of(vms.nodes(), [first], admission=vms.admission(*vms.policy(first)), of_kubevirt=old)
         assert codes(check(state, "v1.8.2", after), "error") == []
-
-    def test_of_a_development_build_says_nothing_about_the_direction(self):
-        devel = builders.excluding_kubevirt(observedKubeVirtVersion="devel", targetKubeVirtVersion="devel")
-        assert codes(check(cluster(of_kubevirt=devel))) == []
 
 
 class TestImages:

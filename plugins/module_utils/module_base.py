@@ -24,7 +24,7 @@ from .cluster.api import credentials
 from .cluster.api.client import AUTH_ARGUMENTS, Cluster, ClusterError, Forbidden
 from .cluster.api.lease import DURATION_SECONDS, RunLease
 from .cluster.api.waiting import Clock, StatusLines
-from .cluster.reading import dump, live, webhook_config
+from .cluster.reading import dump, live
 from .cluster.reading.asked import Asked
 from .cluster.writing import history, record_file, settle
 from .core.base import objects, permissions
@@ -33,7 +33,7 @@ from .core.base.permissions import Permission
 from .core.kubevirt import preflight
 from .core.modes import choice
 from .core.modes.mode import ClusterView, Mode
-from .core.observed.snapshot import Snapshot, from_objects
+from .core.observed.snapshot import Snapshot
 from .core.planning import interruption, plan
 from .core.planning.approval import ClusterId
 from .core.planning.history import History
@@ -123,7 +123,7 @@ class Task:
             return self.snapshot(), None
         objects = dump.read_objects(self.params["dump"])
         kubevirt = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
-        return from_objects(objects, *kubevirt, read_config=webhook_config.read), objects
+        return dump.snapshot_of(objects, *kubevirt, pods=True), objects
 
     def cluster_id(self) -> ClusterId:
         """Which cluster this is; with ``dump``, nothing tells."""

@@ -43,9 +43,9 @@ options:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of
         a cluster.
-      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the launcher policy with its binding, and the VM
-        with its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and NetworkAttachmentDefinitions, where they
-        exist; its namespace where pools select namespaces by labels.
+      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of KubeVirt's namespace, the launcher
+        policy with its binding, and the VM with its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and
+        NetworkAttachmentDefinitions, where they exist; its namespace where pools select namespaces by labels.
     type: path
 seealso:
   - module: virtpools.kubevirt.verification_info

@@ -20,7 +20,6 @@ from ...core.checks.canary import Blueprint
 from ...core.kubevirt import feature_gates
 from ...core.modes import choice, moving
 from ...core.modes.mode import Mode
-from ...core.observed import snapshot as snapshots
 from ...core.observed.snapshot import Snapshot
 from ...core.planning import approval, list_conflicts
 from ...core.planning.departure import Departure
@@ -31,7 +30,7 @@ from ...core.vms.launcher_pods import LauncherPod
 from ..api.client import Cluster, ClusterError
 from ..api.waiting import Clock
 from ..nodes import canary as canary_vms
-from ..reading import dump, live, webhook_config
+from ..reading import dump, live
 from ..writing import history, settle
 
 _TRANSIENT_SECONDS = 60
@@ -125,7 +124,7 @@ class Planner:
     def _snapshot(self) -> Snapshot:
         if self.objects is None:
             return self.session.snapshot()
-        return snapshots.from_objects(self.objects, *self.kubevirt, read_config=webhook_config.read)
+        return dump.snapshot_of(self.objects, *self.kubevirt)
 
     def _waited(self, proposal: Proposal, snapshot: Snapshot) -> bool:
         """Wait for what passes by itself. Returns whether the cluster is to be read again."""

@@ -13,9 +13,11 @@ import os
 import pathlib
 import typing as t
 
+from ...core.base import kinds
 from ...core.base.findings import InputErrors, printable
 from ...core.base.objects import flat, named
 from ...core.base.selectors import integer
+from ...core.kubevirt import health
 from ...core.observed import snapshot
 from ...core.vms.launcher_pods import LauncherPod, is_launcher
 from . import webhook_config
@@ -33,7 +35,29 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
 
     :raises InputErrors: when the directory or a file cannot be read, or when objects are missing.
     """
-    return snapshot.from_objects(read_objects(directory), namespace, name, webhook_config.read)
+    return snapshot_of(read_objects(directory), namespace, name)
+
+
+def snapshot_of(
+    objects: t.Sequence[t.Any], namespace: str | None = None, name: str | None = None, *, pods: bool = False
+) -> snapshot.Snapshot:
+    """The snapshot of the objects of a dump.
+
+    :param pods: whether the pods of KubeVirt's namespace are needed. Without them, every node seems to lack its handler.
+    :raises InputErrors: when objects are missing.
+    """
+    found = snapshot.from_objects(objects, namespace, name, webhook_config.read)
+    if health.version_of(found.kubevirt) is not None:
+        present = {obj.get("kind") for obj in objects if obj["metadata"].get("namespace") == found.namespace}
+        missing = [kind for kind in (kinds.DAEMON_SET, *((kinds.POD,) if pods else ())) if kind.name not in present]
+        if missing:
+            lacking, plurals = " and no ".join(kind.name for kind in missing), ",".join(kind.plural for kind in missing)
+            message = (
+                f"The dump holds no {lacking} of namespace {found.namespace}, where KubeVirt is deployed; add the output of "
+                f"`kubectl get {plurals} -n {found.namespace} -o yaml`."
+            )
+            raise InputErrors([message])
+    return found
 
 
 def launcher_pods(objects: t.Iterable[t.Any]) -> list[LauncherPod]:

@@ -109,6 +109,24 @@ def test_a_dump_says_the_same(run, wrong, dumped):
     assert said[0] == said[1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (
+            "Pod",
+            "The dump holds no Pod of namespace kubevirt, where KubeVirt is deployed; add the output of `kubectl get pods -n",
+        ),
+        ("DaemonSet", "The dump holds no DaemonSet of namespace kubevirt"),
+    ],
+)
+def test_a_dump_without_what_tells_of_handlers(run, dumped, kind, words):
+    elsewhere = kinds.POD.object("other", "plain") | {"spec": {"containers": []}}
+    folder = dumped([elsewhere, *(obj for obj in objects() if obj["kind"] != kind)])
+    assert words in run.failure("verification_info", dump=folder)
+    if kind == "DaemonSet":
+        assert words in run.failure("plan_info", dump=folder, pools=[vms.gpu().to_object()])
+
+
 def test_a_dump_has_nothing_to_probe(run, dumped):
     assert "probe needs a cluster" in run.failure("verification_info", dump=dumped(objects()), probe=True)
 

@@ -264,8 +264,10 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
     notes: dict[When, str] = {}
     findings = [*context.findings, *_unknown_namespace(subject, context)]
 
-    def predict(when: When, source: str, template: KubeObject, nodes: t.Mapping[str, Node] = context.nodes) -> None:
-        predicted = _predicted(subject, context, template)
+    def predict(when: When, source: str, template: KubeObject, pod: LauncherPod | None = None) -> None:
+        predicted, nodes = _predicted(subject, context, template, pod), context.nodes
+        if pod is not None:
+            nodes = {name: node for name, node in nodes.items() if name != pod.node}
         findings.extend(predicted.findings)
         attributes = predicted.attributes
         if context.by_node_labels:
@@ -286,8 +288,7 @@ def explain_vm(subject: Subject, context: ExplainContext) -> VmExplanation:
     if running is not None and pods:
         refusal = _non_migratable(running)
         if refusal is None:
-            others = {name: node for name, node in context.nodes.items() if name != pods[0].node}
-            predict("live migration", "the VirtualMachineInstance", running, others)
+            predict("live migration", "the VirtualMachineInstance", running, pods[0])
         else:
             notes["live migration"] = f"not possible; KubeVirt reports: {refusal}"
     return VmExplanation(
@@ -349,8 +350,10 @@ def _unknown_namespace(subject: Subject, context: ExplainContext) -> t.Iterator[
         )
 
 
-def _predicted(subject: Subject, context: ExplainContext, template: KubeObject) -> prediction.Prediction:
-    """The pod that virt-controller would create from the spec of a VM instance."""
+def _predicted(
+    subject: Subject, context: ExplainContext, template: KubeObject, pod: LauncherPod | None
+) -> prediction.Prediction:
+    """The pod that virt-controller would create from the spec of a VM instance; with ``pod`` to migrate the VM from that one."""
     return prediction.predict(
         template,
         subject.namespace,
@@ -358,6 +361,7 @@ def _predicted(subject: Subject, context: ExplainContext, template: KubeObject) 
         name=subject.name,
         defaults=context.defaults,
         networks=subject.networks,
+        moving_from=None if pod is None else (pod, context.nodes.get(pod.node)),
     )
 
 

@@ -13,9 +13,10 @@ from ..base import names
 from ..base.findings import Finding, in_order, warning
 from ..base.objects import KubeObject
 from ..base.selectors import Requirement
+from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
 from . import rendering
-from .launcher_pods import PodPlacement
+from .launcher_pods import LauncherPod, PodPlacement
 from .rendering import Defaults
 
 Networks = t.Mapping[str, "str | None"]
@@ -44,16 +45,23 @@ def predict(
     name: str = "",
     defaults: Defaults | None = None,
     networks: Networks | None = None,
+    moving_from: tuple[LauncherPod, Node | None] | None = None,
 ) -> Prediction:
     """The launcher pod of a VM instance, or of a VM's template with instancetype and preference applied.
 
     :param name: the name of the VM instance if the metadata has none.
     :param networks: the known NetworkAttachmentDefinitions.
+    :param moving_from: the present pod and its node, for the target pod of a live migration.
     """
     defaults = defaults or Defaults()
     metadata, spec = template.get("metadata") or {}, defaults.completed(template.get("spec") or {})
     vmi = metadata.get("name") or name
     node_selector = rendering.node_selector(spec, defaults)
+    if moving_from is not None:
+        pod_now, node = moving_from
+        node_selector |= rendering.migration_selector(
+            spec, pod_now.placement.node_selector, node.labels if node else {}
+        )
     devices, findings = _devices(spec, namespace, networks or {}, vmi)
     own = {names.KUBEVIRT_LABEL: names.LAUNCHER, "vm.kubevirt.io/name": vmi, "vmi.kubevirt.io/id": vmi}
     asked = dict.fromkeys((*devices, *rendering.limits(spec, namespace_labels, defaults)), "1")

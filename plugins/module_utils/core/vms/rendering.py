@@ -39,6 +39,12 @@ _NEWEST = (99, 0)
 
 _CPU_MODEL = "cpu-model.node.kubevirt.io/"
 CPU_FEATURE: t.Final = "cpu-feature.node.kubevirt.io/"
+_MIGRATION_MODEL = "cpu-model-migration.node.kubevirt.io/"
+_OF_HOST = {
+    "host-model-cpu.node.kubevirt.io/": _MIGRATION_MODEL,
+    "host-model-required-features.node.kubevirt.io/": CPU_FEATURE,
+}
+"""What a node's label says of its CPU, and what shows that another node can give a VM the same."""
 _HYPERV = "hyperv.node.kubevirt.io/"
 _INTEL = "cpu-vendor.node.kubevirt.io/Intel"
 _HOST_MODELS = ("host-model", "host-passthrough")
@@ -146,6 +152,27 @@ def node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
         del selector[ARCHITECTURE_LABEL]
         selector[f"kubevirt.io/vm-arch-{spec['architecture']}"] = "true"
     return selector
+
+
+def migration_selector(
+    spec: KubeObject, source: t.Mapping[str, str], node_labels: t.Mapping[str, str]
+) -> dict[str, str]:
+    """What the target pod of a live migration asks for besides, because the guest keeps the CPU of the node where it began
+    (KubeVirt's migration controller, ``prepareNodeSelectorForHostCpuModel``).
+
+    :param spec: that of the VM instance, completed.
+    :param source: the nodeSelector of its present pod.
+    :param node_labels: those of its present node.
+    """
+    if spec["domain"]["cpu"]["model"] != "host-model":
+        return {}
+    kept = {key: value for key, value in source.items() if CPU_FEATURE in key or _MIGRATION_MODEL in key}
+    return kept or {
+        asked + key.removeprefix(prefix): value
+        for key, value in node_labels.items()
+        for prefix, asked in _OF_HOST.items()
+        if key.startswith(prefix)
+    }
 
 
 def _node_labels(spec: KubeObject, defaults: Defaults) -> t.Iterator[str]:

@@ -16,6 +16,8 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launch
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, vms
 
 GPU = {"name": "g", "deviceName": vms.DEVICE}
+FITS = dict.fromkeys(("cpu-model-migration.node.kubevirt.io/Haswell", "cpu-feature.node.kubevirt.io/aes"), "true")
+"""The labels of a node to which a VM with that CPU of its host can be migrated."""
 STUCK = {"type": "LiveMigratable", "status": "False", "message": "VMI uses a PCI host device"}
 
 
@@ -117,6 +119,29 @@ class TestRunning:
             ("gpu-1",),
         ]
         assert found.findings == ()
+
+    @pytest.mark.parametrize(
+        ("on_pod", "on_target", "model", "fits"),
+        [
+            ({}, {}, "host-model", False),
+            ({}, {"cpu-model-migration.node.kubevirt.io/Haswell": "true"}, "host-model", False),
+            ({}, FITS, "host-model", True),
+            ({"cpu-model-migration.node.kubevirt.io/Old": "true"}, FITS, "host-model", False),
+            ({"cpu-model-migration.node.kubevirt.io/Haswell": "true"}, FITS, "host-model", True),
+            ({}, {}, "host-passthrough", True),
+        ],
+    )
+    def test_goes_only_to_nodes_that_can_give_it_its_cpu(self, on_pod, on_target, model, fits):
+        made, running, pod = nodes(), vmi(), vms.launcher()
+        running["spec"]["domain"]["cpu"] = {"model": model}
+        pod["spec"].setdefault("nodeSelector", {}).update(on_pod)
+        of_host = {"host-model-cpu.node.kubevirt.io/Haswell", "host-model-required-features.node.kubevirt.io/aes"}
+        made[0]["metadata"]["labels"] |= dict.fromkeys(of_host, "true")
+        made[1]["metadata"]["labels"] |= on_target
+        context = ExplainContext.from_live_policy(vms.plan_of(of_nodes=made))
+        found = explanation.explain_vm(subject(pod, vm=vm(), vmi=running), context)
+        assert found.cases[-1].when == "live migration"
+        assert found.cases[-1].explained.nodes.fit == (("gpu-1",) if fits else ())
 
     def test_says_why_it_cannot_be_migrated(self):
         status = vms.vmi()["status"] | {"conditions": [STUCK]}

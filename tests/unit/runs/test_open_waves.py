@@ -87,6 +87,27 @@ def test_no_other_run_begins_while_the_users_gate_is_asked(rollout, given, secon
     assert f"delays the next one by {seconds} s at most" in error
 
 
+PLANS = """
+- ansible.builtin.include_role: {{name: virtpools.kubevirt.pools, tasks_from: plan_only}}
+  vars: {{virtpools_on_failure: stop, virtpools_waves: [], virtpools_plan_vms: false}}
+"""
+
+
+def test_a_users_gate_that_plans_leaves_the_run_as_it_is(rollout, tmp_path):
+    page, waves = tmp_path / "page", [{"nodes": ["n1"]}, {"nodes": ["n2"]}]
+    rollout.run(tasks=PLANS, virtpools_waves=waves, virtpools_report_html=str(page))
+    assert rollout.moved() == ["n1", "n2", "n3"]
+    written = [path.rpartition("/")[2] for _verb, path in rollout.world.writes if "/nodes/" in path]
+    assert list(dict.fromkeys(written)) == ["n1", "n2", "n3"]
+    assert "Finished: 3 nodes changed" in page.read_text("utf-8")
+
+
+def test_a_users_gate_that_plans_and_fails_is_a_failed_wave(rollout):
+    error = rollout.fails(tasks=PLANS + CLOSED, closed_at="n1", virtpools_on_failure="rollback_wave")
+    assert error == "Closed."
+    assert rollout.moved() == []
+
+
 def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):
     before = rollout.plan()
     rollout.fails(closed_at="n1")

@@ -44,12 +44,15 @@ class Rollout:
         given = {"virtpools_pools": list(pools), **waves, "virtpools_gates": [str(gate)], **variables}
         self._stage.run(role, given)
 
-    def fails(self, *pools, **variables):
+    def told(self, *pools, **variables):
+        """Run it, which must fail; all lines that people see of it."""
         with pytest.raises(TaskFailed) as caught:
             self.run(*pools, **variables)
         assert self.world.doubled == []
-        error, *_how_far = str(caught.value).splitlines()
-        return error
+        return str(caught.value).splitlines()
+
+    def fails(self, *pools, **variables):
+        return self.told(*pools, **variables)[0]
 
     def moved(self):
         return [name for name, (daemonset,) in handlers(self.world).items() if daemonset != names.HANDLER]
@@ -106,6 +109,14 @@ def test_a_users_gate_that_plans_and_fails_is_a_failed_wave(rollout):
     error = rollout.fails(tasks=PLANS + CLOSED, closed_at="n1", virtpools_on_failure="rollback_wave")
     assert error == "Closed."
     assert rollout.moved() == []
+
+
+def test_a_users_gate_may_set_a_variable_with_our_prefix(rollout):
+    """It is known only once it is set, when the run must go back or tell how far it came."""
+    sets = "- ansible.builtin.set_fact: {{virtpools_answer: closed}}\n"
+    said = rollout.told(tasks=sets + CLOSED, closed_at="n1", virtpools_on_failure="rollback_wave")
+    assert rollout.moved() == []
+    assert "Done: none of 3 nodes." in said
 
 
 def test_the_plan_tells_of_it_and_is_as_approved_as_before(rollout):

@@ -234,6 +234,8 @@ class Play:
     def _options(self, arguments, scope, checking):
         try:
             variables = scope if arguments.get("use_variables", True) else {}
+            if not arguments.get("override"):
+                option_table.check_names({**scope, **self._registered})
             options = option_table.resolve(arguments["role"], variables, arguments.get("override"))
             return {"options": options, "module_args": option_table.module_args(options), "check_mode": checking}
         except InputErrors as error:

@@ -83,3 +83,14 @@ def test_a_cluster_that_modules_would_not_get(tmp_path):
     assert len(refused) == len(LOST)
     for line, (*_given, said) in zip(refused, LOST, strict=True):
         assert re.search(said, line.replace('\\"', '"')), line
+
+
+def test_names_are_checked_where_a_run_begins(tmp_path):
+    within = {"virtpools.kubevirt.role_options": {"role": "pools", "override": {"mode": "auto"}}}
+    of_play = {"hosts": "localhost", "gather_facts": False, "vars": {"virtpools_mine": 1}, "ignore_errors": True}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([{**of_play, "tasks": [within, TASKS[0]]}]))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    command = [str(BIN / "ansible-playbook"), "play.yml"]
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
+    (refused,) = re.findall(r"^fatal: .*", done.stdout, re.MULTILINE)
+    assert "There is no variable virtpools_mine" in refused

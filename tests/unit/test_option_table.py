@@ -200,6 +200,8 @@ def test_an_empty_way_to_the_cluster_was_not_given(monkeypatch, option, empty):
         ("pools", "soak_seconds", "60", 60),
         ("remove", "remove_pools", "gpu\nfpga", ["gpu", "fpga"]),
         ("remove", "remove_pools", "gpu, fpga,", ["gpu", "fpga"]),
+        ("pools", "gates", ' ["/a.yml", "/b.yml"]', ["/a.yml", "/b.yml"]),
+        ("remove", "remove_pools", '["gpu","fpga"]', ["gpu", "fpga"]),
         ("remove", "remove_pools", "all\n", "all"),
         ("verify", "fail_on", "wrong_image\nno_handler", ["wrong_image", "no_handler"]),
         ("verify", "fail_on", "any", "any"),

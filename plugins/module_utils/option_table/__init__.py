@@ -198,7 +198,7 @@ def _read(option: Option, value: t.Any) -> t.Any:
     """The value that a text stands for; any other value unchanged."""
     if not isinstance(value, str):
         return value
-    if option.written == "yaml":
+    if option.written == "yaml" or value.lstrip().startswith("["):
         read = _from_yaml(option.variable, value)
         # A file of variables, pasted whole into a survey.
         return read[option.variable] if isinstance(read, dict) and [*read] == [option.variable] else read

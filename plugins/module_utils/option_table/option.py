@@ -43,7 +43,7 @@ class Option:
     variable_name: str = ""
     """The variable's name, if it is not ``virtpools_`` with the option's name."""
     written: t.Literal["", "items", "yaml"] = ""
-    """How a role reads text: as items, one per line or separated by commas (every list is read so), or as YAML."""
+    """How a role reads text: as items, one per line, separated by commas or in brackets (every list is read so), or as YAML."""
     question: Question | None = None
     """How surveys of AWX ask for it. Without it, none does."""
     secret: bool = False

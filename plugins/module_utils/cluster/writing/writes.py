@@ -54,13 +54,13 @@ def apply_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool)
     if dry_run or not daemonsets.drift(desired, stored):
         return stored
 
-    def change(live: Object) -> Object:
+    def with_ours(live: Object) -> Object:
         ours = {field: copy.deepcopy(desired["spec"][field]) for field in ("template", "updateStrategy")}
         return {**live, "spec": {**live["spec"], **ours}}
 
     # The DaemonSet controller notes at once, in its status, that it has seen what was applied.
     metadata = stored["metadata"]
-    return cluster.edit(kinds.DAEMON_SET, metadata["name"], metadata["namespace"], change, dry_run=False)[1]
+    return cluster.edit(kinds.DAEMON_SET, metadata["name"], metadata["namespace"], with_ours, dry_run=False)[1]
 
 
 def delete_daemonset(cluster: Cluster, change: DaemonSetChange, *, dry_run: bool) -> bool:

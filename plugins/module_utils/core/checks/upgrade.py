@@ -236,7 +236,7 @@ def _direction(current: str | None, target: str) -> t.Iterator[Finding]:
     if of_now is not None and of_then is not None and of_then[0] > of_now[0] and of_then != (of_now[0] + 1, 0):
         yield error(
             "upgrade_skips_releases",
-            f"{target} is no release that follows {current}, and KubeVirt supports upgrades to the next release only. If it is the version "
+            f"{target} does not follow {current}, and KubeVirt supports upgrades to the next release only. If it is the version "
             "of another product, give the version of the KubeVirt in it.",
         )
     if now is not None and then is not None and now > then:

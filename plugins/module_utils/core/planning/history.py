@@ -453,7 +453,7 @@ def unreadable_findings(
     if lists:
         yield warning(
             "history_unreadable",
-            f"{where}: {listed(lists)} is no pool list that this release can read, so no rollback can go back to it, and the next run "
+            f"{where}: {listed(lists)} cannot be read by this release, so no rollback can go back to it, and the next run "
             "drops it. If a later release of the collection wrote it, use that one; else restore the ConfigMap from a backup.",
         )
     if begun:

@@ -117,7 +117,7 @@ class TestVersion:
     @pytest.mark.parametrize("target", ["4.18.3", "v2.1.0"])
     def test_that_does_not_follow_at_all(self, target):
         message = builders.message(check(target=target).findings, "upgrade_skips_releases")
-        assert f"{target} is no release that follows v1.9.0" in message
+        assert f"{target} does not follow v1.9.0" in message
         assert "give the version of the KubeVirt in it" in message
 
     @pytest.mark.parametrize("current", ["20261101_0123abc", "v1.10.0-beta.0-1264-g0123abc", "devel"])

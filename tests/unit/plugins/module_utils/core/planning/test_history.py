@@ -356,9 +356,7 @@ class TestFindings:
     def test_of_lists_only_warn(self):
         ((severity, message),) = self.found(lists="{")
         assert severity == "warning"
-        assert message.startswith(
-            "ConfigMap kubevirt/virtpools-history: data.entries is no pool list that this release can read"
-        )
+        assert message.startswith("ConfigMap kubevirt/virtpools-history: data.entries cannot be read by this release")
 
     @pytest.mark.parametrize("accepted", [{}, {"undoing": True}, {"skip_pending_gates": True}])
     def test_of_what_a_run_began_forbid_another_run(self, accepted):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -32,6 +33,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
                 option_table.check_names(task_vars or {})
             _refuse_lost_cluster(role, task_vars or {}, self._task.module_defaults or [])
             options = option_table.resolve(role, self._variables(role, task_vars or {}), override)
+            _require_files(options.get("gates") or ())
         except InputErrors as error:
             return {**result, "failed": True, "msg": "\n".join(error.messages)}
         secrets = {option.name for option in option_table.of_role(role) if option.secret}
@@ -86,6 +88,15 @@ def _refuse_lost_cluster(
             )
     if problems:
         raise InputErrors(problems)
+
+
+def _require_files(gates: t.Sequence[str]) -> None:
+    """Require the user's gates, which Ansible would look for only after the first wave, and first among the files of our role."""
+    missing = [path for path in gates if not (os.path.isabs(path) and os.path.isfile(path))]
+    if missing:
+        raise InputErrors(
+            [f"virtpools_gates has {path}, which is not the absolute path of a file; correct it." for path in missing]
+        )
 
 
 def _need(collections: t.Sequence[str]) -> None:

@@ -85,12 +85,19 @@ def test_a_cluster_that_modules_would_not_get(tmp_path):
         assert re.search(said, line.replace('\\"', '"')), line
 
 
-def test_names_are_checked_where_a_run_begins(tmp_path):
-    within = {"virtpools.kubevirt.role_options": {"role": "pools", "override": {"mode": "auto"}}}
-    of_play = {"hosts": "localhost", "gather_facts": False, "vars": {"virtpools_mine": 1}, "ignore_errors": True}
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([{**of_play, "tasks": [within, TASKS[0]]}]))
+def test_what_is_refused_before_a_run_begins(tmp_path):
+    """A gate's file is looked for after the first wave. Within a run, names are not checked: gates may have set variables."""
+    (tmp_path / "gate.yml").write_text("[]")
+    of_run = {"virtpools.kubevirt.role_options": {"role": "pools", "override": {"mode": "auto"}}}
+    mine = {"virtpools_mine": 1}
+    gates = {"virtpools_gates": f"{tmp_path}/gate.yml,gate.yml,{tmp_path}/none.yml"}
+    fine = {"virtpools_gates": f"{tmp_path}/gate.yml"}
+    tasks = [{**of_run, "vars": mine}, *({**TASKS[0], "vars": given} for given in (mine, gates, fine))]
+    play = {"hosts": "localhost", "gather_facts": False, "ignore_errors": True, "tasks": tasks}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     command = [str(BIN / "ansible-playbook"), "play.yml"]
     done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
-    (refused,) = re.findall(r"^fatal: .*", done.stdout, re.MULTILINE)
-    assert "There is no variable virtpools_mine" in refused
+    of_name, of_gates = re.findall(r"^fatal: .*", done.stdout, re.MULTILINE)
+    assert "There is no variable virtpools_mine" in of_name
+    assert re.findall(r"virtpools_gates has (\S+),", of_gates) == ["gate.yml", f"{tmp_path}/none.yml"]

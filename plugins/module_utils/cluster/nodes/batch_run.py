@@ -330,8 +330,8 @@ def _with_former_templates(cluster: Cluster, plan: Plan, moves: t.Sequence[Move]
     for pool in sorted({move.target for move in moves if move.action == "replace"}):
         daemonset = plan.snapshot.pools[pool]
         name, wanted = daemonset["metadata"]["name"], daemonsets.template_of(daemonset)
-        nodes = [move.node for move in moves if move.target == pool]
-        pods = (pod for node in nodes for pod in plan.snapshot.handlers.get(node, ()) if pod.daemonset == name)
+        of_batch = (pod for move in moves for pod in plan.snapshot.handlers.get(move.node, ()))
+        pods = (pod for pod in of_batch if pod.daemonset == name)
         former = {pod.template for pod in pods} - {None, wanted}
         only = former.pop() if len(former) == 1 else None
         if former_template.restore(cluster, plan.snapshot.namespace, name, wanted, only) not in (None, wanted):

@@ -221,9 +221,12 @@ class TestRefused:
     @pytest.mark.parametrize("tags", [["newer"], ["unused", "newer"]], ids=["the one before", "an older one"])
     def test_when_a_later_batch_cannot_pull_a_new_image(self, tags):
         """The DaemonSet has the template of its nodes again, so that a node that restarts gets an image that it has."""
-        world = make_world(gpu_node("n1", "gpu", images=()))
+        leaves = gpu_node("n2", "fpga")
+        fpga = builders.pool("fpga")
+        sets = [builders.primary(), GPU, builders.pool_daemonset(fpga)]
+        world = make_world(gpu_node("n1", "gpu", images=()), leaves, sets=sets)
         newer, former = self.changed(world, *tags)
-        text = refusal(world, pools=[newer])
+        text = refusal(world, pools=[newer, fpga])
         assert text.endswith("DaemonSet kubevirt/virt-handler-gpu has its former template again, until the next run.")
         assert live_template(world) == former
 

@@ -299,14 +299,27 @@ class TestBatch:
 
     POOL = builders.pool("gpu")
 
-    def run(self, vms, *, vm_fields=None, owner=None, former=None, policy=(), hw="gpu", of_pools=LEAVE, ready=True):
+    def run(
+        self,
+        vms,
+        *,
+        vm_fields=None,
+        owner=None,
+        former=None,
+        policy=(),
+        hw="gpu",
+        of_pools=LEAVE,
+        ready=True,
+        handlers_on=("n1", "n2"),
+    ):
         sets = [builders.primary(), builders.pool_daemonset(self.POOL)]
         images = (f"{builders.HANDLER_IMAGE}-gpu", builders.HANDLER_IMAGE, builders.LAUNCHER_IMAGE)
         nodes = [
             builders.node("n1", owner, former, {"hw": hw}, images=images),
             builders.node("n2"),
         ]
-        world = World(builders.excluding_kubevirt(), *sets, *nodes, *builders.handlers_of(nodes, sets))
+        with_handler = [node for node in nodes if node["metadata"]["name"] in handlers_on]
+        world = World(builders.excluding_kubevirt(), *sets, *nodes, *builders.handlers_of(with_handler, sets))
         if not ready:
             world.put(builders.handler_pod("n1", ready=False))
         world.put(kinds.NAMESPACE.object("plain"))
@@ -349,9 +362,16 @@ class TestBatch:
         assert f"virt-launcher of {old}, which a migration would start, refuses --hypervisor" in message
         assert (migrations(world), world.handlers("n1")) == ([], ["virt-handler"])
 
+    @pytest.mark.parametrize("handler", ["none", "ending"])
     @pytest.mark.parametrize("vms", get_args(DrainMode))
-    def test_an_interrupted_handover_is_finished_at_once(self, vms):
-        world, results = self.run(Drain(vms, "fail"), owner=names.IN_TRANSIT, former=names.PRIMARY)
+    def test_an_interrupted_handover_is_finished_at_once(self, vms, handler):
+        ready = handler == "none"
+        world, results = self.run(Drain(vms, "fail"), owner=names.IN_TRANSIT, former=names.PRIMARY, ready=ready)
+        assert (results, where(world), migrations(world)) == (["done"], {"a": "n1"}, [])
+
+    def test_vms_on_a_node_without_a_handler_stay(self):
+        """None ends there, and a migration needs one."""
+        world, results = self.run(Drain("migrate", "fail"), handlers_on=("n2",))
         assert (results, where(world), migrations(world)) == (["done"], {"a": "n1"}, [])
 
     def test_an_unproven_handover_migrates_no_vm(self):

@@ -728,6 +728,17 @@ class TestInterference:
         monkeypatch.setattr(Epochs, "settle", settle_later)
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
 
+    def test_a_policy_that_takes_no_effect_is_told(self, world, monkeypatch):
+        monkeypatch.setattr(Epochs, "settle", lambda *_given: None)
+        began = world.now
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == "interrupted"
+        assert outcome.message.startswith(
+            "The launcher policy did not take effect within 60 s. The node's owner is in_transit"
+        )
+        assert world.now - began < 2 * TIMEOUT
+        assert (world.node().owner, world.node().former_owner) == (names.IN_TRANSIT, "primary")
+
     @pytest.mark.parametrize("after_seconds", [1, 4], ids=["in transit", "with its new owner"])
     def test_an_owner_that_somebody_else_sets_is_not_overwritten(self, world, after_seconds):
         world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
@@ -854,6 +865,7 @@ class TestReplace:
         assert pod["metadata"]["annotations"][names.TEMPLATE_ANNOTATION] == daemonsets.template_of(GPU)
         assert 5 <= outcome.gap <= 9
         assert owners_written(world, "n1") == []
+        assert [verb for verb, _path in world.writes][:2] == ["patch", "delete"], "a killed run is noticed"
 
     def test_that_somebody_did_already(self):
         world = make_world(builders.node("n1", "gpu"))
@@ -1010,8 +1022,10 @@ class TestWayBackToTheFormerHandler:
         assert looks == [looks[0]] * 3
         assert [pod["metadata"]["name"] for pod in world.pods()] != looks[0]
 
-    def test_leaves_nodes_whose_new_handler_works(self):
+    @pytest.mark.parametrize("start", [2, 30], ids=["before", "later"])
+    def test_leaves_nodes_whose_new_handler_works(self, start):
         world = self.changed("n1", "n2")
+        world.behave["virt-handler-gpu", "n2"] = Behaviour(start=start)
         found = hand_over(world, ("n1", "gpu", "gpu"), ("n2", "gpu", "gpu"), action="replace")
         assert {node: outcome.result for node, outcome in found.items()} == {"n1": "returned", "n2": "done"}
         assert self.templates(*world.pods("n2")) == [daemonsets.template_of(GPU)]

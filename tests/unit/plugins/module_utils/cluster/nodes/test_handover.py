@@ -709,12 +709,25 @@ class TestInterference:
         assert found["n2"].result == "done"
         assert world.now - began < TIMEOUT, "it is not waited for"
 
-    def test_a_node_deleted_during_a_replacement_is_gone(self, world):
+    @pytest.mark.parametrize("created_again", [False, True])
+    def test_a_node_deleted_during_a_replacement_is_gone(self, world, created_again):
         world.put(builders.node("n1", "gpu"))
         world.put(builders.handler_pod("n1", "virt-handler-gpu", template="old"))
         world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
-        world.at[world.now + 1] = lambda: world.drop(kinds.NODE, "n1")
+        again = builders.node("n1")
+        again["metadata"]["uid"] = "another"
+
+        def delete():
+            world.drop(kinds.NODE, "n1")
+            for pod in world.pods("n1"):
+                world.drop(kinds.POD, pod["metadata"]["name"], builders.NAMESPACE)
+            if created_again:
+                world.put(again)
+
+        began = world.now
+        world.at[began + 1] = delete
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "gone"
+        assert world.now - began < TIMEOUT, "it is not waited for"
 
     def test_a_policy_deleted_during_a_handover_is_not_the_node(self, world, monkeypatch):
         missing = [NotFound("Could not replace MutatingAdmissionPolicy virtpools: not found.")]

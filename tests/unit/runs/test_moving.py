@@ -220,6 +220,16 @@ def die_after(world, writes):
     world.after = dies
 
 
+def die_without(world, pool):
+    """Die as soon as the cluster has nothing of this pool."""
+
+    def dies(_request):
+        if not world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE):
+            raise KeyboardInterrupt
+
+    world.after = dies
+
+
 def revive(world):
     world.after = lambda _request: None
     world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
@@ -299,6 +309,31 @@ class TestUnlistedPools:
         revive(scenario.run.world)
         scenario.site(to)
         assert scenario.owners() == WITH_FPGA
+
+    def begin(self, scenario, to, dies):
+        if dies == "early":
+            die_after(scenario.run.world, 4)
+        else:
+            die_without(scenario.run.world, "fpga")
+        with pytest.raises(KeyboardInterrupt):
+            scenario.site(to)
+        revive(scenario.run.world)
+
+    def test_come_back_in_the_former_mode_when_the_run_dies(self, scenario, to):
+        self.begin(scenario, to, "late")
+        messages = [each["message"] for each in scenario.plan(OTHER[to])["findings"]]
+        assert (
+            "Pool fpga is not in the list: it comes back as it was; set virtpools_prune: true to leave it out."
+            in messages
+        )
+        scenario.site(OTHER[to])
+        assert scenario.owners() == WITH_FPGA
+        assert scenario.run("pool_history")["moving"] == ""
+
+    def test_stay_away_with_prune_in_the_former_mode(self, scenario, to):
+        self.begin(scenario, to, "late")
+        scenario.site(OTHER[to], virtpools_prune=True)
+        assert scenario.has(OTHER[to])
 
 
 def test_an_approval_covers_what_part_1_takes_down(scenario, to):

@@ -51,13 +51,15 @@ class ModeMove:
 def find_move(chosen: Mode, departure: Departure | None, snapshot: Snapshot, request: PlanRequest) -> ModeMove | None:
     """The move that a run of this request makes; None for a run that stays in its mode.
 
+    A run in the former mode of an unfinished move also brings back what that took down, unless the list has all of it.
+
     :param departure: the first part; None when nothing of the former mode is left.
     """
     recorded = history.recorded_in(snapshot).moving
     begun = recorded if recorded is not None and (recorded.to.build or "") == chosen.build_name else None
-    if departure is None and begun is None:
+    if departure is None and recorded is None:
         return None
-    before = begun.former if begun else None
+    before = recorded.former if recorded else None
     found = {pool.name: pool for pool in before.pools} if before else {}
     found |= {pool.name: pool for pool in departure.recorded} if departure else {}
     given = request.pools
@@ -65,6 +67,8 @@ def find_move(chosen: Mode, departure: Departure | None, snapshot: Snapshot, req
         given = forms.without_unmatched(given, request.dialect)
     listed_names = {pool.name for pool in given}
     kept = [pool for pool in found.values() if pool.name not in listed_names and not request.options.prune]
+    if departure is None and begun is None and not kept:
+        return None
     unread = [] if request.options.prune or departure is None else [*{*departure.pools} - found.keys() - listed_names]
     build = departure.proposal.build or None if departure else before.build if before else None
     former = history.entry_of(tuple(found.values()), (), Options(), "", "", build) if found else None
@@ -78,7 +82,10 @@ def find_move(chosen: Mode, departure: Departure | None, snapshot: Snapshot, req
         former=former,
         begun=begun.digest if begun else "",
         takedown=_digest(found.values()) if departure else "",
-        findings=(*_kept(kept), *_unreadable(sorted(unread))),
+        findings=(
+            *_kept(kept, "moves as it is" if departure or begun else "comes back as it was"),
+            *_unreadable(sorted(unread)),
+        ),
     )
 
 
@@ -86,11 +93,12 @@ def _digest(former: t.Iterable[Pool]) -> str:
     return short_digest([pool.to_object() for pool in sorted(former, key=lambda pool: pool.name)])
 
 
-def _kept(pools: t.Iterable[Pool]) -> t.Iterator[Finding]:
+def _kept(pools: t.Iterable[Pool], becomes: str) -> t.Iterator[Finding]:
+    """:param becomes: what becomes of each pool, in words."""
     for pool in pools:
         yield warning(
             "pool_not_listed",
-            f"Pool {pool.name} is not in the list: it moves as it is; set virtpools_prune: true to leave it out.",
+            f"Pool {pool.name} is not in the list: it {becomes}; set virtpools_prune: true to leave it out.",
         )
 
 

@@ -199,7 +199,7 @@ def _carry_out(task: module_base.Task, planned: OperatorPlan, windows: operator_
     changes = operator_pools.carry_out(task.cluster, planned, task.params["settle_timeout"], task.clock, windows)
     operator_pools.await_settled(task.cluster, planned, task.clock)
     if planned.removing and not planned.pools:
-        if task.asked.options.keep_history:
+        if planned.keeps_history:
             live_history.write(
                 task.cluster, namespace, lambda known: replace(known, operator_record=None), dry_run=False
             )

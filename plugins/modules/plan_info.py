@@ -156,6 +156,7 @@ pending:
   type: bool
 recorded:
   description: Whether the newest list in the history has these pools. It does not when a run was killed between its last change and its record.
+    In a removal, whether no unfinished move between the modes brings the pools back.
   returned: success
   type: bool
 settling:

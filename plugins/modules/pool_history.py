@@ -34,6 +34,7 @@ options:
         become a list of the history, too.
       - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
       - V(wave_done) removes O(wave), whose gate has passed.
+      - V(removed) takes the pools of O(remove_pools) out of the record of an unfinished move, so that no run brings them back.
     type: str
     choices:
       - completed
@@ -41,6 +42,7 @@ options:
       - move_begun
       - wave_begun
       - wave_done
+      - removed
   move:
     description: The move to record, as M(virtpools.kubevirt.plan_info) returned it. Needed with O(record=move_begun).
     type: dict
@@ -199,13 +201,13 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.modes import choice
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, goals, history
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import approval, goals, history, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.history import Entry, History, OpenWave
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.model import Pool
 
 ARGUMENTS: option_table.Arguments = {
     **option_table.arguments("pools", "run", "pool_history"),
-    "record": {"type": "str", "choices": ["completed", "begun", "move_begun", "wave_begun", "wave_done"]},
+    "record": {"type": "str", "choices": ["completed", "begun", "move_begun", "wave_begun", "wave_done", "removed"]},
     "move": {"type": "dict"},
     "wave": {
         "type": "dict",
@@ -236,6 +238,11 @@ def body(task: module_base.Task) -> dict:
         return _of_wave(task, task.params["wave"] or {})
     if task.params["record"] == "move_begun":
         return _write(task, task.namespace(), _move_begun(task))
+    if task.params["record"] == "removed":
+        removed = task.asked.options.remove_pools
+        if removed in (None, removal.ALL):
+            raise InputErrors(["record is removed, but remove_pools does not name pools; give a list of their names."])
+        return _write(task, task.namespace(), lambda known: known.pools_removed(removed))
     if task.params["record"] == "begun":
         snapshot = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
         recorded, digest = goals.recorded(snapshot), task.params["pools_from_history"] or None

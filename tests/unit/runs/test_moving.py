@@ -335,6 +335,19 @@ class TestUnlistedPools:
         scenario.site(OTHER[to], virtpools_prune=True)
         assert scenario.has(OTHER[to])
 
+    @pytest.mark.parametrize("dies", ["early", "late"])
+    def test_stay_away_when_they_are_removed_meanwhile(self, scenario, to, dies):
+        self.begin(scenario, to, dies)
+        Play(scenario.run).role("remove", virtpools_remove=["fpga"])
+        scenario.site(to)
+        assert scenario.has(to)
+
+    def test_do_not_take_the_others_along_when_they_are_removed(self, scenario, to):
+        self.begin(scenario, to, "late")
+        Play(scenario.run).role("remove", virtpools_remove=["fpga"])
+        Play(scenario.run).role("rollback")
+        assert scenario.owners() == WITH_FPGA
+
 
 def test_an_approval_covers_what_part_1_takes_down(scenario, to):
     digest = scenario.plan(to, prune=True)["digest"]

@@ -54,7 +54,7 @@ class CollectionProposal(PlanProposal[Plan]):
     def recorded(self) -> bool:
         admission, entry = self.snapshot.admission, self.entry
         if entry is None or admission is None:
-            return True
+            return removal.is_recorded(self.request.options.remove_pools, self.snapshot)
         known = history.read(admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
         return known.is_current(entry)
 

@@ -49,7 +49,9 @@ class OperatorProposal(PlanProposal[OperatorPlan]):
 
     @property
     def recorded(self) -> bool:
-        return self.plan.removing or self.plan.is_recorded(self.request.options)
+        if self.plan.removing:
+            return removal.is_recorded(self.request.options.remove_pools, self.snapshot)
+        return self.plan.is_recorded(self.request.options)
 
     @property
     def entry(self) -> Entry | None:

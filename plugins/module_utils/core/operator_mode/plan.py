@@ -78,8 +78,10 @@ class OperatorPlan:
     removing: bool
     cleared: tuple[KubeObject, ...] = ()
     """What is deleted at the very end, when no pool stays."""
+    keeps_history: bool = False
+    """Whether the history stays then."""
     forgets: bool = False
-    """Whether the history stays then, and loses the record."""
+    """Whether it then loses the record."""
     gates: GateChange = NO_GATES
     """What the run does about feature gates that the user names."""
 
@@ -222,7 +224,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         # Another user may have turned it off since then.
         record = replace(record, gate_depth=edits.gate_depth(snapshot.kubevirt, build.gate))
     findings += _refused_options(options)
-    findings += _unlisted(build, before, pools, options)
+    findings += _unlisted(build, before, pools, options, removal.moving(snapshot))
     if snapshot.primary is None or findings_forbid(findings):
         findings += preflight.fitness(snapshot)
         return _nothing(build, snapshot, before, after, findings, record, removing=removing)
@@ -239,6 +241,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         findings += [error("operator_edit_impossible", message) for message in problem.messages]
         steps = ()
     last = not after and removing
+    keeps = options.keep_history or removal.leaves_moving(options.remove_pools, snapshot)
     planned = OperatorPlan(
         snapshot=snapshot,
         build=build,
@@ -251,8 +254,9 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         digest=_digest(snapshot, build, after, placed, options),
         record=record,
         removing=removing,
-        cleared=removal.history(snapshot) if last and not options.keep_history else (),
-        forgets=last and options.keep_history and recorded is not None,
+        cleared=removal.history(snapshot) if last and not keeps else (),
+        keeps_history=keeps,
+        forgets=last and keeps and recorded is not None,
     )
     findings += _fitness(planned, begun=bool(before) or recorded is not None)
     findings += forms.problems(build, () if removing else pools)
@@ -505,7 +509,10 @@ def _being_deleted(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) ->
             )
 
 
-def _unlisted(build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options) -> t.Iterator[Finding]:
+def _unlisted(
+    build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options, taken_down: t.Collection[str]
+) -> t.Iterator[Finding]:
+    """:param taken_down: the pools that an unfinished move brings back."""
     live = {pool.name for pool in before}
     if options.remove_pools is None:
         for name in sorted(live - {pool.name for pool in pools}) if not options.prune else ():
@@ -515,7 +522,7 @@ def _unlisted(build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], o
                 "take it down.",
             )
         return
-    missing = set() if options.remove_pools == removal.ALL else set(options.remove_pools) - live
+    missing = set() if options.remove_pools == removal.ALL else set(options.remove_pools) - live - taken_down
     if missing:
         yield error(
             "removed_pool_unknown",

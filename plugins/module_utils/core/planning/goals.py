@@ -163,6 +163,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         options = replace(options, assign_new_nodes=False, guard=False, alerts=None)
     if launcher_backends.backend_in_use(snapshot.admission or Admission()) is None:
         options = replace(options, launcher_backend="none")
+    keeps_history = options.keep_history or removal.leaves_moving(removed, snapshot)
     leaving = removal.leaving(removed, snapshot)
     pools = tuple(pool for pool in recorded(snapshot) if pool.name not in leaving)
     desired = {name: live for name, live in snapshot.pools.items() if name not in leaving}
@@ -185,7 +186,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         deleted=tuple(pool for pool in snapshot.pools if pool in leaving),
         launcher_pools=tuple(_with_live_images(snapshot, pools)),
         new_node_pools=pools,
-        cleared=removal.history(snapshot) if last and not options.keep_history else (),
+        cleared=removal.history(snapshot) if last and not keeps_history else (),
         last=last,
     )
 

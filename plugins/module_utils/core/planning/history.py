@@ -377,6 +377,14 @@ class History:
             return known
         return replace(known, entries=(*self.entries, former))
 
+    def pools_removed(self, removed: t.Collection[str]) -> History:
+        """The history once these pools are removed by name: going on with an unfinished move does not bring them back."""
+        if self.moving is None or self.moving.former is None:
+            return self
+        left = tuple(pool for pool in self.moving.former.pools if pool.name not in removed)
+        former = replace(self.moving.former, pools=left) if left else None
+        return replace(self, moving=replace(self.moving, former=former))
+
     def wave_begun(self, wave: OpenWave) -> History:
         """The history during a wave. A wave that an earlier run began keeps its baseline."""
         if any(other.id == wave.id for other in self.waves):

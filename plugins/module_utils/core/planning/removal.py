@@ -89,6 +89,26 @@ def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
     return (config_map,) if config_map and is_managed(config_map) else ()
 
 
+def moving(snapshot: Snapshot) -> frozenset[str]:
+    """The pools that an unfinished move between the modes brings back from the record, wherever it stopped."""
+    move = histories.recorded_in(snapshot).moving
+    return (
+        frozenset(pool.name for pool in move.former.pools)
+        if move is not None and move.former is not None
+        else frozenset()
+    )
+
+
+def leaves_moving(removed: Removed | None, snapshot: Snapshot) -> bool:
+    """Whether a move brings back other pools than these, so that the history is needed without pools, too."""
+    return removed is not None and removed != ALL and not moving(snapshot) <= set(removed)
+
+
+def is_recorded(removed: Removed | None, snapshot: Snapshot) -> bool:
+    """Whether no move brings these pools back."""
+    return removed is None or removed == ALL or moving(snapshot).isdisjoint(removed)
+
+
 def fitness(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:
     """Findings on KubeVirt: what forbids that nodes go back, and what the user must know first.
 

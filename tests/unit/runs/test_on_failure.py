@@ -356,6 +356,8 @@ def test_a_wave_stays_open_of_which_a_node_cannot_go_back(rollout, run, monkeypa
         return call(runner, name, **arguments)
 
     monkeypatch.setattr(type(run), "__call__", module)
-    assert "Done: 2 of 3 nodes (n1, n3)." in rollout.fails([GPU, RT], "rollback_wave")
+    told = rollout.fails([GPU, RT], "rollback_wave")
+    assert "Done: 2 of 3 nodes (n1, n3)." in told
+    assert "its nodes went back to: no pools, except 1 that cannot change now (see the warnings above)." in told
     assert handlers(rollout.world)["n3"] == ["virt-handler-rt"]
     assert [wave["nodes"] for wave in run("pool_history")["open_waves"]] == [["n2", "n3"]]

@@ -15,6 +15,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import option_table
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.client import AUTH_ARGUMENTS
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findings import InputErrors
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import lost_cluster
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.lost_cluster import FOR_ALL
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
@@ -57,11 +59,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
         return found
 
 
-_FOR_ALL = "group/virtpools.kubevirt.all"
-_CLUSTER = {"virtpools_kubeconfig": "kubeconfig", "virtpools_context": "context"}
-"""The variables that choose a cluster, with the options of modules that they are for."""
-
-
 def _refuse_lost_cluster(
     role: str, variables: t.Mapping[str, t.Any], defaults: t.Sequence[t.Mapping[str, t.Any]]
 ) -> None:
@@ -72,19 +69,13 @@ def _refuse_lost_cluster(
     if not any(option.name == "kubevirt_name" for option in option_table.of_role(role)):
         return  # a role without a cluster
     given = {group: arguments or {} for each in defaults for group, arguments in each.items()}
-    passed = given.get(_FOR_ALL, {})
-    problems = []
-    for variable, option in _CLUSTER.items():
-        if variables.get(variable) and not isinstance(passed, str) and option not in passed:
-            add = f'module_defaults: {{{_FOR_ALL}: {{{option}: "{{{{ {variable} }}}}"}}}}'
-            problems.append(
-                f"{variable} is set, but this play does not pass it on, so another cluster would be used; add to it {add}."
-            )
+    passed = given.get(FOR_ALL, {})
+    problems = [] if isinstance(passed, str) else lost_cluster.lost(variables, passed)
     for group, arguments in given.items():
         lost = [] if isinstance(arguments, str) else sorted(AUTH_ARGUMENTS.keys() & arguments.keys())
-        if lost and group.startswith("group/virtpools.kubevirt.") and group != _FOR_ALL:
+        if lost and group.startswith("group/virtpools.kubevirt.") and group != FOR_ALL:
             problems.append(
-                f"module_defaults of {group} have {lost[0]}, which roles replace, so another cluster would be used; name {_FOR_ALL} instead."
+                f"module_defaults of {group} have {lost[0]}, which roles replace, so another cluster would be used; name {FOR_ALL} instead."
             )
     if problems:
         raise InputErrors(problems)

@@ -25,7 +25,7 @@ from ansible import constants, context
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase, normal
 
-from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx, interruption
+from ansible_collections.virtpools.kubevirt.plugins.plugin_utils import awx, interruption, lost_cluster
 from ansible_collections.virtpools.kubevirt.plugins.plugin_utils.screen import Screen
 
 try:
@@ -52,6 +52,9 @@ gc.freeze()
 class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no types
     def run(self, tmp: None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         variables = task_vars or {}
+        lost = self._lost_cluster(variables)
+        if lost:
+            return {"failed": True, "msg": "\n".join(lost)}
         self._name_job(variables)
         folder = self._loader.get_basedir()
         try:
@@ -91,6 +94,12 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
         job = awx.job(variables)
         if job and self._module not in WITHOUT_RUN:
             self._task.args = {"run_by": job, **self._task.args}
+
+    def _lost_cluster(self, variables: dict[str, t.Any]) -> list[str]:
+        """A sentence for each variable that chooses a cluster and does not reach the module."""
+        given = self._task.args
+        chosen = given.get("dump") or given.get("host") or "K8S_AUTH_" in self._compute_environment_string()
+        return [] if chosen else lost_cluster.lost(variables, given)
 
     def _is_at_home(self, variables: dict[str, t.Any]) -> bool:
         """Whether the module would run as this user, in this environment, with this Python, on this machine."""

@@ -131,6 +131,30 @@ def test_full_and_short_names_and_module_defaults(in_worker, tmp_path, python):
     assert own_process.exists() == (python != sys.executable or not supported)
 
 
+OWN_PLAY = """
+- hosts: localhost
+  gather_facts: false
+  ignore_errors: true
+  vars: {virtpools_kubeconfig: /host, virtpools_context: admin}
+  tasks:
+    - virtpools.kubevirt.pool_info:
+    - virtpools.kubevirt.pool_info: {kubeconfig: /nowhere, context: ""}
+    - virtpools.kubevirt.verification_info: {dump: /nowhere}
+    - virtpools.kubevirt.pool_info:
+      environment: {K8S_AUTH_KUBECONFIG: /nowhere}
+"""
+
+
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+def test_a_cluster_that_a_module_would_not_get(tmp_path):
+    """It would work on the one of the environment."""
+    (tmp_path / "play.yml").write_text(OWN_PLAY, "utf-8")
+    refused, *others = re.findall(r"^fatal: .*", ansible_playbook(tmp_path, "play.yml").stdout, re.MULTILINE)
+    for variable in ("virtpools_kubeconfig", "virtpools_context"):
+        assert f"{variable} is set, but this play does not pass it on" in refused
+    assert ["/nowhere" in said for said in others] == [True] * 3
+
+
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

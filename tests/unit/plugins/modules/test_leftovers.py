@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.monitoring import alerts
@@ -134,13 +135,24 @@ class TestWithoutKubeVirt:
 
         def note(request):
             if request.method == "DELETE" and "/leases/" not in request.path:
-                asked[request.path.rpartition("/")[2]] = request.body["propagationPolicy"]
+                asked[request.path.rpartition("/")[2]] = request.body
 
         abandoned.after = note
         run("leftovers")
-        foreground = {name for name, policy in asked.items() if policy == "Foreground"}
+        foreground = {name for name, body in asked.items() if body["propagationPolicy"] == "Foreground"}
         assert foreground == {"virt-handler-gpu"}
         assert {names.HISTORY, builders.PULL_POD} <= asked.keys()
+        assert asked["virt-handler-gpu"]["preconditions"]["uid"], "not one that was created since"
+
+    def test_nodes_keep_their_owner_until_its_handlers_have_ended(self, run, abandoned, monkeypatch):
+        seen = []
+
+        def has_gone(_cluster, _namespace, name, *_limits):
+            seen.append((name, removal.owner_noted(abandoned.find(kinds.NODE, "n1"))))
+
+        monkeypatch.setattr(settle, "await_daemonset_gone", has_gone)
+        run("leftovers")
+        assert seen == [("virt-handler-gpu", "gpu")]
 
     def test_nothing_when_it_was_installed_again_meanwhile(self, run, abandoned, other_run):
         other_run(lambda: abandoned.put(builders.kubevirt()))

@@ -510,7 +510,7 @@ def _being_deleted(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) ->
 
 
 def _unlisted(
-    build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options, taken_down: t.Collection[str]
+    build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options, taken_down: frozenset[str]
 ) -> t.Iterator[Finding]:
     """:param taken_down: the pools that an unfinished move brings back."""
     live = {pool.name for pool in before}

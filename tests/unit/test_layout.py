@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
     "module_utils/core/operator_mode/view.py": "../runs/test_operator_mode.py",
     "module_utils/core/reports/page_style.py": "module_utils/core/reports/test_page.py",
     "module_utils/module_base.py": "modules/test_cluster_info.py",
+    "plugin_utils/lost_cluster.py": "action/test_role_options.py",
 }
 """Files whose behaviour shows only in a module or a run on the cluster in memory, and the test that has it."""
 

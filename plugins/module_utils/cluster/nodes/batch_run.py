@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
-from ...core.base.findings import counted, listed
+from ...core.base.findings import counted
 from ...core.base.objects import KubeObject
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
 from ...core.kubevirt.image_contents import Contents
@@ -224,25 +224,13 @@ def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
     findings = plan.findings if plan.undoing else preflight.fitness(plan.snapshot)
     problems = [f.message for f in findings if f.severity == "error"]
     primary = plan.snapshot.primary
-    if not problems and primary is not None and not exclusion.has_exclusion(primary):
-        problems = _refused_without_exclusion(plan, moves)
+    if not plan.undoing and not problems and primary is not None and not exclusion.has_exclusion(primary):
+        problems = ["the primary virt-handler may still run on pool nodes: run primary_exclusion first."]
     missing = sorted({m.target for m in moves if m.target not in (names.PRIMARY, *plan.snapshot.pools)})
     if missing:
         problems.append(f"the DaemonSet of pool {', '.join(missing)} does not exist yet: run pool_daemonsets first.")
     if problems:
         raise ClusterError(f"No node of this batch was touched, because {' '.join(problems)}")
-
-
-def _refused_without_exclusion(plan: Plan, moves: t.Sequence[Move]) -> list[str]:
-    if not plan.undoing:
-        return ["the primary virt-handler may still run on pool nodes: run primary_exclusion first."]
-    # Where the primary's handler runs already, it would not end, and so nothing could prove that it works alone.
-    staying = {node: [pod for pod in pods if not pod.terminating] for node, pods in plan.snapshot.handlers.items()}
-    doubled = sorted(move.node for move in moves if len(staying.get(move.node, ())) > 1)
-    if not doubled:
-        return []
-    what = f"the exclusion is missing, and the primary virt-handler also runs on {listed(doubled)}"
-    return [f"{what}: run site, which restores the exclusion, then run again."]
 
 
 def _target(plan: Plan, move: Move, owner: str) -> Target:

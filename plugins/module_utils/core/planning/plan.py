@@ -14,7 +14,7 @@ from ..admission import guard
 from ..admission.guard import Guard
 from ..admission.launcher_rollout import LauncherPolicyRollout, unusable_rules
 from ..base import names
-from ..base.findings import Finding, InputErrors, counted, in_order, listed, note, warning
+from ..base.findings import Finding, InputErrors, counted, error, in_order, listed, note, warning
 from ..base.objects import Difference, KubeObject, change_line, short_digest
 from ..base.parts import LAST, Part, Step
 from ..kubevirt import daemonsets, exclusion, hco, preflight
@@ -300,10 +300,10 @@ def make_plan(snapshot: Snapshot, pools: t.Sequence[Pool], options: Options) -> 
     in_waves = batching.with_open_waves(in_waves, open_waves, snapshot)
     parts = run_parts.find_parts(snapshot, goal, batching.batches_of(in_waves), [change.pool for change in retired])
     findings = [*goal.findings, *assigned.findings, *held_back, *staying, *_restarts(snapshot, goal.exclusion)]
-    findings += _two_handlers(snapshot, restored=goal.exclusion.changed and not undoing)
-    findings += guard.lost_exclusion(
-        snapshot, "the run gives the nodes back first" if undoing else "the run restores it"
-    )
+    lost = undoing and not exclusion.has_exclusion(snapshot.primary)
+    findings += _two_handlers(snapshot, moves if lost else (), restored=goal.exclusion.changed and not undoing)
+    undone = "run site first" if lost else "the run gives the nodes back first"
+    findings += guard.lost_exclusion(snapshot, undone if undoing else "the run restores it")
     if not undoing:
         findings += [
             *batching.early_replacements(snapshot, in_waves, goal.desired),
@@ -401,16 +401,23 @@ def _migrations(snapshot: Snapshot, edit: Edit, moves: t.Sequence[Move]) -> t.It
         )
 
 
-def _two_handlers(snapshot: Snapshot, *, restored: bool) -> t.Iterator[Finding]:
+def _two_handlers(snapshot: Snapshot, returning: t.Sequence[Move], *, restored: bool) -> t.Iterator[Finding]:
+    """:param returning: the moves to the primary while the exclusion is missing. Its handler would not end on nodes that have it
+    already, so nothing could prove there that it works alone."""
     nodes = [node for node, pods in snapshot.handlers.items() if len(pods) > 1]
-    if nodes:
-        place = hco.shared_place(snapshot.hyperconverged)
-        lost = f" The exclusion is missing there, and this run restores it: {place}. Exclude that from a GitOps tool that removed it."
-        yield warning(
+    if not nodes:
+        return
+    what = f"{counted(len(nodes), 'node has', 'nodes have')} two handler pods, and pause, console and VNC fail there: {listed(nodes)}."
+    if any(sum(not pod.terminating for pod in snapshot.handlers.get(move.node, ())) > 1 for move in returning):
+        yield error(
             "two_handlers",
-            f"{counted(len(nodes), 'node has', 'nodes have')} two handler pods, and pause, console and VNC fail there: "
-            f"{listed(nodes)}.{lost if restored else ''}",
+            f"{what} The exclusion is missing, so the run could not take the pool's handler away: run site, which restores it, then "
+            "run again.",
         )
+        return
+    place = hco.shared_place(snapshot.hyperconverged)
+    lost = f" The exclusion is missing there, and this run restores it: {place}. Exclude that from a GitOps tool that removed it."
+    yield warning("two_handlers", f"{what}{lost if restored else ''}")
 
 
 def _restarts(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:

@@ -189,7 +189,8 @@ class TestRefused:
         pods = [*builders.handlers_of(nodes, sets), builders.handler_pod("n1"), builders.handler_pod("n2")]
         world = make_world(*nodes, of_kubevirt=builders.kubevirt(), sets=sets, pods=pods)
         text = refusal(world, pools=(), remove_pools="all")
-        assert "the primary virt-handler also runs on n1, n2: run site, which restores the exclusion" in text
+        assert "2 nodes have two handler pods" in text
+        assert "n1, n2. The exclusion is missing, so the run could not take the pool's handler away: run site" in text
         assert world.handlers("n1") == ["virt-handler-gpu", "virt-handler"]
 
     def test_without_the_pools_daemonset(self):

@@ -304,7 +304,7 @@ class TestExplain:
         assert found["cases"][0]["requirement"] == (None if build == "A" else "hw=gpu")
         assert found["pods"][0]["verdict"] == "correct"
 
-    def test_a_feature_gate_that_is_off_makes_kubevirt_ignore_the_pools(self, run, pooled, build):
+    def test_a_feature_gate_that_is_off_makes_kubevirt_ignore_pools(self, run, pooled, build):
         gates = kubevirt(pooled)["spec"]["configuration"]["developerConfiguration"]["featureGates"]
         gates.remove(GATES[build])
         vm(pooled, build, created=LATER)

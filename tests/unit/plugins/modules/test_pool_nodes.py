@@ -195,7 +195,7 @@ def test_a_node_that_changes_while_it_pulls_is_left_alone(run, world, labels, ta
     assert world.node("n1").owner == names.PRIMARY
 
 
-def test_a_handover_that_has_begun_ends_although_the_node_is_relabelled(run, world):
+def test_a_handover_that_has_begun_ends_on_a_relabelled_node(run, world):
     """It would be left without a handler."""
     world.put(builders.node("n1", names.IN_TRANSIT, labels={"hw": "gpu"}, former=names.PRIMARY))
     world.put(builders.node("n2", labels={"hw": "gpu"}))

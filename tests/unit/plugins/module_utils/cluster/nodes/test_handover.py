@@ -1116,7 +1116,7 @@ class TestWayBackToTheFormerHandler:
         assert (world.node().owner, world.node().former_owner) == ("gpu", "gpu"), "for the next run to prove"
 
 
-def test_a_view_of_a_deleted_node_is_an_error_only_for_its_reader():
+def test_a_view_of_a_deleted_node_fails_only_its_reader():
     """Else one deleted node, whose Ready handler is still there for a while, would end the round of all nodes."""
 
     def gone():

@@ -50,7 +50,7 @@ class TestDaemonSet:
         assert "hostNetwork" not in stored["spec"]["template"]["spec"]
         assert stored["metadata"]["uid"] == live["metadata"]["uid"]
 
-    def test_loses_it_although_its_controller_notes_its_status_at_once(self):
+    def test_loses_it_although_its_status_changes_at_once(self):
         live = builders.pool_daemonset(GPU)
         live["spec"]["template"]["spec"]["hostNetwork"] = True
         server = ApiServer(live)

@@ -231,7 +231,7 @@ class TestSome:
         )
 
     def test_a_pool_of_the_history_was_removed_before(self):
-        entry = histories.Entry((builders.pool("ghost"),), dict.fromkeys(histories.OPTIONS, False), "then", "me")
+        entry = histories.entry_of((builders.pool("ghost"),), (), Options(), "then", "me")
         past = histories.History((entry,)).to_config_map(builders.NAMESPACE)
         found = removing(
             [], removed=("gpu", "ghost"), admission=Admission(objects={("ConfigMap", names.HISTORY): past})

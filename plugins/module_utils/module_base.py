@@ -117,13 +117,16 @@ class Task:
                 schema=self.asked.mode == "operator",
             )
 
-    def observed(self) -> tuple[Snapshot, list[dict[str, t.Any]] | None]:
-        """The state of the cluster or, with the option ``dump``, that of its files and their objects."""
+    def observed(self, *, handlers: bool = True) -> tuple[Snapshot, list[dict[str, t.Any]] | None]:
+        """The state of the cluster or, with the option ``dump``, that of its files and their objects.
+
+        :param handlers: whether handler pods are needed.
+        """
         if not self.params["dump"]:
             return self.snapshot(), None
         objects = dump.read_objects(self.params["dump"])
         kubevirt = self.params["kubevirt_namespace"], self.params["kubevirt_name"]
-        return dump.snapshot_of(objects, *kubevirt, pods=True), objects
+        return dump.snapshot_of(objects, *kubevirt, handlers=handlers), objects
 
     def cluster_id(self) -> ClusterId:
         """Which cluster this is; with ``dump``, nothing tells."""

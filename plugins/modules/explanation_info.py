@@ -43,9 +43,9 @@ options:
     description:
       - A directory of YAML or JSON files with Kubernetes objects, as C(kubectl get -o yaml) writes them, to explain from instead of
         a cluster.
-      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the pods of KubeVirt's namespace, the launcher
-        policy with its binding, and the VM with its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and
-        NetworkAttachmentDefinitions, where they exist; its namespace where pools select namespaces by labels.
+      - It must hold KubeVirt, DaemonSets, the Deployment C(virt-controller), nodes, the launcher policy with its binding, and the VM
+        with its VirtualMachineInstance, launcher pod, instancetype, ControllerRevisions and NetworkAttachmentDefinitions, where they
+        exist; its namespace where pools select namespaces by labels.
     type: path
 seealso:
   - module: virtpools.kubevirt.verification_info
@@ -234,7 +234,7 @@ def body(task: module_base.Task) -> dict:
     if len(given) != 1:
         said = f"{' and '.join(given)} are given" if given else "none is given"
         raise InputErrors([f"Give exactly one of vm, vmi and manifest; {said}."])
-    found, objects = task.observed()
+    found, objects = task.observed(handlers=False)
     source = (
         vm_lookup.ClusterSource(task.cluster)
         if objects is None

@@ -39,17 +39,17 @@ def read(directory: str, namespace: str | None = None, name: str | None = None) 
 
 
 def snapshot_of(
-    objects: t.Sequence[t.Any], namespace: str | None = None, name: str | None = None, *, pods: bool = False
+    objects: t.Sequence[t.Any], namespace: str | None = None, name: str | None = None, *, handlers: bool = False
 ) -> snapshot.Snapshot:
     """The snapshot of the objects of a dump.
 
-    :param pods: whether the pods of KubeVirt's namespace are needed. Without them, every node seems to lack its handler.
+    :param handlers: whether the pods of KubeVirt's namespace are needed. Without them, every node seems to lack its handler.
     :raises InputErrors: when objects are missing.
     """
     found = snapshot.from_objects(objects, namespace, name, webhook_config.read)
     if health.version_of(found.kubevirt) is not None:
         present = {obj.get("kind") for obj in objects if obj["metadata"].get("namespace") == found.namespace}
-        missing = [kind for kind in (kinds.DAEMON_SET, *((kinds.POD,) if pods else ())) if kind.name not in present]
+        missing = [kind for kind in (kinds.DAEMON_SET, *((kinds.POD,) if handlers else ())) if kind.name not in present]
         if missing:
             lacking, plurals = " and no ".join(kind.name for kind in missing), ",".join(kind.plural for kind in missing)
             message = (

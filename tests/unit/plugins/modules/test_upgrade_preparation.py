@@ -16,7 +16,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mappin
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import POLICY, Admission
 
-NEXT = "v99.0.0"
+NEXT = "v2.0.0"
 
 
 def raw(version=builders.VERSION):
@@ -164,7 +164,7 @@ class TestPrepares:
 
     def test_what_the_upgrade_check_refuses(self, run, world):
         message = run.failure("upgrade_preparation", pools=[NOW], version=NEXT)
-        assert "is of another version than v99.0.0" in message
+        assert "is of another version than v2.0.0" in message
         assert world.writes == []
 
 
@@ -270,7 +270,7 @@ class TestApproval:
     @pytest.mark.parametrize(
         ("options", "changed"),
         [
-            ({"version": "v99.0.1", "pools": [raw("v99.0.1")]}, "the version, the pools and their images"),
+            ({"version": "v2.0.1", "pools": [raw("v2.0.1")]}, "the version, the pools and their images"),
             ({"pools": [{**LATER, "virtLauncherImage": f"other.example/virt-launcher:{NEXT}"}]}, "the pools and their"),
             ({"outdated": "correct"}, "virtpools_outdated"),
             ({"max_unavailable": 2}, "the options (overlap"),

@@ -48,6 +48,8 @@ NO_DRIFT = {
     "exclusion_edit_impossible": "where the exclusion is lost, exclusion_missing",
     "guard_refuses": "KubeVirt is Degraded, and has an alert for it",
     "operator_nodes_wrong": "operator mode writes no alerts",
+    "operator_gate_off": "operator mode writes no alerts",
+    "history_unreadable": "about the record of runs, which no run repairs",
     "approved_list_missing": "the workflow fails",
     "list_not_applied": "about the list that was given, not about the cluster",
     "not_schedulable": "the state of a node, which no run repairs",
@@ -161,7 +163,7 @@ class TestObject:
         sections = [part for part in page.split("\n## ") if part.startswith(("In the state of", "In a verification"))]
         codes = set(re.findall(r"^\| `(\w+)` \|", "\n".join(sections), re.MULTILINE))
         assert len(sections) == 2
-        of_plan = {"kept_pool_unreadable", "outdated_policy_stale", "owner_unknown"}
+        of_plan = {"history_unreadable", "kept_pool_unreadable", "outdated_policy_stale", "owner_unknown"}
         assert codes | of_plan == {*alert_rules.DRIFT, *NO_DRIFT}
         named = {reason for reason in NO_DRIFT.values() if reason.startswith("VirtPools")}
         assert named <= set(alert_rules.ALERTS)

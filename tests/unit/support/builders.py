@@ -314,6 +314,13 @@ def node(
     }
 
 
+def node_created_again(name="n1", owner=None, **fields):
+    """Another machine that has a name which a deleted one had."""
+    made = node(name, owner, **fields)
+    made["metadata"]["uid"] = f"another-{name}"
+    return made
+
+
 def migrated_vmi(node, name="migrated", **state):
     """A VM that came to the node by live migration, of which its handler may have no record any more."""
     state = {"completed": True, "targetNode": node, "migrationUid": f"uid-{name}", **state}

@@ -75,9 +75,7 @@ class TestNewImage:
         def delete():
             world.drop(kinds.NODE, "n1")
             if created_again:
-                another = builders.node("n1", labels={"hw": "gpu"})
-                another["metadata"]["uid"] = "another"
-                world.put(another)
+                world.put(builders.node_created_again("n1", labels={"hw": "gpu"}))
 
         world.at[world.now + 1] = delete
         assert run("pool_daemonsets", pools=[self.NEXT], pull_timeout=5)["changed"]

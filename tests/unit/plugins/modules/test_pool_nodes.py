@@ -151,9 +151,7 @@ def test_a_node_that_is_deleted_does_not_fail_it(run, world, pulls, when, create
     def delete():
         world.drop(kinds.NODE, "n1")
         if created_again:
-            another = builders.node("n1", labels={"hw": "gpu"})
-            another["metadata"]["uid"] = "another"
-            world.put(another)
+            world.put(builders.node_created_again("n1", labels={"hw": "gpu"}))
 
     world.at[world.now + when] = delete
     world.at[world.now + (pulls or 0)] = world.end_pulls

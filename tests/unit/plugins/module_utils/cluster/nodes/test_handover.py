@@ -690,8 +690,7 @@ class TestInterference:
     @pytest.mark.parametrize("after_seconds", [1, 4, 5], ids=["in transit", "with its new owner", "with its handler"])
     def test_a_node_that_is_created_again_is_another_one(self, world, after_seconds, owner):
         """Clouds replace a machine by one of the same name. This handover does not go on there, nor is its pool to blame."""
-        again = builders.node("n1", owner, heartbeat=None, schedulable=False)
-        again["metadata"]["uid"] = "another"
+        again = builders.node_created_again("n1", owner, heartbeat=None, schedulable=False)
         self.finishes_without_n1(world, after_seconds, lambda: world.put(again))
         assert (world.node("n1").owner, world.node("n1").former_owner) == (owner or "primary", None)
 
@@ -714,8 +713,7 @@ class TestInterference:
         world.put(builders.node("n1", "gpu"))
         world.put(builders.handler_pod("n1", "virt-handler-gpu", template="old"))
         world.drop(kinds.POD, "virt-handler-n1", builders.NAMESPACE)
-        again = builders.node("n1")
-        again["metadata"]["uid"] = "another"
+        again = builders.node_created_again("n1")
 
         def delete():
             world.drop(kinds.NODE, "n1")

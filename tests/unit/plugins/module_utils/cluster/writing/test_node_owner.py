@@ -147,8 +147,7 @@ class TestOwner:
     @pytest.mark.parametrize("created_again", [False, True])
     @pytest.mark.parametrize("seen", [None, "fpga"], ids=["patched", "read again"])
     def test_of_a_deleted_node_tells_that_it_is_the_node(self, seen, created_again):
-        another = builders.node("n1")
-        another["metadata"]["uid"] = "another"
+        another = builders.node_created_again("n1")
         server = ApiServer(*([another] if created_again else []))
         with pytest.raises(node_owner.NodeGone, match="Node n1"):
             node_owner.write_owner(server.client(), builders.node("n1", seen), "primary", "gpu", "primary")

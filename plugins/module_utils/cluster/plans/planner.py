@@ -138,11 +138,13 @@ class Planner:
 
     def _about_history(self, proposal: Proposal, snapshot: Snapshot) -> t.Iterator[Finding]:
         """What of the history cannot be read, and a warning when the list is an earlier one of it, and no rollback was asked for."""
-        options = self.request.options
-        yield from unreadable_findings(snapshot, undoing=options.undoing, skip_pending_gates=options.skip_pending_gates)
+        options, known = self.request.options, recorded_in(snapshot)
+        yield from unreadable_findings(
+            known, snapshot.namespace, undoing=options.undoing, skip_pending_gates=options.skip_pending_gates
+        )
         if proposal.entry is None or options.back_to is not None:
             return
-        older = list_conflicts.brings_back(recorded_in(snapshot), proposal.entry.pools, proposal.build or None)
+        older = list_conflicts.brings_back(known, proposal.entry.pools, proposal.build or None)
         if older is not None:
             yield older
 

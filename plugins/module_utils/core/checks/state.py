@@ -52,14 +52,15 @@ def examine(snapshot: Snapshot) -> State:
     """The state of all pools. What is wrong is found without a pool list, from what the cluster records."""
     facts = node_checks.Facts(snapshot)
     nodes = assignment.counts(snapshot, snapshot.nodes)
-    asked = history.newest_options(snapshot)
+    known = history.recorded_in(snapshot)
+    asked = known.newest_options
     of_pools = asked if snapshot.pools else {}
     findings = [
         *preflight.fitness(snapshot),
         *node_checks.findings((*node_checks.STATE, node_checks.HANDOVER_UNFINISHED, *node_checks.UNUSABLE), facts),
         *_empty(snapshot, nodes),
         *_leftovers(snapshot),
-        *history.unreadable_findings(snapshot),
+        *history.unreadable_findings(known, snapshot.namespace),
         *image_contents.examine(snapshot.pools),
         *launcher_arguments.examine(
             launcher_backends.images_in_effect(snapshot.admission, outdated_policy.stock_image(snapshot)),

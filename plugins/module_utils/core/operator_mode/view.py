@@ -284,7 +284,7 @@ def _findings(
 ) -> t.Iterator[Finding]:
     yield from forms.problems(build, wanted)
     yield from preflight.skew(snapshot, wanted)
-    yield from history.unreadable_findings(snapshot)
+    yield from history.unreadable_findings(history.recorded_in(snapshot), snapshot.namespace)
     if live and not feature_gates.is_on(snapshot.kubevirt, build.gate):
         yield error("operator_gate_off", f"Pools have no effect: {_gate_off(build)}; run site, which turns it on.")
     for sentence in rollout.observe(build, snapshot, primary, live).nodes_stale if live else ():

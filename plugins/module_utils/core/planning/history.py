@@ -241,6 +241,11 @@ class History:
         )
 
     @property
+    def newest_options(self) -> t.Mapping[str, t.Any]:
+        """The options that the newest list came with."""
+        return self.entries[-1].options if self.entries else {}
+
+    @property
     def _not_read(self) -> str:
         return f", and {listed(self.unreadable)} cannot be read by this release" if self.unreadable else ""
 
@@ -448,16 +453,16 @@ def read(config_map: KubeObject | None) -> History:
 
 
 def unreadable_findings(
-    snapshot: Snapshot, *, undoing: bool = False, skip_pending_gates: bool = False
+    known: History, namespace: str, *, undoing: bool = False, skip_pending_gates: bool = False
 ) -> t.Iterator[Finding]:
     """What cannot be read of the history: an error where the next run would lose what protects VMs.
 
+    :param namespace: KubeVirt's.
     :param undoing: whether a run removes pools or restores nodes.
     """
-    unreadable = recorded_in(snapshot).unreadable
-    lists = [each for each in unreadable if each.startswith(f"{_DATA}{_ENTRIES}")]
-    begun = [each for each in unreadable if each not in lists]
-    where = f"ConfigMap {snapshot.namespace}/{names.HISTORY}"
+    lists = [each for each in known.unreadable if each.startswith(f"{_DATA}{_ENTRIES}")]
+    begun = [each for each in known.unreadable if each not in lists]
+    where = f"ConfigMap {namespace}/{names.HISTORY}"
     if lists:
         yield warning(
             "history_unreadable",
@@ -482,12 +487,6 @@ def recorded_in(snapshot: Snapshot) -> History:
         return read(snapshot.admission.objects.get((kinds.CONFIG_MAP.name, names.HISTORY)))
     except InputErrors:
         return History()
-
-
-def newest_options(snapshot: Snapshot) -> t.Mapping[str, t.Any]:
-    """The options that the newest list of the history came with."""
-    entries = recorded_in(snapshot).entries
-    return entries[-1].options if entries else {}
 
 
 def same_pools(one: t.Iterable[Pool], other: t.Iterable[Pool]) -> bool:

@@ -348,7 +348,8 @@ class TestFindings:
         made = History((A,)).to_config_map(builders.NAMESPACE)
         made["data"].update({"entries": lists or made["data"]["entries"], "openWaves": begun})
         snapshot = builders.snapshot_of([builders.node("n1")], admission=vms.admission(made))
-        return [(each.severity, each.message) for each in history.unreadable_findings(snapshot, **asked)]
+        findings = history.unreadable_findings(history.recorded_in(snapshot), snapshot.namespace, **asked)
+        return [(each.severity, each.message) for each in findings]
 
     def test_without_any(self):
         assert self.found() == []

@@ -224,7 +224,7 @@ def make_plan(build: Build, snapshot: Snapshot, pools: t.Sequence[Pool], options
         # Another user may have turned it off since then.
         record = replace(record, gate_depth=edits.gate_depth(snapshot.kubevirt, build.gate))
     findings += _refused_options(options)
-    findings += _unlisted(build, before, pools, options, removal.moving(snapshot))
+    findings += _unlisted(build, snapshot, before, pools, options)
     if snapshot.primary is None or findings_forbid(findings):
         findings += preflight.fitness(snapshot)
         return _nothing(build, snapshot, before, after, findings, record, removing=removing)
@@ -510,9 +510,8 @@ def _being_deleted(build: Build, snapshot: Snapshot, after: t.Sequence[Pool]) ->
 
 
 def _unlisted(
-    build: Build, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options, taken_down: frozenset[str]
+    build: Build, snapshot: Snapshot, before: t.Sequence[Pool], pools: t.Sequence[Pool], options: Options
 ) -> t.Iterator[Finding]:
-    """:param taken_down: the pools that an unfinished move brings back."""
     live = {pool.name for pool in before}
     if options.remove_pools is None:
         for name in sorted(live - {pool.name for pool in pools}) if not options.prune else ():
@@ -522,7 +521,9 @@ def _unlisted(
                 "take it down.",
             )
         return
-    missing = set() if options.remove_pools == removal.ALL else set(options.remove_pools) - live - taken_down
+    if options.remove_pools == removal.ALL:
+        return
+    missing = set(options.remove_pools) - live - removal.moving(snapshot)
     if missing:
         yield error(
             "removed_pool_unknown",

@@ -92,11 +92,8 @@ def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
 def moving(snapshot: Snapshot) -> frozenset[str]:
     """The pools that an unfinished move between the modes brings back from the record, wherever it stopped."""
     move = histories.recorded_in(snapshot).moving
-    return (
-        frozenset(pool.name for pool in move.former.pools)
-        if move is not None and move.former is not None
-        else frozenset()
-    )
+    former = None if move is None else move.former
+    return frozenset(() if former is None else (pool.name for pool in former.pools))
 
 
 def leaves_moving(removed: Removed | None, snapshot: Snapshot) -> bool:

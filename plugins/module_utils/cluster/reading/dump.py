@@ -30,14 +30,6 @@ except ImportError:
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
-def read(directory: str, namespace: str | None = None, name: str | None = None) -> snapshot.Snapshot:
-    """The snapshot of all objects in the files of a directory.
-
-    :raises InputErrors: when the directory or a file cannot be read, or when objects are missing.
-    """
-    return snapshot_of(read_objects(directory), namespace, name)
-
-
 def snapshot_of(
     objects: t.Sequence[t.Any], namespace: str | None = None, name: str | None = None, *, handlers: bool = False
 ) -> snapshot.Snapshot:

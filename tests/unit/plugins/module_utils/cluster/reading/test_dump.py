@@ -23,9 +23,13 @@ yaml = pytest.importorskip("yaml")
 OBJECTS = (builders.excluding_kubevirt(), builders.primary(), builders.node("n1"), builders.handler_pod("n1"))
 
 
+def read(directory, *kubevirt):
+    return dump.snapshot_of(dump.read_objects(str(directory)), *kubevirt)
+
+
 def refusal(directory):
     with pytest.raises(InputErrors) as caught:
-        dump.read(str(directory))
+        read(directory)
     (text,) = caught.value.messages
     return text
 
@@ -39,7 +43,7 @@ def test_yaml_and_json_files_make_one_snapshot(tmp_path):
         "admission": snapshot.Admission.from_dump([], builders.NAMESPACE),
         "monitoring": snapshot.Monitoring.from_dump([]),
     }
-    assert dump.read(str(tmp_path)) == builders.snapshot_of([OBJECTS[2]], **assumed)
+    assert read(tmp_path) == builders.snapshot_of([OBJECTS[2]], **assumed)
 
 
 def test_a_support_bundle_has_folders_and_some_objects_twice(tmp_path):
@@ -57,7 +61,7 @@ def test_a_support_bundle_has_folders_and_some_objects_twice(tmp_path):
     (core / "old.yaml").write_text(yaml.safe_dump({**kubevirt, "apiVersion": "kubevirt.io/v1alpha3"}))
     (nodes / "n1.json").write_text(json.dumps(new))
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(old))
-    found = dump.read(str(tmp_path))
+    found = read(tmp_path)
     assert [each.name for each in found.handlers["n1"]] == ["virt-handler-n1"]
     assert found.nodes["n1"].labels == node["metadata"]["labels"]
 
@@ -71,7 +75,7 @@ def test_a_json_file_may_hold_yaml(tmp_path):
 def test_a_plan_from_files_is_the_plan_from_the_cluster(tmp_path):
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(OBJECTS))
     pools = [builders.pool("gpu", selector={"deviceNames": ["example.com/gpu"]})]
-    offline = plan.make_plan(dump.read(str(tmp_path)), pools, Options())
+    offline = plan.make_plan(read(tmp_path), pools, Options())
     served = snapshot.Admission(policy_kind=kinds.MUTATING_ADMISSION_POLICIES[0], validating=True, version="v1.36.3")
     online = plan.make_plan(builders.snapshot_of([OBJECTS[2]], admission=served), pools, Options())
     assert (offline.digest, offline.changes()) == (online.digest, online.changes())
@@ -82,7 +86,7 @@ def test_which_kubevirt_can_be_said(tmp_path):
     other["metadata"]["namespace"] = "other"
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([*OBJECTS, other]))
     assert "2 KubeVirt objects" in refusal(tmp_path)
-    assert dump.read(str(tmp_path), builders.NAMESPACE).namespace == builders.NAMESPACE
+    assert read(tmp_path, builders.NAMESPACE).namespace == builders.NAMESPACE
 
 
 class TestRefused:

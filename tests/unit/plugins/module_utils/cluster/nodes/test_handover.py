@@ -567,16 +567,20 @@ class TestOutage:
         self.break_webhook(world, 50)
         self.ends_well(self.run(world, world.client(retry_seconds=5)))
 
-    def test_of_the_api_server_ends_well(self, world):
-        gone = self.during(world, 0.1, 45)
+    def no_answers(self, world, begin, end):
+        """For ``world.before``: the API server is down then."""
+        gone = self.during(world, begin, end)
 
-        def before(request):
+        def before(_request):
             try:
                 gone()
             except ClusterError:
                 raise LOST from None
 
-        world.before = before
+        return before
+
+    def test_of_the_api_server_ends_well(self, world):
+        world.before = self.no_answers(world, 0.1, 45)
         self.ends_well(self.run(world, world.client(retry_seconds=10)))
 
     def test_that_begins_when_a_node_is_taken_ends_well(self, world):
@@ -585,15 +589,7 @@ class TestOutage:
         def after(request):
             if request.method == "PATCH" and "/nodes/" in request.path:
                 world.after = lambda request: None
-                gone = self.during(world, 0, 30)
-
-                def before(_request):
-                    try:
-                        gone()
-                    except ClusterError:
-                        raise LOST from None
-
-                world.before = before
+                world.before = self.no_answers(world, 0, 30)
                 raise LOST
 
         world.after = after

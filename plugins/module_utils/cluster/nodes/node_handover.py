@@ -213,7 +213,7 @@ class NodeHandover:
         refused = self._to.refusal(view.node)
         if refused and view.pods:
             return self._untouched(refused)
-        yield from self._left(self._move.source)
+        yield from self._left(self._move.source, begun=False)
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
@@ -238,7 +238,7 @@ class NodeHandover:
         refused = self._back.refusal(view.node)
         if refused:
             return self._outcome("stuck", f"{problem}; it cannot go back to {former}, because {refused}")
-        yield from self._until_left(former)
+        yield from self._left(former, begun=True)
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
@@ -443,23 +443,10 @@ class NodeHandover:
         written = {names.OWNER_LABEL: names.IN_TRANSIT, **self._leaves_with}
         return self._leaves_with if Node.from_object(self._live).labels.items() >= written.items() else None
 
-    def _left(self, former: str) -> t.Generator[Pause, NodeView, None]:
-        """Take the node from its owner, at the beginning. An error ends the handover, unless the node may be half-way by then.
+    def _left(self, former: str, *, begun: bool) -> t.Generator[Pause, NodeView, None]:
+        """Take the node from its owner.
 
-        :raises ClusterError: as ``_persist`` does, or at once.
-        """
-        try:
-            self._leave(former)
-        except (LeaseLost, OwnerChanged, NodeGone):
-            raise
-        except ClusterError as error:
-            if not error.maybe_applied:
-                raise
-            yield from self._until_left(former)
-
-    def _until_left(self, former: str) -> t.Generator[Pause, NodeView, None]:
-        """Take the node from its owner half-way.
-
+        :param begun: whether the handover is half-way already; else an error that changed nothing ends it.
         :raises ClusterError: as ``_persist`` does.
         """
 
@@ -467,7 +454,7 @@ class NodeHandover:
             self._leave(former)
             return True
 
-        yield from self._until_written(write)
+        yield from self._until_written(write, begun=begun)
 
     def _take_over(self, owner: str, former: str) -> t.Generator[Pause, NodeView, None]:
         """Give the node its next owner, once no new pod can come to it as one that may stay.
@@ -497,11 +484,16 @@ class NodeHandover:
         yield from self._until_written(write)
 
     def _until_written(
-        self, write: t.Callable[[], bool], pending: str = "The launcher policy did not take effect"
+        self,
+        write: t.Callable[[], bool],
+        pending: str = "The launcher policy did not take effect",
+        *,
+        begun: bool = True,
     ) -> t.Generator[Pause, NodeView, None]:
         """Call ``write`` until it returns True, also after errors (see ``_persist``).
 
         :param pending: why it does not, for the error.
+        :param begun: False raises errors until the first one after which the write may have been carried out.
         """
         give_up = self._clock.now() + self._context.timeout
         problem: ClusterError | None = None
@@ -513,6 +505,9 @@ class NodeHandover:
             except (LeaseLost, OwnerChanged, NodeGone):
                 raise
             except ClusterError as error:
+                begun = begun or error.maybe_applied
+                if not begun:
+                    raise
                 problem = error
                 if self._clock.now() >= give_up:
                     raise ClusterError(

@@ -321,6 +321,33 @@ class Behaviour:
     """The handler ends without marking its node unschedulable."""
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """Whether a DaemonSet has a pod on a node with these labels and taints."""
+
+    labels: dict
+    taints: list
+    wanted: bool
+    """Whether there should be a pod."""
+    kept: bool
+    """Whether a pod that is there stays: a NoSchedule taint only keeps new ones off."""
+
+    @classmethod
+    def of(cls, template, obj):
+        node = Node.from_object(obj)
+        selected = template["spec"].get("nodeSelector", {}).get(names.OWNER_LABEL)
+        owned = selected in (None, node.labels.get(names.OWNER_LABEL))
+        lasting = tuple(taint for taint in node.taints if taint["effect"] != "NoSchedule")
+        wanted, kept = (
+            owned and handler_fit.unfit(template, replace(node, taints=taints)) is None
+            for taints in (node.taints, lasting)
+        )
+        return cls(node.labels, copy.deepcopy(list(node.taints)), wanted, kept)
+
+    def holds(self, obj):
+        return self.labels == obj["metadata"].get("labels", {}) and self.taints == obj.get("spec", {}).get("taints", [])
+
+
 class World(ApiServer):
     """A cluster with a clock, a DaemonSet controller that sees changes after ``lag`` seconds, and kubelets.
 
@@ -342,6 +369,7 @@ class World(ApiServer):
         self.beat = lambda: None
         self.shown = []
         self._since = {}
+        self._fits = {}
         self._count = 0
 
     def clock(self):
@@ -404,7 +432,6 @@ class World(ApiServer):
 
     def _control(self):
         """The DaemonSet controller. A terminating pod still counts, but only for its own DaemonSet."""
-        nodes = self.all_nodes()
         pods = defaultdict(list)
         for pod in self.handler_pods():
             pods[pod["metadata"]["ownerReferences"][0]["name"], pod["spec"].get("nodeName")].append(pod)
@@ -412,8 +439,8 @@ class World(ApiServer):
             name = daemonset["metadata"]["name"]
             daemonset.setdefault("status", {})["observedGeneration"] = daemonset["metadata"].get("generation", 1)
             self._keep_template(daemonset)
-            for node in nodes:
-                self._control_node(daemonset, name, node, pods[name, node.name])
+            for node, fit in self.fits(daemonset).items():
+                self._control_node(daemonset, node, fit, pods[name, node])
         for pod in self.handler_pods():
             if self.find(kinds.NODE, pod["spec"]["nodeName"]) is None:
                 self.drop(kinds.POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
@@ -436,32 +463,33 @@ class World(ApiServer):
             revision["data"] = {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}}
             self.put(revision)
 
-    def all_nodes(self):
-        return [Node.from_object(obj) for obj in self.all(kinds.NODE)]
+    def fits(self, daemonset):
+        """By node, whether a DaemonSet has a pod there.
 
-    @staticmethod
-    def wants(daemonset, node):
-        """Whether a DaemonSet should have a pod on a node."""
-        template = daemonset["spec"]["template"]
-        selected = template["spec"].get("nodeSelector", {}).get(names.OWNER_LABEL)
-        return handler_fit.unfit(template, node) is None and selected in (None, node.labels.get(names.OWNER_LABEL))
+        Decided again only when something has changed by which it is decided: four times a second, it would be much of the work of
+        the tests.
+        """
+        name, template = daemonset["metadata"]["name"], daemonset["spec"]["template"]
+        seen, known = self._fits.get(name, (None, {}))
+        if seen != template:
+            seen, known = copy.deepcopy(template), {}
+        fits = {}
+        for node in self.all(kinds.NODE):
+            fit = known.get(node["metadata"]["name"])
+            fits[node["metadata"]["name"]] = fit if fit and fit.holds(node) else _Fit.of(template, node)
+        self._fits[name] = seen, fits
+        return fits
 
-    def keeps(self, daemonset, node):
-        """Whether a DaemonSet leaves a pod alone that is there: a NoSchedule taint only keeps new ones off."""
-        remaining = tuple(taint for taint in node.taints if taint["effect"] != "NoSchedule")
-        return self.wants(daemonset, replace(node, taints=remaining))
-
-    def _control_node(self, daemonset, name, node, there):
-        wanted = self.wants(daemonset, node)
-        key = ("control", name, node.name)
-        if wanted == bool(there) or (there and self.keeps(daemonset, node)):
+    def _control_node(self, daemonset, node, fit, there):
+        key = ("control", daemonset["metadata"]["name"], node)
+        if fit.wanted == bool(there) or (there and fit.kept):
             self._since.pop(key, None)
         elif self._lasts(key, self.lag):
             self._since.pop(key)
             for pod in there:
                 pod["metadata"].setdefault("deletionTimestamp", "now")
             if not there:
-                self._create(daemonset, node.name)
+                self._create(daemonset, node)
 
     def _create(self, daemonset, node):
         self._count += 1
@@ -490,7 +518,7 @@ class World(ApiServer):
         if behaviour.broken:
             waiting = {"reason": behaviour.broken, "message": "it says why"}
             pod["status"]["containerStatuses"] = [{"name": "virt-handler", "state": {"waiting": waiting}}]
-        elif (not Node.from_object(node).pressure or self._is_ready(pod)) and self._lasts(
+        elif (self._is_ready(pod) or not Node.from_object(node).pressure) and self._lasts(
             ("start", name), behaviour.start
         ):
             (container,) = pod["status"]["containerStatuses"]

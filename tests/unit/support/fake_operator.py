@@ -34,9 +34,8 @@ class OperatedWorld(World):
         self._operate()
         super()._tick()
         self._restart_outdated()
-        nodes = self.all_nodes()
         for daemonset in self.all(kinds.DAEMON_SET):
-            daemonset["status"].update(self._counts(daemonset, nodes))
+            daemonset["status"].update(self._counts(daemonset))
         self._report_broken()
         for pod in self.all(kinds.POD):
             if names.PULL_LABEL in pod["metadata"].get("labels", {}):
@@ -142,12 +141,11 @@ class OperatedWorld(World):
         if outdated and all(_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
             outdated[0]["metadata"]["deletionTimestamp"] = "now"
 
-    def _counts(self, daemonset, nodes):
+    def _counts(self, daemonset):
         pods = self._of(daemonset)
-        wanted = [node for node in nodes if self.wants(daemonset, node)]
         current = pods if daemonset is not self._primary() else [pod for pod in pods if self._is_current(pod)]
         return {
-            "desiredNumberScheduled": len(wanted),
+            "desiredNumberScheduled": sum(fit.wanted for fit in self.fits(daemonset).values()),
             "updatedNumberScheduled": len(current),
             "numberReady": sum(map(_ready, pods)),
         }

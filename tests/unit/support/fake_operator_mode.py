@@ -164,7 +164,7 @@ class OperatorModeWorld(OperatedWorld):
             return self.synced == generation and all(map(self._rolled_out, self._handler_sets()))
         primary = self._primary()
         written = self.synced == generation or self._lasts(("primary", generation), self.lag + 1)
-        desired = (self._counts(each, self.all_nodes())["desiredNumberScheduled"] for each in self._handler_sets())
+        desired = (self._counts(each)["desiredNumberScheduled"] for each in self._handler_sets())
         return written and self._rolled_out(primary) and all(desired)
 
     def _handler_sets(self):
@@ -173,7 +173,7 @@ class OperatorModeWorld(OperatedWorld):
         return [ds for ds in handlers if not is_managed(ds)]
 
     def _rolled_out(self, daemonset):
-        status = self._counts(daemonset, self.all_nodes())
+        status = self._counts(daemonset)
         desired = status["desiredNumberScheduled"]
         return desired == status["updatedNumberScheduled"] == status["numberReady"] and desired > 0
 
@@ -289,8 +289,8 @@ class OperatorModeWorld(OperatedWorld):
             if not self.pods(name):
                 self.bare[name] = self.bare.get(name, 0) + 1
 
-    def _counts(self, daemonset, nodes):
-        counts = super()._counts(daemonset, nodes)
+    def _counts(self, daemonset):
+        counts = super()._counts(daemonset)
         pods = [pod for pod in self._of(daemonset) if self._current(daemonset, pod)]
         return {**counts, "updatedNumberScheduled": len(pods)}
 

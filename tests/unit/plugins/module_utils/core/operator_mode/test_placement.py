@@ -178,11 +178,12 @@ def test_handlers_run_where_the_operators_daemonsets_put_them(
     # The live primary of a cluster without pools.
     stock = world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)
     stock["spec"] = world._primary_spec(of_kubevirt, {})
-    sets = {names.PRIMARY: {"spec": world._primary_spec(of_kubevirt, raw)}}
+    sets = {names.PRIMARY: {"metadata": {"name": names.HANDLER}, "spec": world._primary_spec(of_kubevirt, raw)}}
     sets.update({name: world._daemonset(name, pool, of_kubevirt) for name, pool in raw.items()})
     parsed = [builders.pool(name, nodeSelector=pool["nodeSelector"]) for name, pool in raw.items()]
     snapshot = builders.build_snapshot(of_kubevirt, daemonsets=[stock], nodes=nodes, pods=[])
     layout = placement.layout_for(BUILDS[NAMES[build]], snapshot, stock, parsed)
+    fits = {name: world.fits(daemonset) for name, daemonset in sets.items()}
     for node in nodes:
-        expected = tuple(name for name, daemonset in sets.items() if world.wants(daemonset, Node.from_object(node)))
+        expected = tuple(name for name, on_nodes in fits.items() if on_nodes[node["metadata"]["name"]].wanted)
         assert layout.runners(Node.from_object(node)) == expected

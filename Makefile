@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Gates share .build, and one of them is enough for two cores.
 .NOTPARALLEL:
 
-PYTHON ?= python3
+PYTHON ?= $(shell ci/python.sh)
 # .venv is installed in two steps: what the collection needs to run, then the tools of tests and gates.
 RUN := .venv/.run
 VENV := .venv/.stamp

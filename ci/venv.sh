@@ -53,9 +53,10 @@ command -v "$python" >/dev/null || die "$python not found: install Python, or na
     die "$python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)."
 
 # A venv whose interpreter went away (an upgraded system, a moved checkout) is made anew, and one of another Python than PYTHON.
+build='import sys; print(sys.version, sys.base_prefix)'
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || ! "$venv/bin/pip" --version >/dev/null 2>&1 ||
-    [[ $("$venv/bin/python" --version) != $("$python" --version) ]]; then
-    echo "Creating ${venv#"$PWD/"} with $("$python" --version)"
+    [[ $("$venv/bin/python" -c "$build") != $("$python" -c "$build") ]]; then
+    echo "Creating ${venv#"$PWD/"} with $("$python" --version), $("$python" -c "import sys; print(sys.base_prefix)")"
     "$python" -m venv --clear "$venv"
 fi
 

@@ -187,19 +187,22 @@ test: programs test-agent beside-begin test-control-plane beside-end ## Unit and
 	@echo; grep -h ' passed' .build/units.log .build/test-unit.log; tail -n 1 .build/test-control-plane.log
 
 # In parallel to the control-plane tests, at low priority: they hardly wait for it, and at the lowest one a single playbook of a
-# unit test took five minutes. molecule itself mostly waits.
+# unit test took five minutes. molecule itself mostly waits. What uses one core at a time comes before the unit tests, which use two.
 .PHONY: beside-begin beside-end
-beside-begin: $(VENV)
+beside-begin: copy
 	@rm -f .build/beside.ended
-	@echo "molecule, units, test-unit-others, lint and sanity run in parallel to the control-plane tests;" \
-	    "their output is printed at the end; until then see .build/beside.log"
-	@{ code=0; nohup $(MAKE) molecule || code=$$?; \
-	    nohup nice -n 10 $(MAKE) --keep-going units test-unit-others lint sanity || code=$$?; \
+	@echo "molecule, units, sanity, test-unit-others and lint run in parallel to the control-plane tests;" \
+	    "their output is printed at the end; until then see .build/beside.log and .build/lint.log"
+	@# They use one copy: otherwise each would write it while the other reads it.
+	@{ code=0; nohup nice -n 10 $(MAKE) --keep-going --old-file copy lint > .build/lint.log 2>&1 & lint=$$!; \
+	    nohup $(MAKE) molecule || code=$$?; \
+	    nohup nice -n 10 $(MAKE) --keep-going --old-file copy units sanity test-unit-others || code=$$?; \
+	    wait $$lint || code=$$?; \
 	    echo $$code > .build/beside.ended; } > .build/beside.log 2>&1 < /dev/null &
 
 beside-end:
 	@until [[ -f .build/beside.ended ]]; do sleep 1; done
-	@cat .build/beside.log; exit $$(< .build/beside.ended)
+	@cat .build/lint.log .build/beside.log; exit $$(< .build/beside.ended)
 
 .PHONY: programs
 programs: $(VENV)

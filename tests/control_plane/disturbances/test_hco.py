@@ -138,6 +138,7 @@ def test_a_second_control_plane_node_may_join_during_a_run(scenario: Scenario) -
     scenario.settled([GPU])
 
 
+@pytest.mark.thorough  # the agent plays the conversion; users write in the other version below as well
 def test_writes_by_v1beta1_keep_our_operation(scenario: Scenario) -> None:
     """HCO stores v1. What users write in the other version appears there, and a missing list gets its default (seen)."""
     before = scenario.get(*HCO.split("/"))
@@ -202,8 +203,7 @@ def test_later_terms_of_the_user_do_not_bring_the_primary_back(scenario: Scenari
             "HyperConverged kubevirt/kubevirt-hyperconverged has changed since the exclusion was"
         )
         assert "the primary virt-handler follows the former one until then; run site." in outdated
-        verified = playbooks.run("verify", scenario.writer.kubeconfig).refused()
-        assert "exclusion_outdated" in verified
+        assert "exclusion_outdated" in scenario.module("verification_info")["failing"]
         scenario.site([GPU]).succeeded()
         scenario.wait_until_settled()
         assert _placement(scenario) == {"affinity": _required(LINUX, OUR_REQUIREMENT)}
@@ -230,8 +230,7 @@ def test_a_placement_narrowed_then_removed_doubles_no_handlers(
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
 
 
-def _guarded_site(scenario: Scenario) -> None:
-    scenario.site([GPU], virtpools_guard=True).succeeded()
+GUARDED = {"virtpools_guard": True}
 
 
 def test_a_patch_that_replaces_ours_does_no_harm(scenario: Scenario) -> None:
@@ -239,7 +238,7 @@ def test_a_patch_that_replaces_ours_does_no_harm(scenario: Scenario) -> None:
 
     The first run here also drops the terms of the placement that its user took away.
     """
-    _guarded_site(scenario)
+    scenario.site([GPU], **GUARDED).succeeded()
     assert _placement(scenario) == {"affinity": _required(OUR_REQUIREMENT)}
     with Watcher(scenario.cluster) as watcher:
         _annotate(scenario, json.dumps(SOMEBODYS))
@@ -248,11 +247,11 @@ def test_a_patch_that_replaces_ours_does_no_harm(scenario: Scenario) -> None:
         )
         assert _condition(scenario, "Upgradeable") == "False"
         assert _condition(scenario, "TaintedConfiguration") == "True"
-        assert "exclusion_overwritten" in playbooks.run("verify", scenario.writer.kubeconfig).refused()
+        assert "exclusion_overwritten" in scenario.module("verification_info")["failing"]
         plan = scenario.module("plan_info", pools=[GPU], guard=True)
         assert plan["findings"][0]["code"] == "exclusion_overwritten"
         assert plan["errors"] == []
-        _guarded_site(scenario)
+        scenario.site([GPU], **GUARDED).succeeded()
         scenario.wait_until_settled()
         watcher.stop()
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
@@ -261,13 +260,14 @@ def test_a_patch_that_replaces_ours_does_no_harm(scenario: Scenario) -> None:
     assert scenario.findings() == {}
 
 
+@pytest.mark.thorough  # unit tests have it in every kind of run
 def test_an_operation_that_builds_on_ours_is_reported(scenario: Scenario) -> None:
     former = json.dumps(_operations(scenario))
     theirs = {"op": "add", "path": "/spec/workloads/nodePlacement/tolerations", "value": [TOLERATION]}
     _annotate(scenario, json.dumps([*_operations(scenario), theirs]))
     scenario.cluster.wait(lambda: "tolerations" in _placement(scenario), 30, "HCO to apply it")
     scenario.wait_until_settled()
-    assert "exclusion_edit_impossible" in playbooks.run("verify", scenario.writer.kubeconfig).refused()
+    assert "exclusion_edit_impossible" in scenario.module("verification_info")["failing"]
     said = scenario.refused([GPU])
     assert "Operation 3 in the annotation" in said
     assert "builds on operation 2" in said
@@ -278,7 +278,7 @@ def test_an_operation_that_builds_on_ours_is_reported(scenario: Scenario) -> Non
 
 
 def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
-    gates = {"virtpools_feature_gates_present": ["Sidecar"]}
+    gates = {**GUARDED, "virtpools_feature_gates_present": ["Sidecar"]}
     marker = scenario.cluster.audit_marker()
     scenario.site([GPU], **gates).succeeded()
     assert scenario.writes(marker, "kubevirts.kubevirt.io") == []
@@ -294,6 +294,7 @@ def test_feature_gates_go_through_hco(scenario: Scenario) -> None:
     scenario.settled([GPU], **gates)
 
 
+@pytest.mark.thorough  # unit tests refuse it in the plan
 def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
     said = scenario.refused([GPU], virtpools_feature_gates_present=["ImageVolume"])
     assert "disables the feature gate ImageVolume, which an append cannot undo" in said
@@ -306,7 +307,6 @@ def test_a_gate_that_hco_turns_off_is_refused(scenario: Scenario) -> None:
 
 def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, before: dict[str, Object]) -> None:
     """The text of the annotation included. Somebody has replaced it, so that only the guard keeps the exclusion by then."""
-    _guarded_site(scenario)
     _annotate(scenario, WRITTEN.rstrip("]\n") + f", {json.dumps(SIDECAR)}\n]\n")
     scenario.cluster.wait(lambda: _condition(scenario, "Degraded") == "True", 60, "the guard to refuse virt-operator")
     quick = {"virtpools_node_timeout": 30, "virtpools_settle_timeout": 60, "virtpools_remove": "all"}
@@ -321,6 +321,7 @@ def test_after_remove_hco_and_kubevirt_are_as_they_were(scenario: Scenario, befo
     assert ours(scenario.cluster) == []
 
 
+@pytest.mark.thorough  # the agent plays an HCO that stops; unit tests refuse such annotations and such an HCO
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [

@@ -99,30 +99,17 @@ def test_a_node_without_a_handler_is_an_error_with_the_reason(scenario: HandlerS
     (pod,) = scenario.get("pods", "-l", "kubevirt.io=virt-handler", f"--field-selector=spec.nodeName={NODE}")["items"]
     scenario.cluster.kubectl("delete", "pod", "-n", "kubevirt", pod["metadata"]["name"])
     assert f"1 node has no handler pod: {NODE} ({REASON})." in scenario.findings()["no_handler"]
-    verified = playbooks.run("verify", scenario.writer.kubeconfig).refused()
-    assert "no_handler" in verified
+    assert "no_handler" in scenario.module("verification_info")["failing"]
     scenario.untaint()
     scenario.cluster.wait(lambda: scenario.handlers().get(NODE), 30, "the handler to come back")
     scenario.wait_until_settled()
     scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 30, "the handler to be Ready")
-    playbooks.run("verify", scenario.writer.kubeconfig).succeeded()
+    assert scenario.module("verification_info")["failing"] == {}
 
 
-def test_a_pool_stays_until_its_nodes_can_leave_it(scenario: HandlerScenario) -> None:
-    scenario.taint()
-    removal = scenario.remove().succeeded()
-    assert f"because {REASON}: {NODE}." in removal.stdout
-    assert scenario.owners() == {NODE: "gpu"}
-    assert len(scenario.handlers()[NODE]) == 1
-    scenario.untaint()
-    scenario.remove().succeeded()
-    assert scenario.owners() == {}
-    scenario.wait_until_settled()
-
-
+@pytest.mark.thorough  # unit tests replace and prove such a handler
 def test_an_unproven_handler_of_an_old_template_is_replaced(scenario: HandlerScenario) -> None:
     """A run was killed before the proof, and the next one brings another image."""
-    scenario.site([GPU]).succeeded()
     scenario.cluster.set_node_annotation(NODE, FORMER_OWNER, "primary")
     new = with_image("3")
     run = scenario.site([new]).succeeded()
@@ -154,11 +141,12 @@ def test_a_migration_with_a_target_only_its_pod_knows_is_awaited(scenario: Handl
     target = ("pods", "-n", "default", "-l", "kubevirt.io/migrationJobUID", f"--field-selector=spec.nodeName={NODE}")
     scenario.cluster.wait(lambda: scenario.get(*target)["items"], 60, "the target pod to have its node")
     assert "migrationState" not in vmi()
+    before = scenario.handlers()[NODE]
     # The target pod does not start, and neither would a pod that pulls images.
     error = scenario.site([with_image("4")], virtpools_migration_timeout=1, virtpools_prepull=False).refused()
     assert "live migrations through its nodes did not end within 1 s" in error
     assert "VM default/moving (migration moving, " in error
-    assert scenario.handlers()[NODE] == [with_image("3")["virtHandlerImage"]]
+    assert scenario.handlers()[NODE] == before
     scenario.cluster.set_node_annotation(NODE, START_SECONDS, "0.3")
     run = scenario.site([with_image("4")]).succeeded()
     assert vmi()["nodeName"] == NODE
@@ -269,6 +257,7 @@ def test_an_outage_of_a_webhook_half_way_delays_the_handover(scenario: HandlerSc
     assert (watcher.crowded, watcher.without_ready_handler) == ([], [])
 
 
+@pytest.mark.thorough  # unit tests plan removals of all kinds of names
 def test_a_name_is_an_error_unless_a_pool_had_it(scenario: HandlerScenario) -> None:
     scenario.site([pool("fresh", "gpu")], virtpools_prune=True).succeeded()
     with scenario.no_writes():
@@ -301,3 +290,16 @@ def test_many_pools_with_long_names_fit_into_every_request(scenario: HandlerScen
     assert daemonsets == ["virt-handler", "virt-handler-fresh"]
     requests = scenario.cluster.requests(marker, scenario.writer.user)
     assert max(len(request["requestURI"]) for request in requests) < 8_000
+
+
+def test_a_pool_stays_until_its_nodes_can_leave_it(scenario: HandlerScenario) -> None:
+    owner = scenario.owners()[NODE]
+    scenario.taint()
+    removal = scenario.remove().succeeded()
+    assert f"because {REASON}: {NODE}." in removal.stdout
+    assert scenario.owners() == {NODE: owner}
+    assert len(scenario.handlers()[NODE]) == 1
+    scenario.untaint()
+    scenario.remove().succeeded()
+    assert scenario.owners() == {}
+    scenario.wait_until_settled()

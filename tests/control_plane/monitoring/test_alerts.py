@@ -52,6 +52,11 @@ def alert_lines(run: Run) -> list[str]:
     return [line for line in run.changes if line.startswith("PrometheusRule")]
 
 
+def pending(scenario: Scenario) -> bool:
+    """Say whether a run would change anything."""
+    return bool(scenario.module("plan_info", pools=POOLS, alerts=True)["pending"])
+
+
 def foreign(namespace: str) -> Object:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -67,7 +72,7 @@ def test_without_the_operator_the_plan_warns_and_pools_work(scenario: Scenario) 
     assert [finding["severity"] for finding in told] == ["warning"]
     assert alert_lines(run) == []
     assert scenario.owners() == {"gpu-0": "gpu", "rt-0": "rt"}
-    scenario.settled(POOLS, **WATCHED)
+    assert pending(scenario) is False
     assert not {"alerts_missing", "alerts_edited"} & scenario.findings().keys()
 
 
@@ -90,7 +95,8 @@ def test_promtool_accepts_them_as_the_api_server_stores_them(scenario: Scenario)
 
 def test_a_reader_may_plan_them(scenario: Scenario) -> None:
     reader = Account.make(scenario.cluster, "reader")
-    playbooks.run("plan", reader.kubeconfig, POOLS, **WATCHED).succeeded()
+    plan = scenario.module("plan_info", kubeconfig=str(reader.kubeconfig), pools=POOLS, alerts=True)
+    assert plan["errors"] == []
 
 
 def test_what_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
@@ -102,19 +108,21 @@ def test_what_was_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -
         lambda: scenario.patch(what, {"op": "add", "path": "/spec/groups/-", "value": theirs}),
         lambda: scenario.patch(what, merge={"metadata": {"labels": {"prometheus.kubevirt.io": None}}}),
     ):
-        # The finding and the plan see each of them; one run mends all.
+        # The finding sees each of them; the part of a run that writes alerts mends all.
         disturb()
         assert f"kubevirt/{NAME} was changed by hand" in scenario.findings()["alerts_edited"]
-    run = scenario.site(POOLS, **WATCHED).succeeded()
-    assert run.changes == run.plan["changes"] == [f"{LINE}: update"]
+    mend = {"part": "alerts", "pools": POOLS, "alerts": True}
+    planned = scenario.module("plan_info", pools=POOLS, alerts=True)["changes"]
+    assert scenario.module("run_part", **mend)["changes"] == planned == [f"{LINE}: update"]
     after = prometheus_operator.rules(scenario.cluster)[0]
     assert (after["spec"], after["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
     scenario.cluster.kubectl("delete", "-n", "kubevirt", *what.split("/"))
     assert "alerts_missing" in scenario.findings()
-    assert scenario.site(POOLS, **WATCHED).succeeded().changes == [f"{LINE}: create"]
-    scenario.settled(POOLS, **WATCHED)
+    assert scenario.module("run_part", **mend)["changes"] == [f"{LINE}: create"]
+    assert pending(scenario) is False
 
 
+@pytest.mark.thorough  # unit tests refuse both
 def test_what_is_not_ours_is_left_and_refused(scenario: Scenario) -> None:
     assert "Namespace monitoring of virtpools_alerts_namespace does not exist" in scenario.refused(POOLS, **ELSEWHERE)
     scenario.cluster.kubectl("create", "namespace", "monitoring")
@@ -125,6 +133,7 @@ def test_what_is_not_ours_is_left_and_refused(scenario: Scenario) -> None:
     scenario.cluster.kubectl("delete", "prometheusrule", NAME, "-n", "monitoring")
 
 
+@pytest.mark.thorough  # a unit test moves them
 def test_they_move_to_another_namespace(scenario: Scenario) -> None:
     run = scenario.site(POOLS, **ELSEWHERE).succeeded()
     moved = f"PrometheusRule monitoring/{NAME}"
@@ -155,6 +164,7 @@ def test_check_mode_predicts_the_run_that_takes_a_pool_away(scenario: Scenario) 
     scenario.site(POOLS, **ELSEWHERE).succeeded()
 
 
+@pytest.mark.thorough  # a unit test brings them back
 def test_a_rollback_restores_what_was_chosen(scenario: Scenario) -> None:
     """The last list but one was that without the pool rt; the alerts that it had are in the history."""
     off = scenario.site(POOLS).succeeded()
@@ -171,6 +181,7 @@ def remove(scenario: Scenario, pools: str) -> Run:
     return playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()
 
 
+@pytest.mark.thorough  # test_remove_everything removes them with all pools, a unit test with some
 def test_a_removal_takes_them_with_the_last_pool(scenario: Scenario) -> None:
     run = remove(scenario, "rt")
     assert run.changes == run.plan["changes"]

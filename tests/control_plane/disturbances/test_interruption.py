@@ -145,7 +145,9 @@ class Site:
     def plan(self) -> dict[str, Any]:
         """Plan as soon as that can be done: a run waits by itself, and a plan is refused while handlers restart."""
         self.scenario.wait_until_settled()
-        return run("plan", self.account.kubeconfig, self.pools, **self.options).succeeded().plan
+        plan = self.scenario.module("plan_info", pools=self.pools, max_unavailable="100%", prune=True)
+        assert plan["errors"] == []
+        return plan
 
     def run_until(self, point: Point, **variables: Any) -> RunningPlaybook:
         """Start a run, and return as soon as the audit log has the write of this point."""
@@ -303,8 +305,8 @@ def test_a_run_killed_while_the_primary_restarts_can_be_finished(
         assert site.plan()["pending"] is False
 
 
+@pytest.mark.thorough  # unit tests plan it and do it
 def test_pull_pods_of_a_dead_run_are_deleted_when_no_node_moves(site: Site, undisturbed: dict[int, EndState]) -> None:
-    site.run().succeeded()
     site.cluster.kubectl(
         *("run", PULL_POD, "-n", NAMESPACE, "--image=none.example/none:1"),
         *("--labels=virtpools.io/pull=true,app.kubernetes.io/managed-by=virtpools",),

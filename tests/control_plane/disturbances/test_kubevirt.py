@@ -78,6 +78,9 @@ def test_missing_permissions_are_listed_together(scenario: Scenario) -> None:
     assert "ClusterRole virtpools-reader" in said
     assert len(said.splitlines()) == 1
 
+
+@pytest.mark.thorough  # test_idempotence has a reader that plans and may not run
+def test_a_reader_plans_and_is_told_what_a_run_needs(scenario: Scenario) -> None:
     reader = scenario.cluster.kubeconfig_for("only-reader", ["virtpools-reader"])
     play("plan", reader, BOTH).succeeded()
     marker = scenario.cluster.audit_marker()
@@ -87,6 +90,7 @@ def test_missing_permissions_are_listed_together(scenario: Scenario) -> None:
     assert scenario.cluster.writes(marker, "system:serviceaccount:virtpools-system:only-reader") == []
 
 
+@pytest.mark.thorough  # unit tests judge patches; virt-operator applies some below
 def test_a_foreign_patch_of_the_primarys_affinity_is_refused(scenario: Scenario) -> None:
     _customize(scenario, HARMLESS[0], _patch("strategic", _template(affinity=_required(ZONES))))
     scenario.wait_until_settled()
@@ -187,6 +191,7 @@ def test_harmless_foreign_patches_stay_as_they_are(scenario: Scenario) -> None:
     scenario.settled(BOTH)
 
 
+@pytest.mark.thorough  # test_interruption has a Lease of a living run, unit tests name its holder
 def test_another_runs_lease_is_waited_for_and_named(scenario: Scenario) -> None:
     changed = [{**GPU, "imagePullSecrets": [{"name": "registry"}]}, STOCK]
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())

@@ -61,6 +61,7 @@ def test_a_daemonset_edited_by_hand_is_repaired_exactly(scenario: Scenario) -> N
     scenario.settled(BOTH)
 
 
+@pytest.mark.thorough  # test_no_harm has one that is deleted and comes back
 def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
     scenario.cluster.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"{OWNER}=a100")
     images = {name: [A100["virtHandlerImage"]] for name in ("a100-00", "a100-01")}
@@ -69,27 +70,20 @@ def test_a_pool_handler_that_is_deleted_comes_back(scenario: Scenario) -> None:
     scenario.settled(BOTH)
 
 
-def test_a_joining_node_with_pool_labels_moves_in_the_next_run(scenario: Scenario) -> None:
+def test_a_joining_node_goes_where_its_labels_say(scenario: Scenario) -> None:
     scenario.cluster.add_nodes(Fleet.from_groups(Nodes(name="joined", labels={"accelerator": "l40s"})))
     scenario.cluster.wait(lambda: "joined" in scenario.handlers(), 30, "the primary's handler")
     scenario.wait_until_settled()
-    assert (
-        "1 node has the labels that pool l40s selects but belongs to the primary (joined)"
-        in scenario.findings()["node_drift"]
-    )
     try:
+        drift = scenario.findings()["node_drift"]
+        assert "1 node has the labels that pool l40s selects but belongs to the primary (joined)" in drift
         assert scenario.site(BOTH).succeeded().changes == ["Node joined: primary -> l40s"]
+        scenario.cluster.kubectl("label", "node", "joined", "accelerator-")
+        drift = scenario.findings()["node_drift"]
+        assert "1 node belongs to pool l40s without the labels that it selects (joined)" in drift
+        assert scenario.site(BOTH).succeeded().changes == ["Node joined: l40s -> primary"]
     finally:
         scenario.cluster.kubectl("delete", "node", "joined")
-
-
-def test_a_node_that_loses_a_pools_labels_goes_back(scenario: Scenario) -> None:
-    scenario.cluster.kubectl("label", "node", "a100-01", "accelerator-")
-    assert (
-        "1 node belongs to pool a100 without the labels that it selects (a100-01)" in scenario.findings()["node_drift"]
-    )
-    assert scenario.site(BOTH).succeeded().changes == ["Node a100-01: a100 -> primary"]
-    scenario.cluster.kubectl("label", "node", "a100-01", "accelerator=a100")
 
 
 # What pool_info finds, and what the next run does about it ----------------------------------------------------------
@@ -193,6 +187,7 @@ def test_a_fault_is_found_and_mended(scenario: Scenario, code: str) -> None:
     scenario.cluster.wait(lambda: scenario.info()["findings"] == [], 30, "nothing to be wrong any more")
 
 
+@pytest.mark.thorough  # test_interruption and test_nodes prune pools, and unit tests make batches
 def test_a_pool_that_left_the_list_is_taken_down_on_request(scenario: Scenario) -> None:
     with Watcher(scenario.cluster) as watcher:
         run = scenario.site([L40S], virtpools_prune=True, virtpools_max_unavailable=1).succeeded()

@@ -152,14 +152,28 @@ def awx(tmp_path: Path, east: LocalCluster) -> Awx:
     return Awx(tmp_path, _credential(east))
 
 
+def answered(playbook: str, **answers: Any) -> dict[str, Any]:
+    """What AWX makes of these answers to the survey of a playbook: a question that nobody answers has its default, or is empty."""
+    survey = yaml.safe_load(SURVEYS.read_text("utf-8"))["__awx_surveys"][playbook]["spec"]
+    untouched = {question["variable"]: question.get("default", "") for question in survey}
+    assert answers.keys() <= untouched.keys()
+    return {**untouched, **answers}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory, east: LocalCluster) -> Job:
+    """Return a job that planned the first run. Nobody answered its survey, which changes nothing."""
+    awx = Awx(tmp_path_factory.mktemp("plan"), _credential(east))
+    return awx.run("plan", **answered("plan")).succeeded()
+
+
 def _label(cluster: LocalCluster, *change: str) -> None:
     cluster.kubectl("label", "node", *change)
 
 
-def test_a_required_approval_is_the_digest_of_the_job_before(awx: Awx, east: LocalCluster) -> None:
+def test_a_required_approval_is_the_digest_of_the_job_before(awx: Awx, east: LocalCluster, planned: Job) -> None:
     error = awx.run("site", virtpools_require_approval="true").failed()
     assert "no plan of site was approved for east" in error
-    planned = awx.run("plan").succeeded()
     entry = planned.artifacts["virtpools_plan"]["east"]["site"]
     assert (entry["pending"], entry["nodes"], entry["errors"]) == (True, 2, 0)
     assert "2 nodes in 2 batches (primary -> gpu: 2)" in entry["summary"]
@@ -176,8 +190,7 @@ def test_a_required_approval_is_the_digest_of_the_job_before(awx: Awx, east: Loc
     _label(east, "plain-00", "accelerator-")
 
 
-def test_what_was_approved_is_carried_out_and_says_who_ran_it(awx: Awx, east: LocalCluster) -> None:
-    planned = awx.run("plan").succeeded()
+def test_what_was_approved_is_carried_out_and_says_who_ran_it(awx: Awx, east: LocalCluster, planned: Job) -> None:
     marker = east.audit_marker()
     done = awx.run("site", virtpools_require_approval="true", **planned.artifacts).succeeded()
     result = done.artifacts["virtpools_result"]["east"]
@@ -194,21 +207,12 @@ def test_what_was_approved_is_carried_out_and_says_who_ran_it(awx: Awx, east: Lo
     assert awx.environment["K8S_AUTH_API_KEY"] not in done.output
 
 
-def answered(playbook: str, **answers: Any) -> dict[str, Any]:
-    """What AWX makes of these answers to the survey of a playbook: a question that nobody answers has its default, or is empty."""
-    survey = yaml.safe_load(SURVEYS.read_text("utf-8"))["__awx_surveys"][playbook]["spec"]
-    untouched = {question["variable"]: question.get("default", "") for question in survey}
-    assert answers.keys() <= untouched.keys()
-    return {**untouched, **answers}
-
-
-def test_pools_lists_and_switches_come_from_a_survey(awx: Awx) -> None:
+def test_pools_lists_and_switches_come_from_a_survey(awx: Awx, planned: Job) -> None:
     """Pools as YAML text in spite of the inventory's file, items one per line, and switches as text."""
     text = yaml.safe_dump([*POOLS, {**POOLS[0], "name": "fpga", "nodeSelector": {"accelerator": "fpga"}}])
-    planned = awx.run("plan", **answered("plan", virtpools_pools=text, virtpools_prune="false")).succeeded()
-    assert "Pool fpga gets no node" in planned.text
-    untouched = awx.run("plan", **answered("plan")).succeeded()
-    assert "fpga" not in untouched.text
+    asked = awx.run("plan", **answered("plan", virtpools_pools=text, virtpools_prune="false")).succeeded()
+    assert "Pool fpga gets no node" in asked.text
+    assert "fpga" not in planned.text
     error = awx.run("remove", check=True, **answered("remove", virtpools_remove="fgpa\nalso-misspelt")).failed()
     assert "fgpa" in error
     assert "gpu" in error.partition("fgpa")[2]
@@ -228,9 +232,8 @@ def test_verify_knows_whose_list_the_cluster_has(awx: Awx) -> None:
     assert "No pool list is given" in awx.run("plan", **hidden).failed()
 
 
-def test_a_rollback_and_a_removal_have_plans_of_their_own(awx: Awx, east: LocalCluster) -> None:
+def test_a_rollback_and_a_removal_have_plans_of_their_own(awx: Awx, east: LocalCluster, planned: Job) -> None:
     """What was approved for one kind of run is no approval of another."""
-    planned = awx.run("plan").succeeded()
     error = awx.run("remove", virtpools_remove="all", virtpools_require_approval="true", **planned.artifacts).failed()
     assert "no plan of remove was approved for east" in error
     removal = awx.run("remove", check=True, virtpools_remove="all").succeeded()

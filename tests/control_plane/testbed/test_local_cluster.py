@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Node = dict[str, Any]
 
 ROLE = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+# The test bed itself changes rarely. In make test is what other tests would prove nothing without, on the cluster of other files.
+thorough = pytest.mark.thorough
 # What the tests write: namespaced and harmless.
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
@@ -59,12 +61,14 @@ def _unique(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
+@thorough
 def test_two_clusters_side_by_side(plain_cluster: LocalCluster, other_cluster: LocalCluster) -> None:
     assert set(_nodes(plain_cluster)) == {"node-00", "node-01", "node-02"}
     assert set(_nodes(other_cluster)) == {"gpu-00", "gpu-01", "arm"}
     assert {plain_cluster.name, other_cluster.name} <= set(instances.names())
 
 
+@thorough
 def test_nodes_are_what_the_fleet_says(other_cluster: LocalCluster) -> None:
     gpu, arm = (_nodes(other_cluster)[name] for name in ("gpu-01", "arm"))
     assert (
@@ -96,6 +100,7 @@ def test_a_running_cluster_refuses_a_start_with_other_options(plain_cluster: Loc
         LocalCluster.start(plain_cluster.name, Fleet.plain(4), kubevirt="")
 
 
+@thorough
 def test_a_half_dead_cluster_starts_anew(start_cluster: Callable[..., LocalCluster]) -> None:
     cluster = start_cluster(Fleet.plain(1), kubevirt="")
     _create(cluster, "of-former-life")
@@ -108,6 +113,7 @@ def test_a_half_dead_cluster_starts_anew(start_cluster: Callable[..., LocalClust
     assert not again.dir.exists()
 
 
+@thorough
 def test_pods_are_scheduled_and_daemonsets_rolled_out(plain_cluster: LocalCluster) -> None:
     name = _unique("daemon")
     template = {
@@ -132,6 +138,7 @@ def test_pods_are_scheduled_and_daemonsets_rolled_out(plain_cluster: LocalCluste
     assert set(phases.split()) == {"Pending"}
 
 
+@thorough
 def test_a_dead_kubelet_loses_its_node_until_it_is_back(plain_cluster: LocalCluster) -> None:
     plain_cluster.set_kubelet("node-01", up=False)
     lost = ("node.kubernetes.io/unreachable", "NoExecute")
@@ -147,6 +154,7 @@ def test_a_dead_kubelet_loses_its_node_until_it_is_back(plain_cluster: LocalClus
     assert _ready(_nodes(plain_cluster)["node-01"]) == "True"
 
 
+@thorough
 @pytest.mark.parametrize("kill", [False, True])
 def test_the_api_server_restarts_where_it_was(plain_cluster: LocalCluster, kill: bool) -> None:
     name = _unique("survivor")
@@ -236,6 +244,7 @@ def test_a_service_account_has_its_roles_and_no_more(plain_cluster: LocalCluster
     assert [str(write) for write in plain_cluster.writes(marker, user)] == [f"{user}: patch nodes node-02"]
 
 
+@thorough
 def test_nodes_can_join_later(other_cluster: LocalCluster) -> None:
     other_cluster.add_nodes(Fleet.from_groups(Nodes(prefix="late-", count=2)))
     assert {"late-00", "late-01"} <= set(_nodes(other_cluster))
@@ -244,6 +253,7 @@ def test_nodes_can_join_later(other_cluster: LocalCluster) -> None:
     )
 
 
+@thorough
 def test_a_component_that_cannot_start_shows_why(plain_cluster: LocalCluster) -> None:
     policy = plain_cluster.dir / "audit-policy.json"
     good = policy.read_text()

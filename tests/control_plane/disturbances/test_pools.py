@@ -29,7 +29,7 @@ def scenario(start_cluster: Any) -> Scenario:
         Nodes(prefix="node-", count=2),
     )
     scenario = Scenario(start_cluster(fleet))
-    scenario.site(BOTH).succeeded()
+    scenario.set_up(BOTH)
     return scenario
 
 
@@ -37,7 +37,7 @@ def scenario(start_cluster: Any) -> Scenario:
 def in_order(scenario: Scenario) -> None:
     """Repair both pools before every test, whatever the one before left."""
     if scenario.owners() != OWNERS or scenario.info()["findings"]:
-        scenario.site(BOTH).succeeded()
+        scenario.set_up(BOTH)
         assert scenario.owners() == OWNERS
 
 

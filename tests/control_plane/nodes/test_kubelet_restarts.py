@@ -41,7 +41,7 @@ def scenario(start_cluster: Any) -> VmScenario:
     )
     scenario = VmScenario(start_cluster(fleet))
     scenario.wait_until_settled()
-    scenario.site([GPU]).succeeded()
+    scenario.set_up([GPU])
     return scenario
 
 

@@ -102,8 +102,21 @@ class Scenario:
     def settled(self, pools: Sequence[Mapping[str, Any]], **variables: Any) -> list[str]:
         """Repeat a run, which must succeed and write nothing, and return the lines that it shows.
 
-        The role is played in this process: the same modules send the same requests, and Ansible would take seconds more.
         test_idempotence and the user journey repeat whole playbooks.
+        """
+        with self.no_writes():
+            shown, changed = self._play(pools, variables)
+        assert not changed, (changed, shown)
+        return shown
+
+    def set_up(self, pools: Sequence[Mapping[str, Any]], **variables: Any) -> None:
+        """Bring these pools, for tests of what comes afterwards."""
+        self._play(pools, variables)
+
+    def _play(self, pools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Play the role of the playbook site in this process; return the lines that it shows, and the modules that changed something.
+
+        The same modules send the same requests, with the rights of the user; Ansible would take seconds more.
         """
         changed: list[str] = []
 
@@ -113,11 +126,8 @@ class Scenario:
             return result
 
         play = Play(module)
-        with self.no_writes():
-            play.role("pools", **{"virtpools_guard": False, "virtpools_pools": pools, **QUICK, **variables})
-        assert not changed, (changed, play.shown)
-        lines: list[str] = play.shown
-        return lines
+        play.role("pools", **{"virtpools_guard": False, "virtpools_pools": pools, **QUICK, **variables})
+        return play.shown, changed
 
     @contextmanager
     def no_writes(self) -> Iterator[None]:

@@ -68,8 +68,8 @@ def _gpu(**fields: Any) -> list[Pool]:
     return [{field: value for field, value in {**GPU, **fields}.items() if value is not None}]
 
 
-# make test tries these, one of a kind: each is a run of a playbook.
-OFTEN = ("unknown field", "bool for a label", "empty list", "0", "virtpools_overlap", "virtpools_expected_plan")
+# make test tries these: each is a run of a playbook, and unit tests refuse the same input.
+OFTEN = ("bool for a label", "empty list", "0", "virtHandlerPools", "site")
 
 
 def _case(*values: Any, name: str) -> Any:
@@ -114,21 +114,25 @@ def test_all_problems_are_reported_at_once(site: Site) -> None:
 # Where the list comes from ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 def test_no_pool_list_is_not_an_empty_one(site: Site) -> None:
     assert site.refusal().startswith("No pool list is given; set virtpools_pools")
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 def test_two_pool_lists_are_refused(site: Site) -> None:
     said = site.refusal(_gpu(), virtpools_pools_manifest="/nowhere.yml")
     assert "is given more than once (pools, pools_manifest); keep one of them." in said
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 def test_a_missing_manifest_is_named(site: Site, tmp_path: Path) -> None:
     said = site.refusal(virtpools_pools_manifest=str(tmp_path / "none.yml"))
     assert f"The pool manifest {tmp_path}/none.yml cannot be read" in said
     assert "No such file" in said
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -145,6 +149,7 @@ def test_a_bad_manifest_is_refused(site: Site, tmp_path: Path, content: bytes, m
     assert len(said) < 1000
 
 
+@pytest.mark.thorough  # tests of the model have it
 def test_ten_megabytes_in_a_field_are_refused_in_a_short_message(site: Site) -> None:
     said = site.refusal(_gpu(virtHandlerImage="x" * TEN_MEGABYTES))
     assert "Pool gpu: virtHandlerImage" in said
@@ -152,6 +157,7 @@ def test_ten_megabytes_in_a_field_are_refused_in_a_short_message(site: Site) -> 
     assert len(said) < 500
 
 
+@pytest.mark.thorough  # tests of forms have it
 def test_a_list_of_too_many_pools_is_refused(site: Site) -> None:
     pools = [{**GPU, "name": f"pool-{number}", "nodeSelector": {"kind": str(number)}} for number in range(1001)]
     assert "has 1001 entries, at most 1000 are allowed; is it the right list?" in site.refusal(pools)
@@ -192,7 +198,7 @@ MANIFESTS = {
 }
 
 
-@pytest.mark.parametrize("dialect", MANIFESTS)
+@pytest.mark.parametrize("dialect", [_case(dialect, name=dialect) for dialect in MANIFESTS])
 def test_every_dialect_can_be_a_manifest(site: Site, tmp_path: Path, dialect: str) -> None:
     manifest = tmp_path / "pools.yml"
     manifest.write_text(json.dumps(MANIFESTS[dialect]))
@@ -216,6 +222,7 @@ def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough  # every run without virtpools_mode decides it; tests of operator_pools refuse it
 def test_operator_pools_on_stock_kubevirt(site: Site) -> None:
     """It stands before the one that gives the cluster WorkerPool objects."""
     assert site.refusal(_gpu(unmatched="allow"), virtpools_mode="operator") == (
@@ -255,6 +262,7 @@ def test_worker_pools_are_read_from_the_cluster(site: Site) -> None:
     ]
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 def test_the_aie_webhooks_config_map_is_read_from_the_cluster(site: Site) -> None:
     asked = {"virtpools_pools_from_cluster": True, "virtpools_pools_dialect": "kubevirt-aie-launcher-config"}
     assert "has no kubevirt-aie-launcher-config to read pools from" in site.refusal(**asked)
@@ -264,6 +272,7 @@ def test_the_aie_webhooks_config_map_is_read_from_the_cluster(site: Site) -> Non
     assert "Node a100: primary -> gpu" in site.run(None, "plan", **asked).succeeded().plan["changes"]
 
 
+@pytest.mark.thorough  # tests of pool_sources have it
 def test_reading_from_the_cluster_needs_a_dialect(site: Site) -> None:
     said = site.refusal(virtpools_pools_from_cluster=True)
     assert "needs virtpools_pools_dialect to specify what to read from the cluster" in said
@@ -297,7 +306,7 @@ def test_a_bad_option_is_refused(site: Site, variable: str, value: str, part: st
     assert part in site.refusal(_gpu(), **{variable: value})
 
 
-@pytest.mark.parametrize("playbook", ["site", "verify"])
+@pytest.mark.parametrize("playbook", [_case(playbook, name=playbook) for playbook in ("site", "verify")])
 def test_a_misspelt_variable_is_refused(site: Site, playbook: str) -> None:
     said = site.run(_gpu(), playbook, virtpools_vm="a/b", virtpools_expectd_plan="0000").refused()
     assert "There is no variable virtpools_expectd_plan: perhaps you mean virtpools_expected_plan." in said
@@ -307,6 +316,7 @@ def test_a_file_of_variables_without_its_sign_is_refused(site: Site) -> None:
     assert "-e pools.yml sets no variable: write -e @pools.yml" in site.run(_gpu(), "site", "-e", "pools.yml").refused()
 
 
+@pytest.mark.thorough  # tests of assignment have it
 def test_pools_that_select_the_same_nodes(site: Site) -> None:
     both = [GPU, {**OTHER, "nodeSelector": {"zone": "one"}}]
     said = site.refusal(both)
@@ -317,12 +327,14 @@ def test_pools_that_select_the_same_nodes(site: Site) -> None:
     assert "overlap_first_wins" in {finding["code"] for finding in plan["findings"]}
 
 
+@pytest.mark.thorough  # tests of plan_info have it
 def test_pools_may_not_leave_the_primary_without_a_node(site: Site) -> None:
     said = site.refusal(_gpu(nodeSelector={"kubernetes.io/os": "linux"}))
     assert "The pools would leave the primary virt-handler without a node" in said
     assert "keep at least one node that no pool selects" in said
 
 
+@pytest.mark.thorough  # test_inventory plans with such a pool
 def test_a_pool_that_selects_no_node_is_a_warning(site: Site) -> None:
     plan = site.run([GPU, {**OTHER, "nodeSelector": {"accelerator": "h100"}}], "plan").succeeded().plan
     found = {finding["code"]: finding["message"] for finding in plan["findings"]}

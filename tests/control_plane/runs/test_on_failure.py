@@ -137,6 +137,7 @@ def test_a_later_wave_takes_the_whole_fleet_back(scenario: Scenario, tmp_path: A
     scenario.settled([NEWER], virtpools_waves=WAVES)
 
 
+@pytest.mark.thorough  # its unit test has a node that joins, too
 def test_a_failure_of_the_newest_list_has_no_list_to_go_back_to(scenario: Scenario) -> None:
     """A node that joined since fails: the run says beforehand that it will stop in that case, and does."""
     node = "plain-00"

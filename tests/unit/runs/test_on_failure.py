@@ -283,6 +283,28 @@ def test_a_vm_that_nobody_can_schedule_stops_without_going_back(rollout):
     assert handlers(rollout.world)["n1"] == ["virt-handler-gpu"]
 
 
+@pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
+def test_the_newest_list_has_none_to_go_back_to(running, on_failure):
+    """A node that joined since fails."""
+    world, usual = running.world, running.world.behaviour
+    world.put(builders.node("n5", labels={"kubernetes.io/arch": "amd64", "hw": "gpu"}))
+    world.sleep(10)
+
+    def behaviour(pod):
+        of_pool = names.TEMPLATE_ANNOTATION in pod["metadata"].get("annotations", {})
+        return Behaviour(broken="ImagePullBackOff") if of_pool and pod["spec"]["nodeName"] == "n5" else usual(pod)
+
+    world.behaviour = behaviour
+    error = refused(running, [GPU, RT], on_failure)
+    assert (
+        "the run would stop, since it has no list to go back to: the run applies the list that was applied last."
+        in error
+    )
+    assert handlers(world) == {"n1": ["virt-handler-gpu"], "n2": ["virt-handler-gpu"], "n3": ["virt-handler-rt"]} | {
+        node: ["virt-handler"] for node in ("n4", "n5")
+    }
+
+
 @pytest.mark.parametrize("on_failure", ["stop", "rollback_all"])
 def test_a_node_that_an_autoscaler_deletes_fails_no_wave(rollout, on_failure):
     in_wave_2(rollout.world, lambda world: world.drop(kinds.NODE, "n3"))

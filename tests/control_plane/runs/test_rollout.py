@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A rollout in waves: it follows the plan's order, can be stopped and resumed, and stops when its first wave breaks."""
+"""A rollout in waves: it follows the plan's order, can be stopped and resumed, and stops when its first wave breaks.
+
+In make test, test_on_failure.py has waves that break, at a node and at a user's gate.
+"""
 
 from __future__ import annotations
 
@@ -90,12 +93,14 @@ def told(page: Path) -> list[str]:
     return re.findall(r"</time><span>(\w+)</span>", page.read_text("utf-8"))
 
 
+@pytest.mark.thorough  # test_workflow has it in memory
 def test_without_waves_nothing_is_done(scenario: Scenario) -> None:
     """The playbook rollout says what it needs."""
     with scenario.no_writes():
         assert "virtpools_waves is missing" in rollout(scenario, virtpools_waves=[]).refused()
 
 
+@pytest.mark.thorough  # test_on_failure has a broken canary, test_report its page
 def test_a_broken_canary_stops_the_rollout_in_its_first_wave(scenario: Scenario, tmp_path: Path) -> None:
     """Its handler never gets Ready: the canary returns to its former owner, and all other nodes stay as they were."""
     scenario.knob(ORDER[0], "never-ready/virt-handler-gpu")
@@ -139,6 +144,7 @@ def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario, 
     scenario.settled([POOL], virtpools_waves=WAVES)
 
 
+@pytest.mark.thorough  # test_on_failure has a gate that closes; test_open_waves asks it again in memory
 def test_a_gate_stops_a_new_image_and_later_waves_keep_the_old(scenario: Scenario, tmp_path: Path) -> None:
     """Handlers are replaced in waves as well; the user's gate is asked after each wave and its soak."""
     seen, gate = tmp_path / "seen", tmp_path / "gate.yml"

@@ -67,6 +67,13 @@ class Site:
         self.scenario = Scenario(cluster)
         self.writer = self.scenario.writer
         self.reader = Account.make(cluster, "reader")
+        self.brought: list[Pool] | None = None
+
+    def bring(self, pools: list[Pool]) -> None:
+        """Bring this list to the cluster, unless the test before has done so."""
+        if self.brought != pools:
+            self.run(pools, virtpools_prune=True).succeeded()
+            self.brought = pools
 
     def run(self, pools: list[Pool], *arguments: str, **variables: Any) -> Run:
         return run("site", self.writer.kubeconfig, pools, *arguments, **{**USUAL, **variables})
@@ -90,14 +97,15 @@ class Site:
     [
         pytest.param(None, FIRST, False, id="first-run"),
         pytest.param(FIRST, EDITED, False, id="image-and-selector-edited"),
-        pytest.param(EDITED, PRUNED, True, id="pool-pruned"),
+        # test_remove compares the removal of a pool with its plan; test_rollback prunes.
+        pytest.param(EDITED, PRUNED, True, id="pool-pruned", marks=pytest.mark.thorough),
     ],
 )
 def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     site: Site, before: list[Pool] | None, pools: list[Pool], prune: bool
 ) -> None:
     if before is not None:
-        site.run(before, virtpools_prune=True).succeeded()
+        site.bring(before)
 
     with site.nothing_written():
         planned = site.plan(pools, virtpools_prune=prune).succeeded()
@@ -106,6 +114,7 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     with Watcher(site.cluster) as watcher:
         done = site.run(pools, "--diff", virtpools_prune=prune).succeeded()
         watcher.stop()
+    site.brought = pools
 
     happened = _what_happened(state, EndState.read(site.cluster), watcher)
     assert happened, "This test needs something to happen."
@@ -161,35 +170,44 @@ def _diffs(done: Run) -> list[tuple[str, Any]]:
     return [(task.action, task.result["diff"]) for task in done.tasks if task.status == "changed"]
 
 
-def test_an_approved_plan_runs_and_a_changed_one_is_refused(site: Site) -> None:
-    site.run(FIRST, virtpools_prune=True).succeeded()
-    approved = site.plan(FIRST).succeeded().plan["digest"]
-    assert site.run(FIRST, virtpools_expected_plan=approved).succeeded().changed == 0
-    others: dict[str, tuple[list[Pool], dict[str, Any]]] = {
-        "the desired objects": ([_pool("gpu", "gpu", "v1.9.0-9"), FPGA], {}),
-        "the owners of nodes": ([{**GPU, "nodeExpressions": [{"key": "place", "operator": "Exists"}]}, FPGA], {}),
-        "the options": (FIRST, {"virtpools_max_unavailable": 1}),
-    }
-    for what, (pools, options) in others.items():
-        with site.nothing_written():
-            refused = site.run(pools, virtpools_expected_plan=approved, **options).refused()
-        assert "The plan is not the approved one" in refused
-        assert [each for each in others if each in refused][-1] == what
+@pytest.fixture
+def approved(site: Site) -> str:
+    """Return the digest of a plan for the list that the cluster has."""
+    site.bring(EDITED)
+    return str(site.plan(EDITED).succeeded().plan["digest"])
 
 
-def test_a_reader_can_plan_but_is_told_what_it_lacks_for_a_run(site: Site) -> None:
-    pools = [GPU, _pool("other", "fpga")]
+def test_an_approved_plan_runs_and_a_changed_one_is_refused(site: Site, approved: str) -> None:
+    assert site.run(EDITED, virtpools_expected_plan=approved).succeeded().changed == 0
+    assert _changed_since(site, approved, [_pool("gpu", "gpu", "v1.9.0-9"), EDITED[1]]) == ["the desired objects"]
+
+
+@pytest.mark.thorough  # tests of plan have every part of the message
+def test_a_changed_plan_is_refused_with_what_has_changed(site: Site, approved: str) -> None:
+    elsewhere = {**EDITED[0], "nodeExpressions": [{"key": "place", "operator": "Exists"}]}
+    assert _changed_since(site, approved, [elsewhere, EDITED[1]])[-1] == "the owners of nodes"
+    assert _changed_since(site, approved, EDITED, virtpools_max_unavailable=1)[-1] == "the options"
+
+
+def _changed_since(site: Site, approved: str, pools: list[Pool], **options: Any) -> list[str]:
+    """Return the parts that a refused run names as changed since the approved plan."""
     with site.nothing_written():
-        planned = site.plan(pools).succeeded()
-        refused = run("site", site.reader.kubeconfig, pools).refused()
-    assert planned.plan["pending"]
+        refused = site.run(pools, virtpools_expected_plan=approved, **options).refused()
+    assert "The plan is not the approved one" in refused
+    return [part for part in ("the desired objects", "the owners of nodes", "the options") if part in refused]
+
+
+def test_a_reader_is_told_what_it_lacks_for_a_run(site: Site) -> None:
+    """It has planned in the tests before this one."""
+    with site.nothing_written():
+        refused = run("site", site.reader.kubeconfig, [EDITED[0], FPGA], **USUAL).refused()
     for right in ("update kubevirts.kubevirt.io", "patch nodes", "create leases.coordination.k8s.io"):
         assert right in refused
 
 
 @pytest.mark.thorough
 def test_the_order_of_pools_that_do_not_overlap_changes_nothing(site: Site) -> None:
-    site.run(FIRST, virtpools_prune=True).succeeded()
+    site.bring(FIRST)
     with site.nothing_written():
         again = site.run(FIRST[::-1]).succeeded()
     assert again.changed == 0

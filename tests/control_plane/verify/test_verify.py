@@ -192,6 +192,7 @@ def test_a_report_outlives_the_job(scenario: VerifyScenario, tmp_path: Path) -> 
     assert newer["data"]["report.txt"] != stored["data"]["report.txt"]
 
 
+@pytest.mark.thorough  # verification_report refuses them in memory
 def test_a_configmap_that_cannot_have_the_report(scenario: VerifyScenario) -> None:
     reader = Account.make(scenario.cluster, "reader")
     error = keep(scenario, reader, "kubevirt/virtpools-history").refused()
@@ -436,6 +437,11 @@ def test_the_playbook_fails_on_it(scenario: VerifyScenario, planted: Object, tmp
     assert run.rc == 2
     assert run.error.startswith("Problems found: 2 wrong_image")
     assert json.loads(file.read_text("utf-8"))["problems"] == planted["problems"]
+
+
+@pytest.mark.thorough  # tests of verification_info fail on what they are told to
+def test_the_playbook_fails_on_what_it_is_told_to(scenario: VerifyScenario, planted: Object) -> None:
+    reader = Account.make(scenario.cluster, "reader")
     wanted = {"virtpools_fail_on": ["daemonset_missing", "outdated"]}
     playbooks.run("verify", reader.kubeconfig, None, **wanted).succeeded()
 

@@ -192,6 +192,7 @@ def test_a_hosts_kubeconfig_beside_a_credential_is_refused(east: LocalCluster, w
     assert environment["K8S_AUTH_API_KEY"] not in ended.output
 
 
+@pytest.mark.thorough  # tests of the lookup clusters refuse them, and run its playbook
 @pytest.mark.parametrize(
     ("inventory", "arguments"),
     [
@@ -241,6 +242,7 @@ def test_a_token_that_is_not_accepted_is_reported_as_such(east: LocalCluster, us
     assert "Traceback" not in ended.output
 
 
+@pytest.mark.thorough  # most tests here run in another folder than the collection's
 def test_the_folder_does_not_matter(east: LocalCluster, user: User) -> None:
     kubeconfig = str(_reader(east).kubeconfig)
     pools = f"@{user.folder / 'pools.json'}"

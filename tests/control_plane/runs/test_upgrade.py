@@ -3,6 +3,8 @@
 
 """An upgrade of KubeVirt with pools: what upgrade_check says comes true, no run interferes, and VMs start at every moment.
 
+The guard is in force, and not in the way of the upgrade.
+
 No launcher runs here. Whether a VM would start is judged by the arguments that the real virt-controller passes in its pod, and by
 those that virt-launcher of the pod's image knows.
 """
@@ -19,12 +21,12 @@ import playbooks
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import launcher_arguments
 from local_cluster import ClusterError, Fleet, Nodes, kubevirt, launchers, programs
 from passed_arguments import Passed, compute
-from playbooks import Account
+from playbooks import Account, RunningPlaybook
 from scenario import NAMESPACE, Object, Scenario, gpu_pool
 from watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 UPGRADES = [
     (programs.EARLIER, programs.KUBEVIRT),
@@ -37,6 +39,7 @@ UPGRADES = [
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 STOCK = f"{kubevirt.IMAGES}/virt-handler"
 GPU_NODE, PLAIN_NODE = "a100-00", "node-00"
+GUARDED = {"virtpools_guard": None}
 
 
 def gpu(version: str) -> Object:
@@ -71,6 +74,10 @@ class UpgradeScenario(Scenario):
     after: str
     approved = ""
     """The digest of the approved upgrade."""
+
+    def start(self, pools: Sequence[Mapping[str, Any]], *arguments: str, **variables: Any) -> RunningPlaybook:
+        """Start the playbook site as users do: with the guard."""
+        return super().start(pools, *arguments, **{**GUARDED, **variables})
 
     def launchers(self) -> dict[str, tuple[str, str]]:
         """Return uid and image of each running VM's launcher."""
@@ -163,7 +170,7 @@ def scenario(request: pytest.FixtureRequest, start_cluster: Any) -> UpgradeScena
     before, after = request.param
     scenario = UpgradeScenario(start_cluster(fleet, kubevirt=before))
     scenario.before, scenario.after = before, after
-    scenario.site([gpu(before)]).succeeded()
+    assert "guard" in str(scenario.site([gpu(before)]).succeeded().changes)
     scenario.start_vms(gpu_vm("trains"), vm("serves"))
     return scenario
 
@@ -196,6 +203,7 @@ def upgrade(scenario: UpgradeScenario, *arguments: str) -> playbooks.Run:
         "virtpools_upgrade_to": scenario.after,
         "virtpools_require_approval": True,
         "virtpools_expected_plan": scenario.approved,
+        **GUARDED,
     }
     return playbooks.run("upgrade", scenario.writer.kubeconfig, [gpu(scenario.after)], *arguments, **asked)
 
@@ -204,7 +212,6 @@ def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
     handlers, launchers = scenario.handlers(), scenario.launchers()
     with scenario.no_writes():
         predicted = upgrade(scenario, "--check").succeeded()
-    assert "no plan of upgrade was approved for localhost" in upgrade(scenario).refused()
     (task,) = predicted.results_of("virtpools.kubevirt.upgrade_preparation")
     scenario.approved = task.result["digest"]
     marker = scenario.cluster.audit_marker()
@@ -217,8 +224,9 @@ def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
         ], task.result
     assert (scenario.writes(marker, "nodes"), scenario.writes(marker, "daemonsets")) == ([], [])
     assert (scenario.handlers(), scenario.launchers()) == (handlers, launchers)
-    assert upgrade(scenario).succeeded().changed == 0
-    scenario.settled([gpu(scenario.before)])
+    again = scenario.module("upgrade_preparation", version=scenario.after, pools=[gpu(scenario.after)])
+    planned = scenario.module("plan_info", pools=[gpu(scenario.before)], max_unavailable="100%")
+    assert (again["changed"], planned["pending"]) == (False, False), (again, planned)
 
 
 def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: UpgradeScenario) -> None:
@@ -232,11 +240,10 @@ def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: Upgrad
         scenario.upgrade()
         assert scenario.versions() == (scenario.before, scenario.after)
         assert upgrade(scenario).succeeded().changed == 0
-        for version in (scenario.before, scenario.after):
-            assert (
-                f"is being upgraded from {scenario.before} to {scenario.after}; wait until that is done"
-                in scenario.refused([gpu(version)])
-            )
+        told = f"is being upgraded from {scenario.before} to {scenario.after}; wait until that is done"
+        assert told in scenario.refused([gpu(scenario.after)])
+        planned = scenario.module("plan_info", pools=[gpu(scenario.before)])
+        assert any(told in error for error in planned["errors"]), planned
         assert scenario.versions() == (scenario.before, scenario.after)
         scenario.finish_upgrade()
         begun = len(starts.names)

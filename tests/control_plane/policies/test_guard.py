@@ -4,7 +4,7 @@
 """The guard, which a run writes unless it is switched off: kubelets and people cannot change owners, KubeVirt cannot drop
 the exclusion, and runs work as before.
 
-One cluster; the tests run in order.
+One cluster; the tests run in order. test_upgrade.py upgrades KubeVirt under the guard, and test_user_journey.py removes it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import guard
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
-from local_cluster import Fleet, Nodes, programs
-from local_cluster.kubevirt import IMAGES
+from local_cluster import Fleet, Nodes
 from merge_patch import merge_patch
-from scenario import NAMESPACE, OUR_REQUIREMENT, OWNER, Object, Scenario, pool
+from scenario import OUR_REQUIREMENT, OWNER, Object, Scenario, pool
 
-FROM, TO = programs.EARLIER, programs.KUBEVIRT
-POOLS = [pool(name, name, virtHandlerImage=f"registry.example/virt-handler:{FROM}-{name}") for name in ("a100", "l40s")]
+POOLS = [pool(name, name) for name in ("a100", "l40s")]
 GUARDED = {"virtpools_guard": None, "virtpools_assign_new_nodes": True}
 OBJECTS = [
     f"{kind} {name}"
@@ -44,7 +42,7 @@ def scenario(start_cluster: Any) -> Scenario:
     fleet = Fleet.from_groups(
         Nodes(prefix="a100-", count=2, labels={"accelerator": "a100"}), Nodes(prefix="node-", count=2)
     )
-    scenario = Scenario(start_cluster(fleet, kubevirt=FROM))
+    scenario = Scenario(start_cluster(fleet))
     allow(scenario, {"kind": "Group", "name": "system:nodes"})
     allow(scenario, {"kind": "User", "name": "labeller"})
     scenario.wait_until_settled()
@@ -89,13 +87,20 @@ def joining(name: str, **labels: str) -> Object:
     return node
 
 
+def put(scenario: Scenario, *, on: bool) -> list[str]:
+    """Return what the module changes."""
+    done = scenario.module("run_part", part="guard", pools=POOLS, assign_new_nodes=True, guard=on)
+    return list(done["changes"])
+
+
 def test_a_run_puts_the_guard_in_force_once(scenario: Scenario) -> None:
     run = scenario.site(POOLS, **GUARDED).succeeded()
     written = [line for line in run.changes if "guard" in line]
     assert written == [f"{each}: create" for each in OBJECTS]
     assert [line for line in run.plan["changes"] if "guard" in line] == written
     assert scenario.owners() == {"a100-00": "a100", "a100-01": "a100"}, "moved by a run under the guard"
-    scenario.settled(POOLS, **GUARDED)
+    with scenario.no_writes():
+        assert put(scenario, on=True) == []
     assert "guard_edited" not in scenario.findings()
 
 
@@ -188,21 +193,6 @@ def test_kubevirt_cannot_drop_the_exclusion_and_reports_why(scenario: Scenario) 
     assert "guard_refuses" not in scenario.findings()
 
 
-def test_the_guard_is_not_in_the_way_of_an_upgrade(scenario: Scenario) -> None:
-    manifest = programs.manifest(scenario.cluster.add_kubevirt(TO), NAMESPACE, IMAGES)
-    scenario.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
-    scenario.cluster.wait(lambda: scenario.kubevirt()["status"]["observedKubeVirtVersion"] == TO, 180, "the upgrade")
-    scenario.wait_until_settled()
-    assert scenario.handlers()["node-00"] == [f"{IMAGES}/virt-handler:{TO}"]
-
-
-def put(scenario: Scenario, *, on: bool) -> list[str]:
-    """Return what the module changes; the upgrade has left the pools' images behind."""
-    accepted = [{**each, "allowSkew": True} for each in POOLS]
-    done = scenario.module("run_part", part="guard", pools=accepted, assign_new_nodes=True, guard=on)
-    return list(done["changes"])
-
-
 def test_a_guard_changed_by_hand_is_reported_and_repaired(scenario: Scenario) -> None:
     binding = f"validatingadmissionpolicybinding/{names.OWNER_GUARD}"
     for disturb in (
@@ -221,6 +211,7 @@ def test_switched_off_the_guard_goes(scenario: Scenario) -> None:
     assert len(put(scenario, on=True)) == len(OBJECTS)
 
 
+@pytest.mark.thorough  # test_user_journey removes it; unit tests keep the order
 def test_a_removal_deletes_the_guard_between_nodes_and_exclusion(scenario: Scenario) -> None:
     variables = {"virtpools_remove": "all", "virtpools_node_timeout": 30, "virtpools_max_unavailable": "100%"}
     run = playbooks.run("remove", scenario.writer.kubeconfig, None, **variables).succeeded()

@@ -118,7 +118,8 @@ def test_a_broken_canary_stops_the_rollout_in_its_first_wave(scenario: Scenario,
 
 def test_handlers_restart_in_the_plans_order_despite_a_stop(scenario: Scenario, tmp_path: Path) -> None:
     """The approved plan shows the waves; after a stop, a run with the same approval goes on."""
-    plan = rollout(scenario, "plan").succeeded().plan
+    scenario.wait_until_settled()
+    plan = scenario.module("plan_info", pools=[POOL], waves=WAVES, guard=False)
     assert [wave["name"] for wave in plan["waves"]] == NAMES
     assert [move["node"] for batch in plan["batches"] for move in batch] == ORDER
     marker = scenario.cluster.audit_marker()

@@ -80,8 +80,8 @@ def config_map(name, namespace, **data):
 
 
 def test_a_cluster_without_kubevirt(kubernetes):
-    said = Scenario(kubernetes).refused([pool("gpu", "a100")])
-    assert "has no KubeVirt: it does not serve kubevirt.io/v1; install KubeVirt first." in said
+    said = Scenario(kubernetes).module("plan_info", pools=[pool("gpu", "a100")])
+    assert "has no KubeVirt: it does not serve kubevirt.io/v1; install KubeVirt first." in said["msg"]
 
 
 class TestList:

@@ -15,6 +15,8 @@ from local_cluster import Fleet, LocalCluster, Nodes
 from playbooks import RunningPlaybook, TaskResult
 from scenario import Object, Scenario, pool
 
+pytestmark = pytest.mark.thorough  # test_user_journey has canary VMs that pass, unit tests all others
+
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"
 IMAGE = "registry.example/virt-launcher:v1.9.0-gpu"
 STOCK = "stock.example/kubevirt/virt-launcher:v1.9.0"
@@ -71,7 +73,6 @@ def test_a_canary_vm_per_pool_passes_each_wave_and_is_deleted(scenario: Scenario
     assert machines(scenario) == []
 
 
-@pytest.mark.thorough  # test_user_journey rolls new launcher images out with canary VMs
 def test_a_canary_vm_gets_a_new_launcher_image_before_other_vms(scenario: Scenario) -> None:
     """A pool that the wave does not change gets no canary VM."""
     variables = {"virtpools_waves": WAVES, "virtpools_stop_after_wave": "canary", "virtpools_canary_vm": True}
@@ -100,7 +101,6 @@ def test_a_canary_vm_with_a_wrong_image_does_not_pass(scenario: Scenario) -> Non
     assert machines(scenario) == []
 
 
-@pytest.mark.thorough
 def test_the_canary_vm_of_a_dead_run_goes_with_the_pools(scenario: Scenario) -> None:
     """The removal of the pools deletes all that was made for them, and so the VM."""
     newest = {**NEWER, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-newest"}

@@ -197,7 +197,16 @@ def test_from_stock_to_pools_and_back(
         # New images, canaries first; VMs that run keep theirs until somebody restarts or migrates them.
         waves = [{"name": "canary", "nodes": ["gpu-00", "edge-00"]}]
         newer = pools(kubevirt, tag="-2")
-        scenario.play("rollout", pools=newer, virtpools_waves=waves, virtpools_canary_vm=True)
+        rollout = scenario.play("rollout", pools=newer, virtpools_waves=waves, virtpools_canary_vm=True)
+        new = {f"default/virt-canary-{each['name']}": each["virtLauncherImage"] for each in newer}
+        first, second = rollout.results_of("virtpools.kubevirt.canary_vm")
+        assert {(each["vm"], each["node"]) for each in first.result["vms"]} == {
+            ("default/virt-canary-gpu", "gpu-00"),
+            ("default/virt-canary-edge", "edge-00"),
+        }
+        for wave in (first, second):
+            assert {each["vm"]: each["image"] for each in wave.result["vms"]} == new
+        assert scenario.get("vm,vmi,pods", "-A", "-l", "virtpools.io/canary")["items"] == []
         images = {image for images in scenario.handlers().values() for image in images}
         assert images == {each["virtHandlerImage"] for each in newer} | {
             f"stock.example/kubevirt/virt-handler:{kubevirt}"

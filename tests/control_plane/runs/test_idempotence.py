@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright (c) 2026, the virtpools.kubevirt authors
 
-"""A run does exactly what plan and check mode said before, and a second run writes nothing at all."""
+"""A run does exactly what plan and check mode said before, a second run writes nothing at all, and a rollback takes it back."""
 
 from __future__ import annotations
 
@@ -68,12 +68,15 @@ class Site:
         self.writer = self.scenario.writer
         self.reader = Account.make(cluster, "reader")
         self.brought: list[Pool] | None = None
+        self.former: EndState | None = None
+        """The state before that list was brought."""
 
     def bring(self, pools: list[Pool]) -> None:
         """Bring this list to the cluster, unless the test before has done so."""
         if self.brought != pools:
+            former = EndState.read(self.cluster)
             self.run(pools, virtpools_prune=True).succeeded()
-            self.brought = pools
+            self.brought, self.former = pools, former
 
     def run(self, pools: list[Pool], *arguments: str, **variables: Any) -> Run:
         return run("site", self.writer.kubeconfig, pools, *arguments, **{**USUAL, **variables})
@@ -114,7 +117,7 @@ def test_a_run_does_what_is_planned_and_the_next_writes_nothing(
     with Watcher(site.cluster) as watcher:
         done = site.run(pools, "--diff", virtpools_prune=prune).succeeded()
         watcher.stop()
-    site.brought = pools
+    site.brought, site.former = pools, state
 
     happened = _what_happened(state, EndState.read(site.cluster), watcher)
     assert happened, "This test needs something to happen."
@@ -205,6 +208,21 @@ def test_a_reader_is_told_what_it_lacks_for_a_run(site: Site) -> None:
         refused = run("site", site.reader.kubeconfig, [EDITED[0], FPGA], **USUAL).refused()
     for right in ("update kubevirts.kubevirt.io", "patch nodes", "create leases.coordination.k8s.io"):
         assert right in refused
+
+
+def test_a_rollback_brings_the_list_before_back_as_planned(site: Site) -> None:
+    if site.brought is None:
+        site.bring(FIRST)
+    site.bring(EDITED)
+    former, site.brought = site.former, None
+    quick = {"virtpools_max_unavailable": "100%"}
+    with site.nothing_written():
+        foretold = run("rollback", site.writer.kubeconfig, None, "--check", **quick).succeeded()
+    # A rollback ignores the current list, even one on the command line.
+    approved = {"virtpools_expected_plan": foretold.plan["digest"]}
+    done = run("rollback", site.writer.kubeconfig, EDITED, **approved, **quick).succeeded()
+    assert done.changes == foretold.changes == done.plan["changes"]
+    assert EndState.read(site.cluster) == former
 
 
 @pytest.mark.thorough

@@ -15,6 +15,9 @@ from local_cluster import Fleet, Nodes
 from playbooks import Run
 from scenario import Object, Scenario, pool
 
+# test_idempotence goes back to the list before; unit tests do so with launcher images, and after runs that were interrupted.
+pytestmark = pytest.mark.thorough
+
 QUICK = {"agent.virtpools.io/start-seconds": "0.3", "agent.virtpools.io/stop-seconds": "0.3"}
 GPU = pool(
     "gpu",
@@ -54,7 +57,6 @@ def scenario(start_cluster: Any) -> RollbackScenario:
     return scenario
 
 
-@pytest.mark.thorough  # a unit test has it
 def test_without_an_earlier_list_nothing_is_done(scenario: RollbackScenario) -> None:
     with scenario.no_writes():
         error = scenario.rollback().refused()
@@ -80,7 +82,6 @@ def test_the_list_before_is_brought_back_as_planned(scenario: RollbackScenario) 
     scenario.settled(FORMER)
 
 
-@pytest.mark.thorough
 def test_a_rollback_of_a_rollback_returns(scenario: RollbackScenario) -> None:
     scenario.rollback().succeeded()
     assert scenario.state() == scenario.edited
@@ -90,7 +91,6 @@ def test_a_rollback_of_a_rollback_returns(scenario: RollbackScenario) -> None:
     assert scenario.state() == scenario.former
 
 
-@pytest.mark.thorough
 def test_a_run_that_failed_is_undone(scenario: RollbackScenario) -> None:
     entries = scenario.history()["entries"]
     failed = scenario.site(BROKEN, virtpools_pull_timeout=3, virtpools_node_timeout=5)

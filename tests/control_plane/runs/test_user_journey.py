@@ -134,18 +134,29 @@ class JourneyScenario(Scenario):
             if container["name"] == "compute" and pod["spec"].get("nodeName") == running.get(name, "nowhere")
         }
 
+    def image(self, group: str, tag: str = "") -> str:
+        """Return the launcher image of a pool, or KubeVirt's own."""
+        if group:
+            return f"registry.example/virt-launcher:{self.version}-{group}{tag}"
+        return f"stock.example/kubevirt/virt-launcher:{self.version}"
+
+    def explained(self) -> dict[str, tuple[str, str]]:
+        """Return the pool and the launcher image that each VM gets at its next start, as explain says."""
+        found = {}
+        for name in POOL_OF:
+            result = self.module("explanation_info", vm=f"{VMS}/{name}")
+            assert not result.get("failed"), result
+            (case,) = (each for each in result["cases"] if each["when"] == "next start")
+            found[name] = (case["pool"], case["image"])
+        return found
+
     def all_belong(self, tag: str = "") -> None:
         """Check node and image of every VM, without anything of the collection."""
         launchers = self.launchers()
         assert launchers
         for name, (node, image) in launchers.items():
             group = POOL_OF[name]
-            wanted = (
-                f"registry.example/virt-launcher:{self.version}-{group}{tag}"
-                if group
-                else f"stock.example/kubevirt/virt-launcher:{self.version}"
-            )
-            assert image == wanted, name
+            assert image == self.image(group, tag), name
             assert node.startswith(f"{group or 'plain'}-"), (name, node)
 
     def migrate(self, name: str) -> None:
@@ -210,6 +221,9 @@ def test_from_stock_to_pools_and_back(
         images = {image for images in scenario.handlers().values() for image in images}
         assert images == {each["virtHandlerImage"] for each in newer} | {
             f"stock.example/kubevirt/virt-handler:{kubevirt}"
+        }
+        assert scenario.explained() == {
+            name: (group or "primary", scenario.image(group, "-2")) for name, group in POOL_OF.items()
         }
         scenario.play("workload_update")
         # VMs with devices cannot be migrated: their owners restart them.

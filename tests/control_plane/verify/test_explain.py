@@ -18,6 +18,9 @@ from local_cluster import Fleet, Nodes
 from playbooks import Account
 from scenario import Scenario, pool
 
+# test_user_journey compares what is explained with what VMs get; test_prediction predicts pods, unit tests explain them.
+pytestmark = pytest.mark.thorough
+
 A100 = "nvidia.com/GA100_A100_PCIE_40GB"
 IMAGE = "registry.example/virt-launcher:v1.9.0-a100"
 VMS = "default"

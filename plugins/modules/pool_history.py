@@ -29,7 +29,7 @@ options:
         that is the newest list already. No wave stays open.
       - V(begun) records that a run begins. A run that goes back to the list of O(pools_from_history) records this target, in case it is interrupted. Any
         other run records that it brings another list than the newest and, on a cluster without pools, that it had none before. Open waves of runs with
-        another target are forgotten, and with O(skip_pending_gates) all open waves.
+        another target are forgotten, and with O(skip_pending_gates) all open waves. A removal (O(remove_pools)) records only that it begins.
       - V(move_begun) records O(move), a move between the modes, before its first write. A run that completes ends it. The pools that the move takes down
         become a list of the history, too.
       - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
@@ -243,6 +243,8 @@ def body(task: module_base.Task) -> dict:
         if removed in (None, removal.ALL):
             raise InputErrors(["record is removed, but remove_pools does not name pools; give a list of their names."])
         return _write(task, task.namespace(), lambda known: known.pools_removed(removed))
+    if task.params["record"] == "begun" and task.asked.options.remove_pools is not None:
+        return _write(task, task.namespace(), History.removal_begun)
     if task.params["record"] == "begun":
         snapshot = task.snapshot(nodes=())  # the DaemonSets tell what pools there are
         recorded, digest = goals.recorded(snapshot), task.params["pools_from_history"] or None

@@ -41,6 +41,9 @@ class Scenario:
     def site(self, pools, **variables):
         self._stage.run("pools", {"virtpools_pools": pools, "virtpools_prune": True, **variables})
 
+    def remove(self, removed):
+        self._stage.run("remove", {"virtpools_remove": removed})
+
     def rollback(self, **variables):
         self._stage.run("rollback", variables)
 
@@ -100,6 +103,19 @@ def test_no_earlier_list(scenario):
 def test_an_interrupted_run_is_undone(edited, pools):
     edited.begin(edited.world.objects.values())
     edited.site(pools)
+    cuts = [cut for cut in edited.cuts if is_applying(cut)][::8]
+    assert len(cuts) > 1
+    for cut in cuts:
+        edited.begin(cut)
+        edited.rollback()
+        assert edited.state() == edited.edited
+
+
+@pytest.mark.parametrize("removed", ["all", ["real-time"]], ids=["all pools", "one pool"])
+def test_an_interrupted_removal_is_undone(edited, removed):
+    """The pools' DaemonSets go last: until then they alone tell nothing of the removal."""
+    edited.begin(edited.world.objects.values())
+    edited.remove(removed)
     cuts = [cut for cut in edited.cuts if is_applying(cut)][::8]
     assert len(cuts) > 1
     for cut in cuts:

@@ -182,8 +182,8 @@ class History:
     going_to: str | None = None
     """During a rollback, the digest of the list it goes back to."""
     applying: bool = False
-    """Whether a run that leads to another list than the newest has begun and no run has completed since. The pools alone do not
-    tell: the run may have changed only nodes so far, or only options."""
+    """Whether a run that leads to another list than the newest, or to no pools, has begun, and none has recorded its list since.
+    The pools alone do not tell: the run may have changed only nodes so far, or only options."""
     opened: bool = False
     """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
     not completed."""
@@ -381,6 +381,11 @@ class History:
         if newest.build == former.build and same_pools(newest.pools, former.pools):
             return known
         return replace(known, entries=(*self.entries, former))
+
+    def removal_begun(self) -> History:
+        """The history during a removal: a rollback undoes it even while the cluster has all its pools. Where an unfinished move
+        leads, the history knows already."""
+        return replace(self, applying=True) if self.entries and self.moving is None else self
 
     def pools_removed(self, removed: t.Collection[str]) -> History:
         """The history once these pools are removed by name: going on with an unfinished move does not bring them back."""

@@ -109,6 +109,12 @@ class TestGoingBack:
         assert run("pool_history", record="begun", pools=[OTHER], prune=True)["changed"]
         assert run("pool_history")["target"] == newest["digest"]
 
+    def test_a_removal_notes_that_it_begins_where_there_is_a_list(self, run, record):
+        assert not run("pool_history", record="begun", remove_pools="all")["changed"]
+        record(RAW)
+        assert run("pool_history", record="begun", remove_pools="all")["changed"]
+        assert not run("pool_history", record="begun", remove_pools=["gpu"])["changed"]
+
     def test_the_list_before_the_one_given(self, run, record):
         (first,) = record(RAW)["entries"]
         assert run("pool_history", pools=[RAW, OTHER])["before"] == first["digest"]

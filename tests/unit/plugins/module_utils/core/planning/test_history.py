@@ -178,6 +178,12 @@ class TestRollbackTarget:
         assert not begun.is_current(B)
         assert begun.completed(B) == History((A, B))
 
+    def test_is_the_newest_where_a_removal_began(self):
+        begun = read_back(History((A, B)).removal_begun())
+        assert begun.rollback_target(B.pools) == B
+        assert begun.completed(B) == History((A, B))
+        assert History().removal_begun() == History()
+
     def test_is_the_list_before_where_the_newest_is_applied_again(self):
         """It drew in a node that has joined, for example."""
         again = History((A, B)).begun(None, B.pools, brings=B.digest)

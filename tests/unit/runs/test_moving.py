@@ -222,12 +222,24 @@ def die_after(world, writes):
 
 def die_without(world, pool):
     """Die as soon as the cluster has nothing of this pool."""
+    _die_when(lambda: not _has_daemonset(world, pool), world)
 
+
+def die_with(world, pool):
+    """Die as soon as the cluster has something of this pool."""
+    _die_when(lambda: _has_daemonset(world, pool), world)
+
+
+def _die_when(condition, world):
     def dies(_request):
-        if not world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE):
+        if condition():
             raise KeyboardInterrupt
 
     world.after = dies
+
+
+def _has_daemonset(world, pool):
+    return world.find(kinds.DAEMON_SET, f"virt-handler-{pool}", builders.NAMESPACE) is not None
 
 
 def revive(world):
@@ -356,6 +368,17 @@ def test_an_approval_covers_what_part_1_takes_down(scenario, to):
     with pytest.raises(TaskFailed, match="the pools that the move takes down and the list that the cluster has"):
         scenario.site(to, virtpools_prune=True, virtpools_expected_plan=digest)
     assert scenario.run.world.writes == []
+
+
+def test_pools_of_a_run_that_died_do_not_come_back_by_a_rollback(scenario, to):
+    """The run before the move died before its list was complete."""
+    die_with(scenario.run.world, "fpga")
+    with pytest.raises(KeyboardInterrupt):
+        scenario.site(OTHER[to], "fpga")
+    revive(scenario.run.world)
+    scenario.site(to, virtpools_prune=True)
+    Play(scenario.run).role("rollback")
+    assert scenario.has(OTHER[to])
 
 
 def test_pools_that_no_run_recorded_come_back_by_a_rollback(scenario, to):

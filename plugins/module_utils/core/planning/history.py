@@ -370,7 +370,7 @@ class History:
 
     def move_begun(self, move: PendingMove, digest: str | None = None) -> History:
         """The history during a move, from before its first write. The pools that it takes down become the newest list, if no
-        run of ours has recorded them: a rollback brings them back.
+        run of ours has recorded them: a rollback brings them back. What an interrupted run has left half-way is not a list.
 
         :param digest: during a rollback, that of the list it goes back to.
         """
@@ -379,6 +379,9 @@ class History:
             return known
         newest = self.entries[-1] if self.entries else Entry(())
         if newest.build == former.build and same_pools(newest.pools, former.pools):
+            return known
+        # Pools of the newest list without others are what a removal by name has left.
+        if self.applying and self.entries and not _as_set(former.pools) <= _as_set(newest.pools):
             return known
         return replace(known, entries=(*self.entries, former))
 

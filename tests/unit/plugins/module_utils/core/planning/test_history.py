@@ -327,6 +327,12 @@ class TestMove:
         going = replace(History((A, B)), going_to=A.digest)
         assert going.move_begun(self.move(former=entry("a", "half"))).entries == (A, B)
 
+    def test_after_an_interrupted_run_adds_no_half_list(self):
+        """What a removal by name has left is a list. What a run of another list has changed is not."""
+        interrupted = History((B, C), applying=True)
+        assert interrupted.move_begun(self.move(former=entry("a", "half"))).entries == (B, C)
+        assert interrupted.move_begun(self.move(former=A)).entries == (B, C, A)
+
     def test_one_that_begins_again_adds_no_entry(self):
         known = History().move_begun(self.move())
         half = self.move(former=entry("a", "half"))

@@ -34,7 +34,8 @@ options:
         become a list of the history, too.
       - V(wave_begun) records O(wave) as open, with what was wrong before it. A wave that is open already keeps what was wrong then.
       - V(wave_done) removes O(wave), whose gate has passed.
-      - V(removed) takes the pools of O(remove_pools) out of the record of an unfinished move, so that no run brings them back.
+      - V(removed) is for the end of a removal. It appends the newest list without the pools of O(remove_pools), so that no run goes back to them when it
+        fails. During a move that is unfinished it takes them out of the record of that move instead.
     type: str
     choices:
       - completed
@@ -242,7 +243,9 @@ def body(task: module_base.Task) -> dict:
         removed = task.asked.options.remove_pools
         if removed in (None, removal.ALL):
             raise InputErrors(["record is removed, but remove_pools does not name pools; give a list of their names."])
-        return _write(task, task.namespace(), lambda known: known.pools_removed(removed))
+        snapshot = task.snapshot(nodes=())
+        there = {*snapshot.pools, *(pool.name for pool in choice.in_use(snapshot).recorded(snapshot))}
+        return _write(task, snapshot.namespace, lambda known: known.pools_removed(removed, there, _now(), task.run_by))
     if task.params["record"] == "begun" and task.asked.options.remove_pools is not None:
         return _write(task, task.namespace(), History.removal_begun)
     if task.params["record"] == "begun":

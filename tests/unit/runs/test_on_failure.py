@@ -44,6 +44,9 @@ class Rollout:
         given = {"virtpools_pools": pools, "virtpools_waves": WAVES, "virtpools_on_failure": on_failure, **variables}
         self._stage.run("rollout", given)
 
+    def remove(self, pools):
+        self._stage.run("remove", {"virtpools_remove": pools})
+
     def fails(self, pools, on_failure, **variables):
         """Run it, with a new handler that does not start on a node of the second wave; what it says."""
         usual = self.world.behaviour
@@ -109,6 +112,14 @@ def test_a_wave_goes_back_to_the_list_before_and_others_stay_new(running):
     (first,), (second,) = running.world.pods("n1"), running.world.pods("n2")
     assert second["metadata"]["annotations"][template] == before["metadata"]["annotations"][template]
     assert first["metadata"]["annotations"][template] != before["metadata"]["annotations"][template]
+
+
+@pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
+def test_a_pool_that_was_removed_does_not_come_back(running, on_failure):
+    running.remove(["rt"])
+    running.fails([NEXT_GPU], on_failure)
+    assert running.world.find(kinds.DAEMON_SET, "virt-handler-rt", builders.NAMESPACE) is None
+    assert handlers(running.world)["n3"] == ["virt-handler"]
 
 
 def test_a_node_keeps_its_former_handler_when_the_run_stops(running):

@@ -50,8 +50,8 @@ _BUILD = "build"
 
 _DATA = "data."
 _ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE = "entries", "goingTo", "opened", "openWaves", "operator"
-_MOVING, _APPLYING = "moving", "applying"
-FIELDS = frozenset({_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE, _MOVING, _APPLYING})
+_MOVING, _APPLYING, _REMOVING = "moving", "applying", "removing"
+FIELDS = frozenset({_ENTRIES, _GOING_TO, _OPENED, _WAVES, _GATE, _MOVING, _APPLYING, _REMOVING})
 """The keys of the ConfigMap's data."""
 
 NO_POOLS: t.Final = "no pools"
@@ -182,8 +182,10 @@ class History:
     going_to: str | None = None
     """During a rollback, the digest of the list it goes back to."""
     applying: bool = False
-    """Whether a run that leads to another list than the newest, or to no pools, has begun, and none has recorded its list since.
-    The pools alone do not tell: the run may have changed only nodes so far, or only options."""
+    """Whether a run that leads to another list than the newest has begun and no run has completed since. The pools alone do not
+    tell: the run may have changed only nodes so far, or only options."""
+    removing: bool = False
+    """The same for a removal."""
     opened: bool = False
     """Whether the history began before the cluster had pools. Without entries it is that of a first run that has
     not completed."""
@@ -194,6 +196,11 @@ class History:
     moving: PendingMove | None = None
     unreadable: tuple[str, ...] = ()
     """The parts of the ConfigMap that this release cannot read. What is written has them no more."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a run has begun that leads away from the newest list, other than a rollback, and none has completed since."""
+        return self.applying or self.removing or self.moving is not None
 
     @property
     def newest(self) -> str:
@@ -264,8 +271,7 @@ class History:
             return going_to
         if self.entries:
             newest = self.entries[-1]
-            unfinished = self.applying or self.moving is not None
-            if unfinished or not same_pools(recorded, newest.pools) or build != newest.build:
+            if self.is_unfinished or not same_pools(recorded, newest.pools) or build != newest.build:
                 return newest
         if len(self.entries) < 2:
             message = (
@@ -331,7 +337,7 @@ class History:
 
         Such a run does not write only because the pools are in another order, or because ``overlap`` differs.
         """
-        if self.going_to is not None or self.applying or self.waves or self.moving or not self.entries:
+        if self.going_to is not None or self.is_unfinished or self.waves or not self.entries:
             return False
         newest = self.entries[-1]
         same = all(
@@ -343,7 +349,7 @@ class History:
 
     def completed(self, entry: Entry) -> History:
         """The history after a run has completed: its list is the newest, no wave is open, and no move is unfinished."""
-        done = replace(self, going_to=None, applying=False, waves=(), moving=None)
+        done = replace(self, going_to=None, applying=False, removing=False, waves=(), moving=None)
         if self.entries and self.entries[-1].digest == entry.digest:
             return done
         return replace(done, entries=(*self.entries, entry))
@@ -380,23 +386,42 @@ class History:
         newest = self.entries[-1] if self.entries else Entry(())
         if newest.build == former.build and same_pools(newest.pools, former.pools):
             return known
-        # Pools of the newest list without others are what a removal by name has left.
-        if self.applying and self.entries and not _as_set(former.pools) <= _as_set(newest.pools):
+        if (self.applying or self.removing) and self.entries:
             return known
         return replace(known, entries=(*self.entries, former))
 
     def removal_begun(self) -> History:
-        """The history during a removal: a rollback undoes it even while the cluster has all its pools. Where an unfinished move
-        leads, the history knows already."""
-        return replace(self, applying=True) if self.entries and self.moving is None else self
+        """The history during a removal: a rollback undoes it even while the cluster has all its pools. An unfinished move has a
+        record of its own."""
+        return replace(self, removing=True) if self.entries and self.moving is None else self
 
-    def pools_removed(self, removed: t.Collection[str]) -> History:
-        """The history once these pools are removed by name: going on with an unfinished move does not bring them back."""
-        if self.moving is None or self.moving.former is None:
+    def pools_removed(self, removed: t.Collection[str], there: t.Collection[str], applied: str, by: str) -> History:
+        """The history once these pools are removed by name. The newest list is without them then, so that no run goes back to one
+        with them by itself, and going on with an unfinished move does not bring them back.
+
+        :param there: the names of the pools that the cluster has: one that cannot go now is still in its list.
+        """
+        if self.moving is None:
+            return self._without({*removed} - {*there}, applied, by)
+        if self.moving.former is None:
             return self
         left = tuple(pool for pool in self.moving.former.pools if pool.name not in removed)
         former = replace(self.moving.former, pools=left) if left else None
         return replace(self, moving=replace(self.moving, former=former))
+
+    def _without(self, gone: t.Collection[str], applied: str, by: str) -> History:
+        """The history with a newest list that lacks these pools."""
+        known = replace(self, removing=False) if gone else self
+        if not self.has_some_of(gone):
+            return known
+        left = tuple(pool for pool in self.entries[-1].pools if pool.name not in gone)
+        newest = replace(self.entries[-1], pools=left, applied=applied, by=by)
+        return replace(known, entries=(*self.entries, newest))
+
+    def has_some_of(self, pools: t.Collection[str]) -> bool:
+        """Whether the newest list has some of these pools, and others as well."""
+        found = {pool.name in pools for pool in self.entries[-1].pools} if self.entries else set()
+        return found == {True, False}
 
     def wave_begun(self, wave: OpenWave) -> History:
         """The history during a wave. A wave that an earlier run began keeps its baseline."""
@@ -422,6 +447,8 @@ class History:
             data[_GOING_TO] = self.going_to
         if self.applying:
             data[_APPLYING] = "true"
+        if self.removing:
+            data[_REMOVING] = "true"
         if self.opened:
             data[_OPENED] = "true"
         if self.operator_record is not None:
@@ -452,6 +479,7 @@ def read(config_map: KubeObject | None) -> History:
         _items(data, _ENTRIES, _entry, unreadable),
         data.get(_GOING_TO),
         applying=data.get(_APPLYING) == "true",
+        removing=data.get(_REMOVING) == "true",
         opened=data.get(_OPENED) == "true",
         waves=_items(data, _WAVES, _wave, unreadable),
         operator_record=_item(data, _GATE, _operator, unreadable),

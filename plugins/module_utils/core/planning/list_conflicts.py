@@ -27,7 +27,7 @@ def not_applied(
     :param recorded: the pools that the cluster has.
     :param build: the build of KubeVirt whose pools these are; None for collection pools.
     """
-    unfinished = known.moving or known.going_to or known.applying or known.waves
+    unfinished = known.is_unfinished or known.going_to or known.waves
     if not given or not known.entries or unfinished:
         return None
     newest = known.entries[-1]

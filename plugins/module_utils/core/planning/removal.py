@@ -102,8 +102,13 @@ def leaves_moving(removed: Removed | None, snapshot: Snapshot) -> bool:
 
 
 def is_recorded(removed: Removed | None, snapshot: Snapshot) -> bool:
-    """Whether no move brings these pools back."""
-    return removed is None or removed == ALL or moving(snapshot).isdisjoint(removed)
+    """Whether neither a move nor a return to the newest list brings these pools back."""
+    if removed is None or removed == ALL:
+        return True
+    known = histories.recorded_in(snapshot)
+    if known.moving is not None:
+        return moving(snapshot).isdisjoint(removed)
+    return not known.has_some_of({*removed} - snapshot.pools.keys())
 
 
 def fitness(snapshot: Snapshot, edit: Edit) -> t.Iterator[Finding]:

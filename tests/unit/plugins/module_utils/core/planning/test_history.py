@@ -184,6 +184,15 @@ class TestRollbackTarget:
         assert begun.completed(B) == History((A, B))
         assert History().removal_begun() == History()
 
+    def test_is_the_list_with_the_pools_after_a_removal(self):
+        removed = History((A, C)).removal_begun().pools_removed(["b"], ["a"], A.applied, A.by)
+        assert removed == History((A, C, A))
+        assert removed.rollback_target(A.pools) == C
+
+    def test_is_the_newest_while_a_removed_pool_cannot_go(self):
+        begun = History((A, C)).removal_begun()
+        assert begun.pools_removed(["b"], ["a", "b"], A.applied, A.by) == begun
+
     def test_is_the_list_before_where_the_newest_is_applied_again(self):
         """It drew in a node that has joined, for example."""
         again = History((A, B)).begun(None, B.pools, brings=B.digest)
@@ -327,11 +336,10 @@ class TestMove:
         going = replace(History((A, B)), going_to=A.digest)
         assert going.move_begun(self.move(former=entry("a", "half"))).entries == (A, B)
 
-    def test_after_an_interrupted_run_adds_no_half_list(self):
-        """What a removal by name has left is a list. What a run of another list has changed is not."""
-        interrupted = History((B, C), applying=True)
-        assert interrupted.move_begun(self.move(former=entry("a", "half"))).entries == (B, C)
-        assert interrupted.move_begun(self.move(former=A)).entries == (B, C, A)
+    @pytest.mark.parametrize("begun", ["applying", "removing"])
+    def test_after_an_interrupted_run_adds_no_half_list(self, begun):
+        interrupted = replace(History((A, B)), **{begun: True})
+        assert interrupted.move_begun(self.move(former=entry("a", "half"))).entries == (A, B)
 
     def test_one_that_begins_again_adds_no_entry(self):
         known = History().move_begun(self.move())

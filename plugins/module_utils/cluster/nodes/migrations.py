@@ -176,7 +176,9 @@ def _job(
     relocation: AnyRelocation, steps: _Steps[AnyRelocation]
 ) -> side_by_side.Job[None, None, MigrationOutcome[AnyRelocation]]:
     return side_by_side.Job(
-        steps, lambda error: MigrationOutcome(relocation, "failed", str(error)), passes_on=(LeaseLost, Unreachable)
+        steps,
+        lambda error: MigrationOutcome(relocation, "failed", str(error).rstrip(".")),
+        passes_on=(LeaseLost, Unreachable),
     )
 
 

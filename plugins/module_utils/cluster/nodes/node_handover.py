@@ -50,6 +50,7 @@ class HandoverOutcome:
     handler pod was replaced but does not become Ready. ``interrupted``: a request failed midway, or another client
     changed the node; the next run finishes it."""
     message: str = ""
+    """Why, without a full stop."""
     gap: float | None = None
     """Seconds from the moment when the old handler was told to end until the next one was Ready; None when no
     handler was told to end."""
@@ -84,7 +85,7 @@ class HandoverOutcome:
         """The outcome of a handover that a request ended. Another object that is missing does not mean that the node is."""
         if isinstance(error, NodeGone):
             return cls.of_deleted(move)
-        return cls(move, "interrupted", str(error))
+        return cls(move, "interrupted", str(error).rstrip("."))
 
     def to_dict(self, clock_began: float = 0.0) -> dict[str, t.Any]:
         """:param clock_began: when the clock of the batch showed 0, in seconds since 1970."""

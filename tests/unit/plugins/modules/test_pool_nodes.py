@@ -131,6 +131,13 @@ def test_a_node_that_fails_fails_the_module_with_a_report(run, world):
     assert world.all(kinds.LEASE) == []
 
 
+def test_a_right_that_is_missing_stops_it_with_whole_sentences(run, world):
+    world.denied = {("patch", "nodes")}
+    found = run("pool_nodes", pools=[RAW])
+    assert found["msg"].endswith(" or use other credentials.")
+    assert (found["wave_failed"], found["changes"]) == (False, ["Node n1: primary -> gpu"])
+
+
 def test_images_that_cannot_be_pulled_are_no_change(run, world):
     world.put(builders.node("n1", labels={"hw": "gpu"}, images=[]))
     found = run("pool_nodes", pools=[RAW], pull_timeout=5)

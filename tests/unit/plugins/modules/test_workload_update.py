@@ -194,6 +194,17 @@ class TestFailures:
         }  # fmt: skip
         assert world.all(kinds.LEASE) == []
 
+    def test_a_right_that_was_taken_away_is_told_in_whole_sentences(self, run, world, add):
+        Kubevirt(world)
+        add("vm")
+
+        def before(request):
+            if request.method == "POST" and "migrations" in request.path:
+                raise Refused(403, "Forbidden")
+
+        world.before = before
+        assert run.failure("workload_update").endswith(" or use other credentials.")
+
     def test_below_the_limit_others_go_on(self, run, world, add):
         Kubevirt(world, fail={"vm-0"})
         for number in range(4):

@@ -33,7 +33,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             _need(self._task.args.get("collections") or [])
             if not override:  # within a run, which a variable that the user's gates have set must not stop
                 option_table.check_names(task_vars or {})
-            _refuse_lost_cluster(role, task_vars or {}, self._task.module_defaults or [])
+            _refuse_lost_cluster(role, task_vars or {}, self._task.module_defaults or [], self._templar.template)
             options = option_table.resolve(role, self._variables(role, task_vars or {}), override)
             _require_files(options.get("gates") or ())
         except InputErrors as error:
@@ -60,17 +60,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
 
 
 def _refuse_lost_cluster(
-    role: str, variables: t.Mapping[str, t.Any], defaults: t.Sequence[t.Mapping[str, t.Any]]
+    role: str,
+    variables: t.Mapping[str, t.Any],
+    defaults: t.Sequence[t.Mapping[str, t.Any]],
+    render: t.Callable[[t.Any], t.Any],
 ) -> None:
     """Refuse a play whose cluster the modules of the role would not get: they would change the one of the environment.
 
     :param defaults: module_defaults of the play and its blocks. A group whose arguments are one expression is not looked into.
+    :param render: renders a variable.
     """
     if not any(option.name == "kubevirt_name" for option in option_table.of_role(role)):
         return  # a role without a cluster
     given = {group: arguments or {} for each in defaults for group, arguments in each.items()}
     passed = given.get(FOR_ALL, {})
-    problems = [] if isinstance(passed, str) else lost_cluster.lost(variables, passed)
+    problems = [] if isinstance(passed, str) else lost_cluster.lost(variables, passed, render)
     for group, arguments in given.items():
         lost = [] if isinstance(arguments, str) else sorted(AUTH_ARGUMENTS.keys() & arguments.keys())
         if lost and group.startswith("group/virtpools.kubevirt.") and group != FOR_ALL:

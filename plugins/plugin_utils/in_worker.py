@@ -98,7 +98,8 @@ class ActionModule(normal.ActionModule):  # type: ignore[misc]  # Ansible has no
     def _lost_cluster(self, variables: dict[str, t.Any]) -> list[str]:
         """A sentence for each variable that chooses a cluster and does not reach the module."""
         given = self._task.args
-        lost = [] if given.get("dump") or given.get("host") else lost_cluster.lost(variables, given)
+        render = self._templar.template
+        lost = [] if given.get("dump") or given.get("host") else lost_cluster.lost(variables, given, render)
         return [] if lost and "K8S_AUTH_" in self._compute_environment_string() else lost
 
     def _is_at_home(self, variables: dict[str, t.Any]) -> bool:

@@ -14,14 +14,15 @@ _CLUSTER = {"virtpools_kubeconfig": "kubeconfig", "virtpools_context": "context"
 """The variables that choose a cluster, with the options of modules that they are for."""
 
 
-def lost(variables: t.Mapping[str, t.Any], passed: t.Container[str]) -> list[str]:
+def lost(variables: t.Mapping[str, t.Any], passed: t.Container[str], render: t.Callable[[t.Any], t.Any]) -> list[str]:
     """A sentence for each variable that is set and not passed on.
 
     :param passed: the options that modules get.
+    :param render: renders a variable, which may be an expression whose value is empty.
     """
     return [
         f"{variable} is set, but this play does not pass it on, so another cluster would be used; add to it "
         f'module_defaults: {{{FOR_ALL}: {{{option}: "{{{{ {variable} }}}}"}}}}.'
         for variable, option in _CLUSTER.items()
-        if variables.get(variable) and option not in passed
+        if option not in passed and variables.get(variable) and render(variables[variable])
     ]

@@ -62,7 +62,7 @@ LOST = [
 """Variables and module_defaults of a play, and what the role says."""
 KEPT = [
     ({"virtpools_kubeconfig": "a", "virtpools_context": ""}, {ALL: {"kubeconfig": "a"}}),
-    ({}, {ALL: {"host": "a"}}),
+    ({"virtpools_context": "{{ '' }}"}, {ALL: {"host": "a"}}),
 ]
 
 

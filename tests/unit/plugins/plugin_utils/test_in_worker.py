@@ -142,6 +142,8 @@ OWN_PLAY = """
     - virtpools.kubevirt.verification_info: {dump: /nowhere}
     - virtpools.kubevirt.pool_info:
       environment: {K8S_AUTH_KUBECONFIG: /nowhere}
+    - virtpools.kubevirt.pool_info: {kubeconfig: /nowhere}
+      vars: {virtpools_context: "{{ '' }}"}
 """
 
 
@@ -152,7 +154,7 @@ def test_a_cluster_that_a_module_would_not_get(tmp_path):
     refused, *others = re.findall(r"^fatal: .*", ansible_playbook(tmp_path, "play.yml").stdout, re.MULTILINE)
     for variable in ("virtpools_kubeconfig", "virtpools_context"):
         assert f"{variable} is set, but this play does not pass it on" in refused
-    assert ["/nowhere" in said for said in others] == [True] * 3
+    assert ["/nowhere" in said for said in others] == [True] * 4
 
 
 KUBECONFIG = """

@@ -15,7 +15,8 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.roles import Play
 
 yaml = pytest.importorskip("yaml")
 
-FILES = sorted((Path(__file__).parents[3] / "roles").glob("*/tasks/*.yml"))
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / "roles").glob("*/tasks/*.yml"))
 
 
 def tasks_of(tasks):
@@ -37,6 +38,14 @@ def test_a_task_that_only_looks_counts_no_change(file):
     """In check mode a module tells what it would change."""
     looking = [task for task in tasks_of(yaml.safe_load(file.read_text("utf-8"))) if task.get("check_mode") is True]
     assert [task["name"] for task in looking if task.get("changed_when") is not False] == []
+
+
+def test_no_task_runs_once_for_all_clusters():
+    """The strategy host_pinned, which docs/clusters.md recommends, warns of such a task, and runs it for each."""
+    lists = [yaml.safe_load(file.read_text("utf-8")) for file in FILES]
+    for file in (ROOT / "playbooks").glob("*.yml"):
+        lists += [play.get("tasks", ()) for play in yaml.safe_load(file.read_text("utf-8"))]
+    assert [task["name"] for tasks in lists for task in tasks_of(tasks) if "run_once" in task] == []
 
 
 PUBLISHED_BY_HOST = {

@@ -107,6 +107,9 @@ def test_every_playbook_that_works_on_clusters_asks_the_lookup():
     ]
     lookup = "{{ lookup('virtpools.kubevirt.clusters', virtpools_hosts | default('')) }}"
     assert {play["hosts"] for play in plays} == {lookup}
+    on_controller = yaml.safe_load((ROOT / "examples/inventory/group_vars/all.yml").read_text("utf-8"))
+    here = {name: value for name, value in on_controller.items() if name.startswith("ansible_")}
+    assert [play["name"] for play in plays if play["vars"] != here] == []
 
 
 @pytest.mark.skipif(not ANSIBLE_PLAYBOOK.exists(), reason="ansible-test has no ansible-playbook of its own")

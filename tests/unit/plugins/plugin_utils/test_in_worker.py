@@ -230,6 +230,16 @@ def test_users_have_no_files_beside_our_playbooks(project, python, book, cwd):
     assert "The dump directory dump holds no .yaml, .yml or .json file" in said
 
 
+@pytest.mark.skipif(ANSIBLE_PLAYBOOK is None, reason="ansible-test's environments have no ansible-playbook")
+def test_our_playbooks_do_not_become_another_user(project):
+    """Who has neither the credentials of this environment nor this kubeconfig."""
+    pools = '{"virtpools_pools": [{"name": "gpu", "nodeSelector": {"hw": "gpu"}, "virtHandlerImage": "a.b/h:1"}]}'
+    chosen = ("virtpools.kubevirt.plan", sys.executable, "-e", pools, "-e", "virtpools_dump=dump")
+    sudo = {"ANSIBLE_BECOME": "true", "ANSIBLE_BECOME_ALLOW_SAME_USER": "true", "ANSIBLE_BECOME_EXE": "/nowhere/sudo"}
+    (said,) = play(project, *chosen, cwd="project", **sudo)
+    assert "The dump directory dump holds no .yaml, .yml or .json file" in said
+
+
 PLAYBOOK = """
 - hosts: localhost
   gather_facts: false

@@ -35,8 +35,8 @@ BEGIN, END = "<!-- variables: begin -->", "<!-- variables: end -->"
 
 _LINE = 130
 """PyYAML breaks a line after the word that reaches so far."""
-_EMPTY_IS_REFUSED = {"int": "An integer.", "bool": "A boolean.", "dict": "A dictionary."}
-"""Types that an empty string is not of, with the words that say so in their place."""
+_EMPTY_IS_REFUSED = {"int": "An integer.", "bool": "A boolean.", "dict": "A dictionary.", "list": "A list."}
+"""Types that an empty string or null is not of, with the words that say so in their place."""
 _MARKUP = r"\b(?:RV|V|C|E|M|P)\(((?:[^()]|\([^()]*\))*)\)"
 _HEADER = """# Copyright (c) 2026, the virtpools.kubevirt authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
@@ -96,7 +96,7 @@ def _of_module(name: str) -> dict[str, t.Any]:
 def _of_role(role: str) -> dict[str, t.Any]:
     """A role's argument spec. Ansible checks it before the role runs, and must let empty values pass.
 
-    So ``raw`` stands for types that an empty string is not of. The role's first task, role_options, checks these.
+    So ``raw`` stands for types that an empty string or null is not of. The role's first task, role_options, checks these.
     """
     options = option_table.of_role(role)
     variables = {option.name: option.variable for option in option_table.TABLE if option.roles}
@@ -112,6 +112,7 @@ def _of_role(role: str) -> dict[str, t.Any]:
         paragraphs = option.paragraphs
         if option.type in _EMPTY_IS_REFUSED:
             argument["type"] = "raw"
+            argument.pop("elements", None)
             paragraphs = [f"{paragraphs[0]} {_EMPTY_IS_REFUSED[option.type]}", *paragraphs[1:]]
         if option.choices:
             argument["choices"] = [*option.choices, ""]

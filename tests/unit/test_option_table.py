@@ -406,7 +406,7 @@ def _entries():
 )
 def test_ansible_lets_empty_variables_pass(tmp_path):
     plays = [
-        _play(role, entry, {option.variable: "" for option in option_table.of_role(role)} | _needed(role))
+        _play(role, entry, {option.variable: None for option in option_table.of_role(role)} | _needed(role))
         for role, entry in _entries()
     ]
     code, output = _check_variables(tmp_path, plays)

@@ -48,17 +48,19 @@ def fatal(folder, world, *tasks, **keywords):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("role", "options", "told"),
     [
-        ({"expected_plan": OTHER_PLAN}, "The plan is not the approved one"),
-        ({"report_html": "/none/a.html"}, "/none/a.html"),
+        ("pools", {"expected_plan": OTHER_PLAN}, "The plan is not the approved one"),
+        ("pools", {"report_html": "/none/a.html"}, "/none/a.html"),
+        ("rollout", {}, "virtpools_waves is missing"),
+        ("rollback", {}, "There is no earlier pool list"),
     ],
-    ids=["plan", "page"],
+    ids=["plan", "page", "waves", "history"],
 )
-def test_a_refused_run_ends_where_errors_are_ignored(tmp_path, world, options, told):
+def test_a_refused_run_ends_where_errors_are_ignored(tmp_path, world, role, options, told):
     """A run that goes on after an error would carry out a plan that is not approved, or begin the next batch after a failed one."""
     variables = {f"virtpools_{name}": value for name, value in options.items()}
-    role = {"ansible.builtin.import_role": {"name": "virtpools.kubevirt.pools"}, "vars": variables}
-    (only,) = fatal(tmp_path, world, role, ignore_errors=True)
+    imported = {"ansible.builtin.import_role": {"name": f"virtpools.kubevirt.{role}"}, "vars": variables}
+    (only,) = fatal(tmp_path, world, imported, ignore_errors=True)
     assert told in only
     assert [each["metadata"]["name"] for each in world.all(kinds.DAEMON_SET)] == ["virt-handler"]

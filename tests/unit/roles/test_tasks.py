@@ -40,6 +40,13 @@ def test_a_task_that_only_looks_counts_no_change(file):
     assert [task["name"] for task in looking if task.get("changed_when") is not False] == []
 
 
+def test_refusals_end_the_role_awx_where_a_play_ignores_errors():
+    """test_in_plays.py shows this of the roles that change clusters."""
+    (everything,) = yaml.safe_load((ROOT / "roles/awx/tasks/manage_objects.yml").read_text("utf-8"))
+    assert everything["ignore_errors"] is False
+    assert [task for task in tasks_of(everything["block"]) if "ignore_errors" in task] == []
+
+
 def test_no_task_runs_once_for_all_clusters():
     """The strategy host_pinned, which docs/clusters.md recommends, warns of such a task, and runs it for each."""
     lists = [yaml.safe_load(file.read_text("utf-8")) for file in FILES]

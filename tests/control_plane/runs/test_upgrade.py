@@ -225,8 +225,8 @@ def test_the_pools_are_prepared(scenario: UpgradeScenario) -> None:
     assert (scenario.writes(marker, "nodes"), scenario.writes(marker, "daemonsets")) == ([], [])
     assert (scenario.handlers(), scenario.launchers()) == (handlers, launchers)
     again = scenario.module("upgrade_preparation", version=scenario.after, pools=[gpu(scenario.after)])
-    planned = scenario.module("plan_info", pools=[gpu(scenario.before)], max_unavailable="100%")
-    assert (again["changed"], planned["pending"]) == (False, False), (again, planned)
+    planned = scenario.module("plan_info", guarded=True, pools=[gpu(scenario.before)], max_unavailable="100%")
+    assert (again["changes"], planned["changes"], planned["pending"]) == ([], [], False)
 
 
 def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: UpgradeScenario) -> None:
@@ -242,7 +242,7 @@ def test_an_upgrade_is_as_predicted_and_a_run_during_it_refused(scenario: Upgrad
         assert upgrade(scenario).succeeded().changed == 0
         told = f"is being upgraded from {scenario.before} to {scenario.after}; wait until that is done"
         assert told in scenario.refused([gpu(scenario.after)])
-        planned = scenario.module("plan_info", pools=[gpu(scenario.before)])
+        planned = scenario.module("plan_info", guarded=True, pools=[gpu(scenario.before)])
         assert any(told in error for error in planned["errors"]), planned
         assert scenario.versions() == (scenario.before, scenario.after)
         scenario.finish_upgrade()
@@ -285,7 +285,7 @@ def test_the_pools_follow_the_upgrade(scenario: UpgradeScenario) -> None:
         PLAIN_NODE: [f"{STOCK}:{scenario.after}"],
     }
     assert scenario.launchers() == launchers
-    scenario.settled([gpu(scenario.after)])
+    scenario.settled([gpu(scenario.after)], **GUARDED)
     scenario.start_vms(gpu_vm("trains-too"))
     assert scenario.launchers()["trains-too"][1] == gpu(scenario.after)["virtLauncherImage"]
     assert scenario.failing() == {}

@@ -119,14 +119,15 @@ class Scenario:
         The same modules send the same requests, with the rights of the user; Ansible would take seconds more.
         """
         changed: list[str] = []
+        options = {"virtpools_guard": False, "virtpools_pools": pools, **QUICK, **variables}
 
         def module(name: str, **arguments: Any) -> Object:
-            result = self.module(name, **arguments)
+            result = self.module(name, guarded=options["virtpools_guard"] is not False, **arguments)
             changed.extend([name] if result.get("changed") else [])
             return result
 
         play = Play(module)
-        play.role("pools", **{"virtpools_guard": False, "virtpools_pools": pools, **QUICK, **variables})
+        play.role("pools", **options)
         return play.shown, changed
 
     @contextmanager

@@ -240,10 +240,10 @@ def body(task: module_base.Task) -> dict:
     if task.params["record"] == "move_begun":
         return _write(task, task.namespace(), _move_begun(task))
     if task.params["record"] == "removed":
-        removed = task.asked.options.remove_pools
-        if removed in (None, removal.ALL):
-            raise InputErrors(["record is removed, but remove_pools does not name pools; give a list of their names."])
-        snapshot = task.snapshot(nodes=())
+        asked = task.asked.options.remove_pools
+        if asked is None:
+            raise InputErrors(["record is removed, but remove_pools is missing; give the names of the pools, or all."])
+        snapshot, removed = task.snapshot(nodes=()), None if asked == removal.ALL else asked
         there = {*snapshot.pools, *(pool.name for pool in choice.in_use(snapshot).recorded(snapshot))}
         return _write(task, snapshot.namespace, lambda known: known.pools_removed(removed, there, _now(), task.run_by))
     if task.params["record"] == "begun" and task.asked.options.remove_pools is not None:

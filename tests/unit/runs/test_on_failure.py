@@ -115,8 +115,15 @@ def test_a_wave_goes_back_to_the_list_before_and_others_stay_new(running):
 
 
 @pytest.mark.parametrize("on_failure", ["rollback_wave", "rollback_all"])
-def test_a_pool_that_was_removed_does_not_come_back(running, on_failure):
-    running.remove(["rt"])
+@pytest.mark.parametrize("removed", [["rt"], "all"], ids=["one", "all"])
+def test_a_pool_that_was_removed_does_not_come_back(running, on_failure, removed):
+    """Of all pools gpu cannot go, since the primary does not tolerate a taint of its nodes."""
+    nodes = [running.world.find(kinds.NODE, name) for name in ("n1", "n2")]
+    for node in nodes:
+        node["spec"]["taints"] = [{"key": "special", "value": "yes", "effect": "NoSchedule"}]
+    running.remove(removed)
+    for node in nodes:
+        node["spec"]["taints"] = []
     running.fails([NEXT_GPU], on_failure)
     assert running.world.find(kinds.DAEMON_SET, "virt-handler-rt", builders.NAMESPACE) is None
     assert handlers(running.world)["n3"] == ["virt-handler"]

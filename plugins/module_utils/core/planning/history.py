@@ -395,17 +395,22 @@ class History:
         record of its own."""
         return replace(self, removing=True) if self.entries and self.moving is None else self
 
-    def pools_removed(self, removed: t.Collection[str], there: t.Collection[str], applied: str, by: str) -> History:
-        """The history once these pools are removed by name. The newest list is without them then, so that no run goes back to one
-        with them by itself, and going on with an unfinished move does not bring them back.
+    def pools_removed(
+        self, removed: t.Collection[str] | None, there: t.Collection[str], applied: str, by: str
+    ) -> History:
+        """The history once these pools are removed. The newest list is without them then, so that no run goes back to one with them
+        by itself, and going on with an unfinished move does not bring them back.
 
+        :param removed: their names; None for all pools.
         :param there: the names of the pools that the cluster has: one that cannot go now is still in its list.
         """
         if self.moving is None:
-            return self._without({*removed} - {*there}, applied, by)
+            newest = {pool.name for pool in self.entries[-1].pools} if self.entries else set()
+            return self._without((newest if removed is None else {*removed}) - {*there}, applied, by)
         if self.moving.former is None:
             return self
-        left = tuple(pool for pool in self.moving.former.pools if pool.name not in removed)
+        pools = self.moving.former.pools
+        left = tuple(p for p in pools if (p.name in there if removed is None else p.name not in removed))
         former = replace(self.moving.former, pools=left) if left else None
         return replace(self, moving=replace(self.moving, former=former))
 

@@ -184,14 +184,16 @@ class TestRollbackTarget:
         assert begun.completed(B) == History((A, B))
         assert History().removal_begun() == History()
 
-    def test_is_the_list_with_the_pools_after_a_removal(self):
-        removed = History((A, C)).removal_begun().pools_removed(["b"], ["a"], A.applied, A.by)
+    @pytest.mark.parametrize("asked", [["b"], None], ids=["one", "all"])
+    def test_is_the_list_with_the_pools_after_a_removal(self, asked):
+        removed = History((A, C)).removal_begun().pools_removed(asked, ["a"], A.applied, A.by)
         assert removed == History((A, C, A))
         assert removed.rollback_target(A.pools) == C
 
-    def test_is_the_newest_while_a_removed_pool_cannot_go(self):
+    @pytest.mark.parametrize("asked", [["b"], None], ids=["one", "all"])
+    def test_is_the_newest_while_a_removed_pool_cannot_go(self, asked):
         begun = History((A, C)).removal_begun()
-        assert begun.pools_removed(["b"], ["a", "b"], A.applied, A.by) == begun
+        assert begun.pools_removed(asked, ["a", "b"], A.applied, A.by) == begun
 
     def test_is_the_list_before_where_the_newest_is_applied_again(self):
         """It drew in a node that has joined, for example."""

@@ -240,8 +240,10 @@ func (k *Kubelet) stop(ctx context.Context, key string, pod *corev1.Pod, mine *l
 		k.queue.AddAfter(key, left)
 		return k.publish(ctx, pod, terminated(pod.Status, time.Now()))
 	}
-	if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
-		return nil // the kubelet is done with it; a finalizer holds it
+	// An API server that is killed between its two writes for this deletion leaves a pod without finalizers: delete that again.
+	done := pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	if done && len(pod.Finalizers) > 0 {
+		return nil
 	}
 	err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),

@@ -98,7 +98,8 @@ def test_one_of_two_pools_is_removed_as_planned(scenario: RemovalScenario) -> No
     assert remaining(run) == ["Every VM has the launcher image that it would get now."]
     changed = differences(before, dump(scenario.cluster))
     policy = "mutatingadmissionpolicies.admissionregistration.k8s.io /virtpools-launcher"
-    assert set(changed) == {"nodes /rt", "daemonsets.apps kubevirt/virt-handler-rt", policy}
+    history = "configmaps kubevirt/virtpools-history"  # the list that is left
+    assert set(changed) == {"nodes /rt", "daemonsets.apps kubevirt/virt-handler-rt", policy, history}
     assert scenario.owners() == {"gpu-00": "gpu", "gpu-01": "gpu"}
 
 

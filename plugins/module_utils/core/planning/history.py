@@ -203,6 +203,12 @@ class History:
         return self.applying or self.removing or self.moving is not None
 
     @property
+    def moving_back(self) -> frozenset[str]:
+        """The names of the pools that an unfinished move between the modes brings back from the record, wherever it stopped."""
+        former = None if self.moving is None else self.moving.former
+        return frozenset(() if former is None else (pool.name for pool in former.pools))
+
+    @property
     def newest(self) -> str:
         """The newest entry and when it was applied, or NO_POOLS: differs after another run has recorded its list."""
         return f"{self.entries[-1].digest} {self.entries[-1].applied}" if self.entries else NO_POOLS

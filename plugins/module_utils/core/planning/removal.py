@@ -90,10 +90,8 @@ def history(snapshot: Snapshot) -> tuple[KubeObject, ...]:
 
 
 def moving(snapshot: Snapshot) -> frozenset[str]:
-    """The pools that an unfinished move between the modes brings back from the record, wherever it stopped."""
-    move = histories.recorded_in(snapshot).moving
-    former = None if move is None else move.former
-    return frozenset(() if former is None else (pool.name for pool in former.pools))
+    """The pools that an unfinished move between the modes brings back."""
+    return histories.recorded_in(snapshot).moving_back
 
 
 def leaves_moving(removed: Removed | None, snapshot: Snapshot) -> bool:
@@ -107,7 +105,7 @@ def is_recorded(removed: Removed | None, snapshot: Snapshot) -> bool:
         return True
     known = histories.recorded_in(snapshot)
     if known.moving is not None:
-        return moving(snapshot).isdisjoint(removed)
+        return known.moving_back.isdisjoint(removed)
     return not known.has_some_of({*removed} - snapshot.pools.keys())
 
 

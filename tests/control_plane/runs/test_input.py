@@ -50,7 +50,7 @@ class Site:
         return message
 
     def apply(self, obj: dict[str, Any]) -> None:
-        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(obj))
+        self.cluster.apply(obj)
 
 
 @pytest.fixture(scope="module")

@@ -265,7 +265,7 @@ def test_an_account_that_may_not_watch_pods_hands_over_nodes(scenario: Scenario)
     role = scenario.get("clusterrole", "virtpools-writer")
     pods = next(rule for rule in role["rules"] if rule["resources"] == ["pods"])
     pods["verbs"].remove("watch")
-    scenario.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    scenario.apply(role)
     last = {**POOL, "virtHandlerImage": "registry.example/virt-handler:v1.9.0-last"}
     marker = scenario.cluster.audit_marker()
     rollout(scenario, of=last, virtpools_stop_after_wave=NAMES[0]).succeeded()

@@ -43,8 +43,7 @@ class Account:
     @classmethod
     def make(cls, cluster: LocalCluster, role: str, name: str = "") -> Account:
         """Make an account, by default named after its role, that has the role ``reader`` or ``writer`` and no other."""
-        # kubectl would validate them with the whole OpenAPI document, for which a new API server needs more than two seconds.
-        cluster.kubectl("apply", "--validate=false", "-f", str(CLUSTER_ROLES))
+        cluster.apply(CLUSTER_ROLES)
         kubeconfig = cluster.kubeconfig_for(name or role, [f"virtpools-{role}"])
         return cls(kubeconfig, f"system:serviceaccount:virtpools-system:{name or role}")
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from local_cluster import LocalCluster
@@ -72,7 +71,7 @@ CRD: Object = {
 
 def install(cluster: LocalCluster) -> None:
     """Let the API server serve PrometheusRule."""
-    cluster.kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps(CRD))
+    cluster.apply(CRD)
     cluster.kubectl("wait", "--for=condition=Established", "crd", CRD["metadata"]["name"], "--timeout=60s")
 
 

@@ -191,7 +191,7 @@ class Scenario:
 
     def apply(self, obj: Object) -> None:
         """Create or change an object, as the administrator."""
-        self.cluster.kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps(obj))
+        self.cluster.apply(obj)
 
     def patch(self, what: str, *patch: Mapping[str, Any], merge: Mapping[str, Any] | None = None) -> None:
         """Change an object by the operations of a JSON patch, or by a merge patch, as the administrator."""

@@ -79,6 +79,15 @@ def test_a_refused_run_ends_where_errors_are_ignored(tmp_path, role, options, to
     assert [each["metadata"]["name"] for each in world.all(kinds.DAEMON_SET)] == ["virt-handler"]
 
 
+def test_a_time_limit_for_all_tasks_ends_no_batch(tmp_path):
+    """Ansible kills the worker of such a task: the batch would end half-way, without its rollback."""
+    world = cluster()
+    world.behave["virt-handler-gpu", "n1"] = Behaviour(start=8)
+    assert fatal(tmp_path, {"east": world}, "pools", {"prepull": False}, timeout=6) == []
+    (first, _other) = world.all(kinds.NODE)
+    assert first["metadata"]["labels"]["virtpools.io/pool"] == "gpu"
+
+
 def test_the_failure_of_another_cluster_ends_no_rollback(tmp_path):
     """With any_errors_fatal a failure also ends the runs of other clusters, where no wave has failed."""
     worlds = {"east": cluster(), "west": cluster()}

@@ -46,7 +46,7 @@ _ENVIRONMENT.tests["failed"] = lambda result: bool(result.get("failed"))
 _ENVIRONMENT.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
 _KEYWORDS = (
     *("name", "when", "vars", "register", "loop", "loop_control", "changed_when", "module_defaults", "block"),
-    *("rescue", "always", "tags", "check_mode", "failed_when", "ignore_errors", "any_errors_fatal"),
+    *("rescue", "always", "tags", "check_mode", "failed_when", "ignore_errors", "any_errors_fatal", "timeout"),
 )
 
 

@@ -90,6 +90,8 @@ def _require_sources(sources: t.Sequence[str]) -> None:
 
 def _no_host(sources: t.Sequence[str], pattern: t.Any, limit: str | None) -> str:
     inventory, matches = f"The inventory {', '.join(sources)} has no host that matches", pattern
+    if limit and pattern == "localhost":
+        return f"The limit {limit} leaves out localhost, on which this playbook runs: correct --limit, or leave it out."
     if limit:
         return f"{inventory} {matches} and the limit {limit}: correct virtpools_hosts, the inventory or --limit."
     return f"{inventory} {matches}: add a host for every cluster, or correct virtpools_hosts."

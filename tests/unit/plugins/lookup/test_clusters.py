@@ -94,19 +94,17 @@ def test_a_limit_that_leaves_no_host_is_refused(inventory, asked, limit):
 
 
 def test_a_limit_without_an_inventory_is_refused():
-    assert "has no host that matches localhost and the limit east" in refusal(limit="east")
+    assert refusal(limit="east").startswith("The limit east leaves out localhost, on which this playbook runs:")
 
 
-def test_every_playbook_that_works_on_clusters_asks_the_lookup():
-    plays = [
-        play
-        for file in (ROOT / "playbooks").glob("*.yml")
-        if file.stem != "awx"
-        for play in yaml.safe_load(file.read_text("utf-8"))
-        if "hosts" in play
-    ]
-    lookup = "{{ lookup('virtpools.kubevirt.clusters', virtpools_hosts | default('')) }}"
-    assert {play["hosts"] for play in plays} == {lookup}
+def test_every_playbook_asks_the_lookup():
+    plays, asked = [], set()
+    for file in (ROOT / "playbooks").glob("*.yml"):
+        of_file = [play for play in yaml.safe_load(file.read_text("utf-8")) if "hosts" in play]
+        asked |= {(file.stem == "awx", play["hosts"]) for play in of_file}
+        plays += of_file if file.stem != "awx" else ()
+    lookup = "{{ lookup('virtpools.kubevirt.clusters', %s) }}"
+    assert asked == {(False, lookup % "virtpools_hosts | default('')"), (True, lookup % "'localhost'")}
     on_controller = yaml.safe_load((ROOT / "examples/inventory/group_vars/all.yml").read_text("utf-8"))
     here = {name: value for name, value in on_controller.items() if name.startswith("ansible_")}
     assert [play["name"] for play in plays if play["vars"] != here] == []

@@ -21,6 +21,7 @@ from kubernetes import client, config
 
 from local_cluster.credentials import SYSTEM_NAMESPACE
 from local_cluster.errors import ClusterError
+from local_cluster.kubectl import WithKubectl
 
 from . import engine
 
@@ -44,7 +45,7 @@ class Container:
     id: str
 
 
-class KindCluster:
+class KindCluster(WithKubectl):
     """A kind cluster. What it shares with a LocalCluster has the same names, so that helpers of tests take either."""
 
     def __init__(self, name: str, kubeconfig: Path) -> None:

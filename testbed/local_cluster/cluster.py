@@ -29,6 +29,7 @@ from .errors import ClusterError
 from .fleet import Fleet
 from .go import Log
 from .instance import Instance, Options
+from .kubectl import WithKubectl
 from .programs import AGENT
 from .reading import Reader
 
@@ -41,7 +42,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 T = TypeVar("T")
 
 
-class LocalCluster:
+class LocalCluster(WithKubectl):
     """A cluster that runs on this machine; also a context manager that stops it."""
 
     patience: ClassVar[float] = 1
@@ -236,15 +237,6 @@ class LocalCluster:
         if result.returncode != 0:
             raise ClusterError(f"kubectl {' '.join(arguments)} failed: {result.stderr.strip()}")
         return result.stdout
-
-    def apply(self, what: dict[str, Any] | Path) -> None:
-        """Create or change an object, or those of a file, as the administrator.
-
-        Without kubectl's own validation, which reads the whole OpenAPI document: a new API server with KubeVirt's kinds needs more
-        than two seconds to make it. The API server checks objects all the same, but for unknown fields.
-        """
-        file, stdin = (str(what), None) if isinstance(what, Path) else ("-", json.dumps(what))
-        self.kubectl("apply", "--validate=false", "-f", file, stdin=stdin)
 
     def kubeconfig_for(self, name: str, cluster_roles: Iterable[str] = ()) -> Path:
         """Make a ServiceAccount with these ClusterRoles unless it exists; return a kubeconfig for it, valid one day."""

@@ -246,7 +246,9 @@ class ImageDrift:
         """
         admission = snapshot.admission or Admission()
         backend = launcher_backends.backend_in_use(admission)
-        table = launcher_backends.recorded_table(admission) or Table(())
+        pools = tuple(pool.name for pool in goals.recorded(snapshot))
+        # Without a policy, nothing keeps a VM off the nodes of any pool.
+        table = launcher_backends.recorded_table(admission) or Table((), allow=pools)
         stock = outdated_policy.stock_image(snapshot)
         checks = (*preflight.fitness(snapshot), *outdated_policy.examine(snapshot, table))
         problems = [f.message for f in checks if f.severity == "error" and f.code not in preflight.TRANSIENT]

@@ -269,6 +269,16 @@ class TestInEffect:
         found = ImageDrift.from_live_policy(self.state(snapshot.Admission(policy_kind=POLICY), pools=[handlers_only]))
         assert update(image=f"{STOCK}-old", of=found, **FOR_GPU).expected_image == STOCK
 
+    def test_pools_of_handlers_alone_take_any_vm(self):
+        """No launcher policy keeps VMs off their nodes."""
+        nothing = snapshot.Admission(policy_kind=POLICY)
+        state = builders.snapshot_of(NODES[:2], [builders.pool("gpu", unmatched="allow")], admission=nothing)
+        found = ImageDrift.from_live_policy(state)
+        assert update(image=f"{STOCK}-old", of=found).how == "migrate"
+        _vmi, pod = vm(on="n2", image=STOCK)
+        moved, node = update(image=f"{STOCK}-old", of=found), Node.from_object(NODES[1])
+        assert found.problem(moved, LauncherPod.from_object(pod), node) is None
+
     @pytest.mark.parametrize("part", ["spec", "binding", "annotation"])
     def test_a_policy_changed_by_hand_is_refused(self, part):
         admission = self.admission(POOL)

@@ -213,12 +213,10 @@ class _Migrations(t.Generic[AnyRelocation]):
         began = self.clock.now()
         give_up = began + self.timeout
         while True:
-            running = self._running(relocation)
-            if running is None:
-                settled = self._settled(relocation)
-                if settled is not None:
-                    return settled
-                running = self._create(relocation)
+            found = self._running(relocation) or self._settled(relocation) or self._create(relocation)
+            if isinstance(found, MigrationOutcome):
+                return found
+            running = found
             self.begun[relocation] = (began, running)
             if is_managed(running):
                 break
@@ -238,9 +236,10 @@ class _Migrations(t.Generic[AnyRelocation]):
                 left = f"did not end within {self.timeout:.0f} s and was cancelled: {waits}"
                 return MigrationOutcome(relocation, "failed", f"its migration {name} {left}")
             yield
-            running = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
-            if running is None or running["metadata"]["uid"] != uid:
+            seen = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
+            if seen is None or seen["metadata"]["uid"] != uid:
                 return MigrationOutcome(relocation, "failed", f"its migration {name} was deleted by another client")
+            running = seen
             self.begun[relocation] = (began, running)
         proof_by = self.clock.now() + _PROOF_SECONDS
         while (problem := self._problem(relocation)) is not None:
@@ -297,8 +296,8 @@ class _Migrations(t.Generic[AnyRelocation]):
         alive = (pod for pod in self._pods(relocation) if not pod.ended and not pod.terminating)
         return next((pod for pod in alive if pod.node == node), None)
 
-    def _create(self, relocation: Relocation) -> Object:
-        """Create a migration of the VM, or return the other migration because of which KubeVirt refuses ours."""
+    def _create(self, relocation: AnyRelocation) -> Object | MigrationOutcome[AnyRelocation]:
+        """Create a migration of the VM. When KubeVirt refuses it, return what has happened to the VM since the last look."""
         kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION
         name = f"{_NAME_PREFIX}{uuid.uuid4().hex[:12]}"
         migration = kind.object(name, relocation.namespace, spec={"vmiName": relocation.vmi})
@@ -308,10 +307,10 @@ class _Migrations(t.Generic[AnyRelocation]):
         except (LeaseLost, Unreachable):
             raise
         except ClusterError:
-            other = self._running(relocation)
-            if other is None:
+            since = self._running(relocation) or self._settled(relocation)
+            if since is None:
                 raise
-            return other
+            return since
 
     def _cancel(self, relocation: Relocation, name: str, uid: str) -> None:
         """Delete the migration: KubeVirt then aborts it."""

@@ -377,11 +377,21 @@ class TestMeanwhile:
         ],
         ids=["gone", "no longer migratable"],
     )
-    def test_a_vm_that_changes_before_its_turn(self, run, world, add, change, result):
+    @pytest.mark.parametrize("after_look", [False, True])
+    def test_a_vm_that_changes_before_its_turn(self, run, world, add, change, result, after_look):
         Kubevirt(world)
         for name in ("a", "b"):
             add(name)
-        world.at[world.now + 1] = lambda: change(world)
+
+        def refuse(request):
+            if request.method == "POST" and (request.body.get("spec") or {}).get("vmiName") == "b":
+                change(world)
+                raise Refused(400, "BadRequest", "Cannot migrate VMI")
+
+        if after_look:
+            world.before = refuse
+        else:
+            world.at[world.now + 1] = lambda: change(world)
         assert results(run("workload_update", batch=1)) == {"a": "done", "b": result}
 
     @pytest.mark.parametrize("phase", ["Failed", None, "Succeeded"], ids=["failed", "deleted", "succeeded"])

@@ -218,13 +218,15 @@ class _Migrations(t.Generic[AnyRelocation]):
                 return found
             running = found
             self.begun[relocation] = (began, running)
-            if is_managed(running):
+            if is_managed(running) and not _is_cancelled(running):
                 break
             if self.clock.now() >= give_up:
                 return MigrationOutcome(relocation, "failed", _does_not_end(running))
             yield
         name, uid = running["metadata"]["name"], running["metadata"]["uid"]
         while (phase := field(running, "status", "phase")) != "Succeeded":
+            if phase == "Failed" and _is_cancelled(running):
+                return _deleted(relocation, name)
             if phase == "Failed":
                 return MigrationOutcome(
                     relocation, "failed", f"its migration {name} failed: {self._why(relocation, running)}"
@@ -238,7 +240,7 @@ class _Migrations(t.Generic[AnyRelocation]):
             yield
             seen = self.cluster.get(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATION, name, relocation.namespace)
             if seen is None or seen["metadata"]["uid"] != uid:
-                return MigrationOutcome(relocation, "failed", f"its migration {name} was deleted by another client")
+                return _deleted(relocation, name)
             running = seen
             self.begun[relocation] = (began, running)
         proof_by = self.clock.now() + _PROOF_SECONDS
@@ -348,6 +350,15 @@ class _Migrations(t.Generic[AnyRelocation]):
 def _gone(relocation: AnyRelocation, vmi: Object | None) -> MigrationOutcome[AnyRelocation] | None:
     """The outcome for a VM that has ended; None for any other VM."""
     return MigrationOutcome(relocation, "gone", "it has ended since") if with_vmi(relocation, vmi) is None else None
+
+
+def _is_cancelled(migration: Object) -> bool:
+    """Whether the migration was deleted: KubeVirt aborts it, and then lets it go."""
+    return bool(field(migration, "metadata", "deletionTimestamp"))
+
+
+def _deleted(relocation: AnyRelocation, migration: str) -> MigrationOutcome[AnyRelocation]:
+    return MigrationOutcome(relocation, "failed", f"its migration {migration} was deleted by another client")
 
 
 def _does_not_end(other: Object) -> str:

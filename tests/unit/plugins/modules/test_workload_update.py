@@ -270,12 +270,21 @@ class TestFailures:
         assert "lacks 1 permission " in message
         assert "create virtualmachineinstancemigrations.kubevirt.io" in message
 
-    def test_somebody_deletes_the_migration(self, run, world, add):
+    @pytest.mark.parametrize("seen", [False, True])
+    def test_another_client_deletes_the_migration(self, run, world, add, seen):
+        """KubeVirt fails a migration that is deleted, and lets it go right after that."""
         Kubevirt(world, stick={"vm"})
         add("vm")
-        world.at[world.now + 5] = lambda: [
-            world.drop(MIGRATION, m["metadata"]["name"], "plain") for m in world.all(MIGRATION)
-        ]
+
+        def delete():
+            (migration,) = world.all(MIGRATION)
+            if seen:
+                migration["metadata"]["deletionTimestamp"] = "now"
+                migration["status"]["phase"] = "Failed"
+            else:
+                world.drop(MIGRATION, migration["metadata"]["name"], "plain")
+
+        world.at[world.now + 5] = delete
         assert "was deleted by another client" in run.failure("workload_update")
 
 
@@ -354,6 +363,21 @@ class TestMeanwhile:
         self.other(world, ours=True)
         assert results(run("workload_update")) == {"vm": "done"}
         assert migrations(world) == ["vm"]
+
+    def test_a_migration_that_is_being_cancelled_is_waited_for(self, run, world, add):
+        """By the former run, whose time for it was up."""
+        kubevirt = Kubevirt(world, stick={"vm"})
+        add("vm")
+        self.other(world, ours=True)
+        (cancelled,) = world.all(MIGRATION)
+        cancelled["metadata"]["deletionTimestamp"] = "now"
+
+        def end():
+            world.drop(MIGRATION, "other", "plain")
+            kubevirt.stick = ()
+
+        world.at[world.now + 5] = end
+        assert results(run("workload_update")) == {"vm": "done"}
 
     def test_a_create_whose_answer_was_lost_is_made_once(self, run, world, add):
         Kubevirt(world)

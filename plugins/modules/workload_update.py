@@ -192,12 +192,11 @@ def body(task: module_base.Task) -> dict:
             mapping = _mapping(task, snapshot)
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock, _pool):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
-            if any(outcome.result == "done" for outcome in outcomes):
+            if any(outcome.result in ("done", "failed") for outcome in outcomes):
                 handler_memory.remind(task.cluster, live.handlers(task.cluster, snapshot.namespace), task.clock)
         except ClusterError as error:
-            raise module_base.TaskFailed(
-                str(error), _result(outdated, outcomes, task.params["max_listed_vms"])
-            ) from error
+            result = _result(outdated, outcomes, task.params["max_listed_vms"])
+            raise module_base.TaskFailed(" ".join([str(error), *_failed(outcomes)]), result) from error
     result = _result(outdated, outcomes, task.params["max_listed_vms"])
     _refuse_failures(outcomes, result)
     return result
@@ -267,13 +266,18 @@ def _summary(outdated: list[Update], outcomes: list[MigrationOutcome], counts: d
 
 
 def _refuse_failures(outcomes: list[MigrationOutcome], result: dict) -> None:
-    failed = [outcome for outcome in outcomes if outcome.result == "failed"]
+    failed = _failed(outcomes)
     if failed:
         left = result["counts"]["not_started"]
         raise module_base.TaskFailed(
-            f"{len(failed)} of {counted(len(outcomes), 'update')} failed, and {left} were not begun. {' '.join(f'{o}.' for o in failed)}",
+            f"{len(failed)} of {counted(len(outcomes), 'update')} failed, and {left} were not begun. {' '.join(failed)}",
             result,
         )
+
+
+def _failed(outcomes: list[MigrationOutcome]) -> list[str]:
+    """A sentence for each update that failed."""
+    return [f"{outcome}." for outcome in outcomes if outcome.result == "failed"]
 
 
 def main() -> None:

@@ -97,8 +97,9 @@ def test_migrates_what_can_be_migrated_and_lists_the_rest(run, world, add):
     assert world.all(kinds.LEASE) == []
 
 
-def test_handlers_record_migrated_vms_again(run, world, add):
-    Kubevirt(world)
+@pytest.mark.parametrize("image", [GPU, STOCK], ids=["done", "migrated, but outdated"])
+def test_handlers_record_migrated_vms_again(run, world, add, image):
+    Kubevirt(world, image=image)
     add("old")
     world.put(builders.migrated_vmi("n2"))
     found = run("workload_update")
@@ -221,6 +222,20 @@ class TestFailures:
             in message
         )
         assert migrations(world) == []
+
+    def test_are_told_also_when_handlers_cannot_be_reminded(self, run, world, add):
+        Kubevirt(world, image=STOCK)
+        add("vm")
+        world.put(builders.migrated_vmi("n2"))
+
+        def before(request):
+            if request.method == "PATCH" and request.path.endswith("/migrated"):
+                raise Refused(403, "Forbidden")
+
+        world.before = before
+        message = run.failure("workload_update")
+        assert message.startswith("Not allowed to patch VirtualMachineInstance migrated ")
+        assert message.endswith(f"but its pod virt-launcher-vm-x has {STOCK} again.")
 
     @pytest.mark.parametrize(
         ("others", "conditions", "reason"),

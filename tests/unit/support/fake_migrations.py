@@ -35,18 +35,22 @@ def vm(name="vm", on="n1", image=builders.LAUNCHER_IMAGE, *, migratable=True, ph
 class Kubevirt:
     """Migrates VMs of ``world`` to the node ``to``, where their pods get ``image``.
 
-    ``fail`` names the VMIs whose migration fails, ``stick`` those whose migration never ends, for want of a node.
+    ``fail`` names the VMIs whose migration fails for ``reason``, ``stick`` those whose migration never ends, for want of a node.
     """
 
+    OUT_OF_MEMORY = "the target ran out of memory"
     NO_NODE = "0/4 nodes are available: 4 Insufficient cpu."
 
-    def __init__(self, world, image=builders.GPU_LAUNCHER_IMAGE, to="n2", fail=(), stick=(), seconds=2.0):
+    def __init__(
+        self, world, image=builders.GPU_LAUNCHER_IMAGE, to="n2", fail=(), stick=(), seconds=2.0, reason=OUT_OF_MEMORY
+    ):
         self.world = world
         self.image = image
         self.to = to
         self.fail = fail
         self.stick = stick
         self.seconds = seconds
+        self.reason = reason
         self.most_at_once = 0
         self._since = {}
         tick = world._tick
@@ -76,7 +80,7 @@ class Kubevirt:
             status = migration.setdefault("status", {"phase": "Scheduling"})
             since = self._since.setdefault(migration["metadata"]["uid"], self.world.now)
             if name in self.fail:
-                status.update(phase="Failed", migrationState={"failureReason": "the target ran out of memory"})
+                status.update(phase="Failed", migrationState={"failureReason": self.reason})
             elif name in self.stick:
                 self._wait(migration)
             elif self.world.now - since >= self.seconds:

@@ -321,14 +321,25 @@ class _Migrations(t.Generic[AnyRelocation]):
 
     def _why(self, relocation: Relocation, migration: Object) -> str:
         """KubeVirt's reason for a failed migration."""
-        for obj in (migration, self._vmi(relocation)):
-            reason = field(obj, "status", "migrationState", "failureReason")
-            if reason:
-                return str(reason)
-        return "KubeVirt gives no reason"
+        states = [field(obj, "status", "migrationState") or {} for obj in (migration, self._vmi(relocation))]
+        # A VMI keeps the state of its last migration until the next one begins.
+        own = (state for state in states if state.get("migrationUid") in (None, migration["metadata"]["uid"]))
+        return next(
+            (str(state["failureReason"]) for state in own if state.get("failureReason")), "KubeVirt gives no reason"
+        )
 
     def _waits_for(self, relocation: Relocation, migration: Object) -> str:
+        try:
+            reason = self._held_up_by(relocation, migration)
+        except (LeaseLost, Unreachable):
+            raise
+        except ClusterError as error:
+            reason = f"what it waits for could not be read: {str(error).rstrip('.')}"
         phase = field(migration, "status", "phase") or "Pending"
+        return f"it is {phase}" + (f", and {reason}" if reason else "")
+
+    def _held_up_by(self, relocation: Relocation, migration: Object) -> str | None:
+        """What keeps a migration from going on, as a clause; None for one that has a target pod and no known problem."""
         target = next((pod for pod in self._pods(relocation) if pod.migration == migration["metadata"]["uid"]), None)
         reason = _blocked(migration)
         if reason is None and target is not None and target.unschedulable:
@@ -344,7 +355,7 @@ class _Migrations(t.Generic[AnyRelocation]):
                 if others > 0
                 else "it has no target pod, see its events"
             )
-        return f"it is {phase}" + (f", and {reason}" if reason else "")
+        return reason
 
 
 def _gone(relocation: AnyRelocation, vmi: Object | None) -> MigrationOutcome[AnyRelocation] | None:

@@ -237,6 +237,27 @@ class TestFailures:
         assert message.startswith("Not allowed to patch VirtualMachineInstance migrated ")
         assert message.endswith(f"but its pod virt-launcher-vm-x has {STOCK} again.")
 
+    def test_a_migration_whose_pods_are_hidden_is_cancelled(self, run, world, add):
+        Kubevirt(world, stick={"vm"})
+        add("vm")
+
+        def before(request):
+            if world.all(MIGRATION) and request.path == "/api/v1/namespaces/plain/pods":
+                raise Refused(403, "Forbidden", "cannot list pods")
+
+        world.before = before
+        message = run.failure("workload_update", timeout=60)
+        assert "and was cancelled: it is Scheduling, and what it waits for could not be read: Not allowed" in message
+        assert migrations(world) == []
+
+    def test_a_reason_is_that_of_the_migration_itself(self, run, world, add):
+        """A VM keeps the state of its last migration."""
+        Kubevirt(world, fail={"vm"}, reason=None)
+        add("vm")
+        state = {"migrationUid": "former", "failureReason": "long ago"}
+        world.find(VMI, "vm", "plain")["status"]["migrationState"] = state
+        assert "failed: KubeVirt gives no reason" in run.failure("workload_update")
+
     @pytest.mark.parametrize(
         ("others", "conditions", "reason"),
         [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
 from ...core.base import kinds, names
@@ -215,7 +215,8 @@ class _Migrations(t.Generic[AnyRelocation]):
         while True:
             found = self._running(relocation) or self._settled(relocation) or self._create(relocation)
             if isinstance(found, MigrationOutcome):
-                return found
+                waited = relocation in self.begun and found.result == "done"
+                return replace(found, seconds=self.clock.now() - began) if waited else found
             running = found
             self.begun[relocation] = (began, running)
             if is_managed(running) and not _is_cancelled(running):

@@ -162,8 +162,9 @@ class TestMigrate:
         assert "3 migrations each have taken VMs from one of its nodes to another: VM plain/a on n2" in message
         assert migrations(world) == ["a"] * 3
 
-    def test_a_source_pod_that_ends_slowly_is_waited_for(self, world, add):
-        kubevirt = Kubevirt(world)
+    @pytest.mark.parametrize("ours", [True, False])
+    def test_a_source_pod_that_ends_slowly_is_waited_for(self, world, add, ours):
+        kubevirt = Kubevirt(world, seconds=25)
         switch = kubevirt._switch
 
         def leave_source(namespace, name, migration):
@@ -174,9 +175,11 @@ class TestMigrate:
 
         kubevirt._switch = leave_source
         add("a")
+        if not ours:
+            world.put(MIGRATION.object("other", "plain", spec={"vmiName": "a"}))
         began = world.now
         carry_out(world, MIGRATE)
-        assert world.now - began > 12
+        assert world.now - began > 37
         assert migrations(world) == ["a"]
 
     def test_a_source_pod_that_never_ends(self, world, add):

@@ -361,6 +361,21 @@ class TestMeanwhile:
         monkeypatch.setattr(world, "_answer", refuse)
         assert run("workload_update")["vms"][0]["message"] == "it was updated since"
 
+    def test_that_was_faster_than_ours_for_kubevirt_alone(self, run, world, add):
+        """Its webhook lets two through that come at once, and virt-controller fails the one that it sees later."""
+        Kubevirt(world)
+        add("vm")
+
+        def after(request):
+            if request.method == "POST" and request.path.endswith(MIGRATION.plural):
+                (ours,) = world.all(MIGRATION)
+                ours["status"] = {"phase": "Failed"}
+                self.other(world)
+
+        world.after = after
+        assert run("workload_update")["vms"][0]["message"] == "it was updated since"
+        assert migrations(world) == ["vm", "vm"]
+
     def test_a_refusal_for_another_reason_is_told(self, run, world, add, monkeypatch):
         add("vm")
         answer = world._answer

@@ -28,6 +28,9 @@ _STALL_SECONDS = 180.0
 _HCO_SECONDS = 90.0
 """How long HCO may take to act on its annotation: it does within a second, and for 20 s after a restart it does nothing."""
 
+_UNDONE_SECONDS = 10.0
+"""How long KubeVirt may ask for another placement than a run has written: a cache may answer reads with an older state."""
+
 _HANDLERS_SECONDS = 15.0
 """How often all handlers are read while more of them are missing than nodes that are not Ready explain."""
 
@@ -61,16 +64,20 @@ def await_primary(
     """Wait until the live primary has the exclusion (``excluded``) or has it no more, and KubeVirt has settled.
 
     :param edit: what brought the exclusion; then also until the primary has all terms of that edit.
-    :raises ClusterError: after ``timeout`` seconds, or when KubeVirt stays Degraded.
+    :raises ClusterError: after ``timeout`` seconds, when KubeVirt stays Degraded, or when another client undoes what was written.
     """
     namespace, name = snapshot.namespace, snapshot.kubevirt["metadata"]["name"]
     watch = _HealthWatch(cluster, namespace, name, clock, guarded=excluded)
     stall, hco = _Stall(clock), _HcoWatch(snapshot.hyperconverged, clock)
+    undone = Persistence(clock, _UNDONE_SECONDS)
 
     def pending() -> str | None:
         problem = watch.problem()
+        waiting = exclusion.exclusion_requested(watch.kubevirt) != excluded
+        if undone.lasts(waiting):
+            _refuse_undone(cluster, watch.kubevirt, snapshot.hyperconverged, excluded=excluded)
         hco.refuse(
-            exclusion.exclusion_requested(watch.kubevirt) != excluded,
+            waiting,
             f"{'brought the exclusion to' if excluded else 'removed the exclusion from'} KubeVirt {namespace}/{name}",
         )
         daemonset = cluster.existing(kinds.DAEMON_SET, names.HANDLER, namespace)
@@ -89,6 +96,22 @@ def await_primary(
         raise ClusterError(
             f"KubeVirt {namespace}/{name} did not settle within {timeout:.0f} s: {problem} KubeVirt goes on by itself; run "
             "again when it has settled, or with a longer virtpools_settle_timeout."
+        )
+
+
+def _refuse_undone(cluster: Cluster, kubevirt: Object, hyperconverged: KubeObject | None, *, excluded: bool) -> None:
+    """Stop waiting for an exclusion that another client has removed or restored, such as a GitOps tool.
+
+    :param hyperconverged: what the run has written to; None where that is the KubeVirt object.
+    :raises ClusterError: when the object that was written asks for the opposite.
+    """
+    if hyperconverged is not None:
+        hyperconverged = live.find_hyperconverged(cluster, kubevirt)
+    if exclusion.is_asked_for(kubevirt, hyperconverged) != excluded:
+        what = "removed the exclusion from" if excluded else "added the exclusion again to"
+        raise ClusterError(
+            f"Another client has {what} {title(hyperconverged or kubevirt)} while this run waited for KubeVirt. See who did that, such as "
+            f"a GitOps tool, and make it {'keep' if excluded else 'leave out'} the exclusion, then run again."
         )
 
 

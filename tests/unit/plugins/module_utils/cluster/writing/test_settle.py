@@ -55,18 +55,20 @@ class TestPrimary:
         assert 20 <= self.settle(world, edit=edit) < 26
 
     def test_is_waited_for_until_the_exclusion_is_gone(self, world):
+        world.put(builders.kubevirt())
         later(world, 20, builders.primary(excluded=False))
         assert 20 <= self.settle(world, excluded=False) < 26
 
     def test_a_refusal_by_a_deleted_guard_ends_no_wait(self, world):
         """virt-operator tries again at longer and longer intervals, also once a removal has deleted the guard."""
-        refused = builders.kubevirt(conditions={"Available": "False", "Degraded": "True"})
-        for condition in refused["status"]["conditions"]:
+        conditions = {"Available": "False", "Degraded": "True"}
+        refused, asks = builders.kubevirt(conditions=conditions), builders.excluding_kubevirt(conditions=conditions)
+        for condition in (*refused["status"]["conditions"], *asks["status"]["conditions"]):
             condition["message"] = f"ValidatingAdmissionPolicy '{names.EXCLUSION_GUARD}' denied request"
         world.put(refused)
         later(world, 150, builders.primary(excluded=False), builders.kubevirt())
         assert 150 <= self.settle(world, excluded=False, timeout=300) < 160
-        world.put(refused)
+        world.put(asks)
         with pytest.raises(ClusterError, match="stays degraded"):
             self.settle(world, timeout=300)
 
@@ -79,6 +81,7 @@ class TestPrimary:
     def test_an_hco_that_does_not_act_is_named(self, world, seconds):
         kubevirt, hyperconverged = builders.under_hco(builders.kubevirt(), operations=[builders.hco_exclusion()])
         world.put(kubevirt)
+        world.put(hyperconverged)
         world.put(builders.primary(excluded=False))
         later(world, seconds, builders.excluding_kubevirt(), builders.primary())
         snapshot = builders.snapshot_of(of_kubevirt=kubevirt, hyperconvergeds=[hyperconverged])
@@ -93,6 +96,27 @@ class TestPrimary:
         ):
             settle.await_primary(world.client(), snapshot, 1800, world.clock(), excluded=True)
         assert world.now - began < 120
+
+    @pytest.mark.parametrize("excluded", [True, False])
+    @pytest.mark.parametrize("hco", [False, True], ids=["KubeVirt", "HCO"])
+    def test_that_another_client_undoes_ends_the_wait(self, world, hco, excluded):
+        asks, other = builders.excluding_kubevirt(), builders.kubevirt()
+        found, name = {}, "KubeVirt kubevirt/kubevirt"
+        if hco:
+            operations = [] if excluded else [builders.hco_exclusion()]
+            (asks, _hco), (other, hyperconverged) = (
+                builders.under_hco(each, operations=operations) for each in (asks, other)
+            )
+            found, name = {"hyperconvergeds": [hyperconverged]}, "HyperConverged kubevirt/kubevirt-hyperconverged"
+            world.put(hyperconverged)
+        world.put(asks if excluded else other)
+        world.put(builders.primary(excluded=not excluded))
+        later(world, 5, other if excluded else asks)
+        began, snapshot = world.now, builders.snapshot_of(of_kubevirt=other, **found)
+        done = "removed the exclusion from" if excluded else "added the exclusion again to"
+        with pytest.raises(ClusterError, match=f"Another client has {done} {name} while .* GitOps"):
+            settle.await_primary(world.client(), snapshot, 1800, world.clock(), excluded=excluded)
+        assert 15 <= world.now - began < 20
 
     def test_that_takes_too_long_is_said_with_how_far_it_is(self, world):
         world.put(not_ready_yet())

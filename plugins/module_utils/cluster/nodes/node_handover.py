@@ -35,6 +35,9 @@ HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "fa
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
 
+_DELETED_SECONDS = 20.0
+"""How long a node waits for a pod of a DaemonSet that does not exist: the tool that deleted it may create it again."""
+
 _BUSY_SECONDS = 60.0
 """How long a handler may take for the VMs that it is starting or migrating before it is ended in the middle."""
 
@@ -399,11 +402,22 @@ class NodeHandover:
                 return f"the handler of {wanted.owner} does not start on other nodes", view
             if wanted.daemonset is not None and not _made_by(wanted, view.pods):
                 self._look(view)  # a deleted node gets no pod, or that of another owner, and ends the handover
+                if self._clock.now() - began >= _DELETED_SECONDS and self._is_deleted(wanted.daemonset):
+                    return f"DaemonSet {wanted.daemonset} no longer exists, so another client has deleted it", view
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
                 return f"the handler of {wanted.owner} does not start: {broken}", view
             if self._clock.now() >= give_up:
                 return f"{waiting_for} after {self._context.timeout:.0f} s", view
+
+    def _is_deleted(self, daemonset: str) -> bool:
+        """Whether a DaemonSet does not exist. While it cannot be read, that is not known."""
+        try:
+            return self._context.cluster.get(kinds.DAEMON_SET, daemonset, self._context.namespace) is None
+        except LeaseLost:
+            raise
+        except ClusterError:
+            return False
 
     def _not_ready(self, view: NodeView, wanted: Target) -> str | None:
         if wanted.daemonset is None:

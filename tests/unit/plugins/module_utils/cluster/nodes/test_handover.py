@@ -458,10 +458,23 @@ class TestFailure:
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
 
     def test_no_pod_at_all_gives_the_node_back(self, world):
-        world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        world.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["spec"]["template"]["spec"][
+            "nodeSelector"
+        ]["paused"] = "true"
         outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
         assert outcome.result == "returned"
         assert "DaemonSet virt-handler-gpu had created no pod for the node after 60 s" in outcome.message
+
+    @pytest.mark.parametrize(("comes_back", "result"), [(None, "returned"), (15, "done")])
+    def test_a_deleted_daemonset_gives_the_node_back_early(self, world, comes_back, result):
+        live = world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
+        if comes_back:
+            world.at[world.now + comes_back] = lambda: world.put(live)
+        outcome = hand_over(world, ("n1", "primary", "gpu"))["n1"]
+        assert outcome.result == result
+        if not comes_back:
+            assert "DaemonSet virt-handler-gpu no longer exists, so another client has deleted it" in outcome.message
+            assert outcome.gap < 50, "20 s of patience, or the next look, and the two ways"
 
     def test_a_broken_handler_that_stays_keeps_a_node_in_transit(self, world):
         world.behave["virt-handler-gpu", "n1"] = Behaviour(start=NEVER, stop=NEVER)
@@ -1096,7 +1109,7 @@ class TestWayBackToTheFormerHandler:
         assert "The node's owner is gpu now: run the same playbook again" in outcome.message
 
     def test_goes_on_when_the_daemonset_comes_back(self):
-        world = self.without_daemonset(comes_back=100)
+        world = self.without_daemonset(comes_back=60)
         outcome = hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"]
         assert outcome.result == "returned"
         assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]

@@ -87,8 +87,8 @@ def test_somebody_elses_object_is_refused_and_left(run, excluded):
     excluded.put(foreign)
     message = run.failure("run_part", part="alerts", **WANTED)
     assert message == (
-        f"{LINE} exists but is not ours (it lacks the label app.kubernetes.io/managed-by=virtpools); delete or rename it, "
-        "then run again."
+        f"{LINE} exists but is not ours (it lacks the label app.kubernetes.io/managed-by=virtpools); delete or rename it or, "
+        "if another client has taken the label away, restore it, then run again."
     )
     assert not run("run_part", part="alerts", pools=[GPU])["changed"]
     assert excluded.writes == []

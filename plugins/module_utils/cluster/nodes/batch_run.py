@@ -11,9 +11,10 @@ import typing as t
 from dataclasses import dataclass
 
 from ...core.base import names
-from ...core.base.findings import counted
+from ...core.base.findings import counted, listed
 from ...core.base.objects import KubeObject
 from ...core.kubevirt import daemonsets, exclusion, handler_fit, image_contents, preflight
+from ...core.kubevirt.hco import title
 from ...core.kubevirt.image_contents import Contents
 from ...core.observed.nodes import Node, deleted_since
 from ...core.planning.batching import Move, drain_of
@@ -225,10 +226,18 @@ def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
     problems = [f.message for f in findings if f.severity == "error"]
     primary = plan.snapshot.primary
     if not plan.undoing and not problems and primary is not None and not exclusion.has_exclusion(primary):
-        problems = ["the primary virt-handler may still run on pool nodes: run primary_exclusion first."]
+        where = title(plan.snapshot.hyperconverged or plan.snapshot.kubevirt)
+        problems.append(
+            f"the primary virt-handler may still run on pool nodes. If another client has removed the exclusion from {where} during this run, "
+            "see who did that, and run again; else run primary_exclusion first."
+        )
     missing = sorted({m.target for m in moves if m.target not in (names.PRIMARY, *plan.snapshot.pools)})
     if missing:
-        problems.append(f"the DaemonSet of pool {', '.join(missing)} does not exist yet: run pool_daemonsets first.")
+        sets = listed(f"{plan.snapshot.namespace}/{names.pool_daemonset_name(pool)}" for pool in missing)
+        problems.append(
+            f"DaemonSet {sets} does not exist. If another client has deleted it during this run, see who did that, and run again; else run "
+            "pool_daemonsets first."
+        )
     if problems:
         raise ClusterError(f"No node of this batch was touched, because {' '.join(problems)}")
 

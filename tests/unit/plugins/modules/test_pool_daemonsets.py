@@ -255,6 +255,7 @@ class TestPresent:
     def test_never_takes_over_somebody_elses(self, run, world):
         foreign = builders.pool_daemonset(builders.pool("gpu"))
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        del foreign["spec"]["template"]["metadata"]["annotations"]
         world.put(foreign)
         assert "this collection did not create it" in run.failure("pool_daemonsets", pools=[RAW])
         assert world.writes == []

@@ -286,6 +286,8 @@ def test_what_must_come_before(run, world, before):
         world.drop(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)
     text = run.failure("pool_nodes", pools=[RAW])
     assert ("run primary_exclusion first" if before == "exclusion" else "run pool_daemonsets first") in text
+    changed = "removed the exclusion from KubeVirt kubevirt/kubevirt" if before == "exclusion" else "deleted it"
+    assert f"If another client has {changed} during this run, see who did that, and run again" in text
     assert owner_writes(world) == []
 
 

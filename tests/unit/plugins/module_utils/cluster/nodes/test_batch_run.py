@@ -194,7 +194,9 @@ class TestRefused:
         assert world.handlers("n1") == ["virt-handler-gpu", "virt-handler"]
 
     def test_without_the_pools_daemonset(self):
-        assert "DaemonSet of pool gpu does not exist yet" in refusal(make_world(gpu_node(), sets=[builders.primary()]))
+        assert "DaemonSet kubevirt/virt-handler-gpu does not exist" in refusal(
+            make_world(gpu_node(), sets=[builders.primary()])
+        )
 
     def test_while_the_controller_has_not_seen_the_daemonset(self):
         world = make_world(gpu_node())

@@ -182,9 +182,19 @@ class TestExclusion:
 
 
 class TestForeign:
+    @pytest.mark.parametrize("label", [names.MANAGED_BY_LABEL, names.OWNER_LABEL])
+    def test_daemonset_that_lost_a_label_is_not_to_be_deleted(self, label):
+        ours = builders.pool_daemonset(GPU)
+        del ours["metadata"]["labels"][label]
+        text = builders.message(checked(builders.snapshot_of(more=[ours])), "foreign_daemonset")
+        assert "DaemonSet kubevirt/virt-handler-gpu of pool gpu has lost labels" in text
+        assert "--overwrite app.kubernetes.io/managed-by=virtpools virtpools.io/pool=gpu`" in text
+        assert "delete" not in text
+
     def test_daemonset_with_a_pools_name_is_refused(self):
         foreign = builders.pool_daemonset(GPU)
         del foreign["metadata"]["labels"][names.MANAGED_BY_LABEL]
+        del foreign["spec"]["template"]["metadata"]["annotations"][names.TEMPLATE_ANNOTATION]
         found = checked(builders.snapshot_of(more=[foreign]))
         text = builders.message(found, "foreign_daemonset")
         assert "kubevirt/virt-handler-gpu has the name that pool gpu needs" in text

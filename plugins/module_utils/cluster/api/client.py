@@ -91,8 +91,8 @@ class DeleteOptions:
 class ClusterError(Exception):
     """The cluster did not do what was asked. The message is one sentence for a person.
 
-    ``maybe_applied``: an earlier attempt of this request got no answer, and the server may have carried it out. A
-    Conflict may then come from our own write.
+    ``maybe_applied``: an earlier attempt of this request got no answer, or none that tells what came of it, and the server may
+    have carried it out. A Conflict may then come from our own write.
     """
 
     def __init__(self, message: str, *, maybe_applied: bool = False) -> None:
@@ -508,13 +508,16 @@ class Cluster:
         """The JSON object that the server answers. ``action`` completes the sentence "Could not …"."""
         answer, maybe_applied = self._send(request, action, before_attempt)
         if not 200 <= answer.status < 300:
-            raise _error_for(request, answer, action, kind, self.server, maybe_applied)
+            error = _error_for(request, answer, action, kind, self.server)
+            error.maybe_applied = maybe_applied
+            raise error
         if not managed_fields:
             answer = answer.without_managed_fields()
         if answer.object is None:
             raise ClusterError(
                 f"Could not {action}: {self.server} did not answer in JSON; is it the address of an API server, and not "
-                "of a proxy or a login page?"
+                "of a proxy or a login page?",
+                maybe_applied=True,
             )
         return answer.object
 
@@ -530,16 +533,15 @@ class Cluster:
         pause = _FIRST_PAUSE_SECONDS
         maybe_applied = False
         while True:
-            if before_attempt is not None:
-                try:
-                    before_attempt()
-                except ClusterError as error:
-                    error.maybe_applied = maybe_applied  # what is true of this request, not of one for the Lease
-                    raise
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
             asked_to_wait = 0.0
             try:
+                if before_attempt is not None:
+                    before_attempt()
                 answer = self._attempt(request)
+            except ClusterError as error:
+                error.maybe_applied = maybe_applied  # what is true of this request, not of one for the Lease
+                raise
             except transport.NoAnswer as error:
                 problem = str(error)
                 maybe_applied |= error.sent
@@ -589,9 +591,7 @@ class Cluster:
 # Answers and sentences ----------------------------------------------------------------------------------------------
 
 
-def _error_for(
-    request: Request, answer: ServerAnswer, action: str, kind: Kind, server: str, maybe_applied: bool
-) -> ClusterError:
+def _error_for(request: Request, answer: ServerAnswer, action: str, kind: Kind, server: str) -> ClusterError:
     """The error for a final answer without success."""
     status, message = answer.status, answer.message
     if status == 401:
@@ -610,23 +610,17 @@ def _error_for(
             "or use other credentials."
         )
     if status == 404:
-        return NotFound(f"Could not {action}: {answers.what_is_missing(answer, kind)}.", maybe_applied=maybe_applied)
+        return NotFound(f"Could not {action}: {answers.what_is_missing(answer, kind)}.")
     if status == 410:
         return _Expired(f"Could not {action}: the listing expired every time, the API server is too slow; run again.")
     if answer.reason == "AlreadyExists":
-        return AlreadyExists(f"Could not {action}: one with that name already exists.", maybe_applied=maybe_applied)
+        return AlreadyExists(f"Could not {action}: one with that name already exists.")
     if status == 409 and request.content_type == answers.APPLY:
         return Conflict(f"Could not {action}: others own fields of it ({message}); they must give them up.")
     if status == 422 and answers.patch_does_not_fit(request, answer):
-        return Conflict(
-            f"Could not {action}: it is not as it was when the change was planned; run again.",
-            maybe_applied=maybe_applied,
-        )
+        return Conflict(f"Could not {action}: it is not as it was when the change was planned; run again.")
     if status == 409:
-        return Conflict(
-            f"Could not {action}: it was changed by someone else in the meantime ({message}); run again.",
-            maybe_applied=maybe_applied,
-        )
+        return Conflict(f"Could not {action}: it was changed by someone else in the meantime ({message}); run again.")
     if status in (400, 422) or answers.unknown_field(request, answer):
         return Invalid(f"Could not {action}: the API server refuses its content: {message}.")
     return ClusterError(f"Could not {action}: the API server at {server} answered {answer.summary}.")

@@ -476,9 +476,29 @@ class TestLostAnswers:
             cluster.replace(NODE, node(), dry_run=False)
         assert caught.value.maybe_applied is (first is LOST)
 
-    def test_patch_tells_its_caller(self):
-        cluster, _ = cluster_of(failure(504), failure(422, "Invalid", GENERIC_422))
-        with pytest.raises(Conflict) as caught:
+    @pytest.mark.parametrize(
+        ("final", "raised"),
+        [
+            (failure(422, "Invalid", GENERIC_422), Conflict),
+            (failure(422, "Invalid", "labels: too long", {"name": "n1"}), Invalid),
+            (failure(403, "Forbidden", 'admission webhook "a" denied the request: no'), Denied),
+            (failure(403, "Forbidden", "cannot patch nodes"), Forbidden),
+            (failure(401, "Unauthorized"), Forbidden),
+            (failure(405, "MethodNotAllowed"), ClusterError),
+            (CannotConnect("The client's certificate cannot be read."), Unreachable),
+        ],
+        ids=["conflict", "invalid", "denied", "forbidden", "unauthorized", "other", "no connection"],
+    )
+    @pytest.mark.parametrize("first", [LOST, failure(504), REFUSED], ids=["lost", "timeout", "refused"])
+    def test_patch_tells_its_caller(self, first, final, raised):
+        cluster, _ = cluster_of(first, final)
+        with pytest.raises(raised) as caught:
+            cluster.json_patch(NODE, "n1", [], dry_run=False)
+        assert caught.value.maybe_applied is (first is not REFUSED)
+
+    def test_patch_that_is_answered_without_json_may_be_carried_out(self):
+        cluster, _ = cluster_of(Response(200, b"<html>"))
+        with pytest.raises(ClusterError) as caught:
             cluster.json_patch(NODE, "n1", [], dry_run=False)
         assert caught.value.maybe_applied
 

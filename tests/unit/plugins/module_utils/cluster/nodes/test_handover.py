@@ -596,13 +596,19 @@ class TestOutage:
         world.before = self.no_answers(world, 0.1, 45)
         self.ends_well(self.run(world, world.client(retry_seconds=10)))
 
-    def test_that_begins_when_a_node_is_taken_ends_well(self, world):
-        """The server takes the node from its owner, and goes down before it can answer."""
+    @pytest.mark.parametrize("then", ["down", "refuses"])
+    def test_that_begins_when_a_node_is_taken_ends_well(self, world, then):
+        """The server takes the node from its owner, and goes down before it can answer, or a webhook refuses from then on."""
+
+        def refuse(taken):
+            self.felt = 1
+            world.at[world.now + 30] = lambda: setattr(world, "before", lambda request: None)
+            return lambda request: self.refuse_writes(request) if request.path == taken.path else None
 
         def after(request):
             if request.method == "PATCH" and "/nodes/" in request.path:
                 world.after = lambda request: None
-                world.before = self.no_answers(world, 0, 30)
+                world.before = self.no_answers(world, 0, 30) if then == "down" else refuse(request)
                 raise LOST
 
         world.after = after

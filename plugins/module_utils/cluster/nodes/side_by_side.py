@@ -50,6 +50,8 @@ class Job(t.Generic[Wait, View, Outcome]):
         """What it returned, once it has ended."""
         self.error: ClusterError | None = None
         """The error that ended it."""
+        self._failure: Exception | None = None
+        """What its steps raised that concerns all jobs: it cannot go on, and has no outcome."""
 
     def begin(self) -> None:
         """Go to the first wait, for a job that must see something before it can do anything."""
@@ -58,15 +60,18 @@ class Job(t.Generic[Wait, View, Outcome]):
     def go_on(self, view: View | None) -> None:
         """Go to the next wait, or to the end.
 
-        :raises ClusterError: one that concerns all jobs.
+        :raises ClusterError: one that concerns all jobs; the same again when it is to go on after that.
         """
+        if self._failure is not None:
+            raise self._failure
         try:
             self.wait = self._steps.send(t.cast("View", view))
         except StopIteration as end:
             self._end(end.value)
-        except self._passes_on:
-            raise
-        except ClusterError as error:
+        except Exception as error:
+            if isinstance(error, self._passes_on) or not isinstance(error, ClusterError):
+                self._failure = error
+                raise
             self.error = error
             self._end(self._on_error(error))
 

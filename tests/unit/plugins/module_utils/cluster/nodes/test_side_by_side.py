@@ -158,6 +158,25 @@ class TestAtOnce:
             ended.extend((key, each.outcome) for key, each in going)
         assert ended == [("b", [])]
 
+    @pytest.mark.parametrize("error", [LeaseLost("another run has it"), KeyError("spec")], ids=["lease", "fault"])
+    def test_what_ends_a_job_is_raised_again_after_another_error(self, error):
+        """Else the round that goes on after an unreadable view would drop the job without an outcome."""
+        failed = threading.Event()
+
+        def view_of(key):
+            if key == "a":
+                failed.set()
+                raise ClusterError("no answer")
+            assert failed.wait(60)
+
+        jobs = {"a": job(1), "b": job(1, error=error)}
+        for each in jobs.values():
+            each.begin()
+        with pytest.raises(ClusterError, match="no answer"):
+            self.go(jobs, view_of, most=2)
+        with pytest.raises(type(error)):
+            self.go(jobs, most=2)
+
     @pytest.mark.parametrize("most", [1, 2])
     def test_no_job_begins_after_the_one_that_ends_the_round(self, most):
         log = []

@@ -177,22 +177,22 @@ class _FirstLook:
 
     def __init__(self, batch: Batch, handlers: t.Mapping[str, tuple[HandlerPod, ...]] | None) -> None:
         self._batch = batch
-        self._handlers = handlers
-        self._nodes: dict[str, Object] | None = None
+        self._given = handlers
+        self._handlers: t.Mapping[str, tuple[HandlerPod, ...]] = {}
+        self._nodes: dict[str, Object] = {}
         self._work: dict[str, HandlerWork] = {}
         self.seen: set[str] = set()
 
     def look(self, nodes: t.Collection[str]) -> None:
-        """Read what the first views of these nodes need, once."""
-        if self._nodes is None:
-            self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
-        if self._handlers is None:
-            self._handlers = self._batch.handlers(nodes)
+        """Read what the first views of these nodes need: once, or again where an outage has kept some nodes from theirs."""
+        given, self._given = self._given, None
+        self._nodes = {obj["metadata"]["name"]: obj for obj in live.nodes_named(self._batch.cluster, nodes)}
+        self._handlers = self._batch.handlers(nodes) if given is None else given
         self._work = handler_work.read(self._batch.cluster, nodes)
 
     def view(self, name: str) -> NodeView | None:
         """The first view of a node, None after that."""
-        if name in self.seen or self._nodes is None or self._handlers is None:
+        if name in self.seen:
             return None
         self.seen.add(name)
         node = self._nodes.get(name)

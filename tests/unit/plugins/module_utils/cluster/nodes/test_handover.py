@@ -313,6 +313,25 @@ class TestStartingVms:
         self.starts(world, "n1")
         assert self.began(world, ("n1", "primary", "gpu"))["n1"] < 1
 
+    def test_that_cannot_be_read_for_a_while_hide_no_taint(self, world):
+        """The node is looked at right before its old handler ends."""
+
+        def down(request):
+            if request.path.endswith("/virtualmachineinstances"):
+                raise LOST
+
+        def up():
+            world.before = lambda request: None
+
+        world.before = down
+        taint = {"key": "a", "value": "b", "effect": "NoSchedule"}
+        world.at[world.now + 20] = lambda: world.find(kinds.NODE, "n1")["spec"].update(taints=[taint])
+        world.at[world.now + 30] = up
+        targets = {**TARGETS, "gpu": replace(TARGETS["gpu"], pod=GPU["spec"]["template"])}
+        batch = batch_of(world, world.client(retry_seconds=5))
+        (outcome,) = batch.run([(Move("n1", "primary", "gpu", "move"), targets["gpu"], targets["primary"])])
+        assert (outcome.result, world.handlers()) == ("untouched", ["virt-handler"])
+
 
 class TestMigratingVms:
     """An eviction may begin a migration after the batch has waited for others."""

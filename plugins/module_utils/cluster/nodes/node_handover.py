@@ -203,6 +203,7 @@ class NodeHandover:
 
     def steps(self) -> NodeSteps:
         view = yield Pause()
+        self._look(view)  # another machine may get the node's name from now on
         if self._move.action == "replace":
             return (yield from self._replace(view))
         if self._move.action == "finish":

@@ -306,6 +306,21 @@ class TestStartingVms:
         self.starts(world, "n1", conditions=[{"type": "Synchronized", "status": "False"}])
         assert self.began(world, ("n1", "primary", "gpu"))["n1"] < 1
 
+    @pytest.mark.parametrize(("action", "owner"), [("move", None), ("replace", "gpu")])
+    def test_of_a_node_created_again_spare_the_other_machine(self, world, action, owner):
+        if action == "replace":
+            world = TestReplace().outdated()
+        self.starts(world, "n1", 20)
+        again = builders.node_created_again("n1", owner)
+
+        def create_again():
+            world.drop(kinds.NODE, "n1")
+            world.put(again)
+
+        world.at[world.now + 10] = create_again
+        assert hand_over(world, ("n1", owner or "primary", "gpu"), action=action)["n1"].result == "gone"
+        assert world.writes == []
+
     def test_wait_for_no_handler_that_is_not_ready(self):
         node = builders.node("n1")
         world = World(builders.primary(), GPU, FPGA, node, builders.handler_pod("n1", ready=False))

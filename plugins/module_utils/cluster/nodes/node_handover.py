@@ -222,7 +222,7 @@ class NodeHandover:
         self._ended_at = self._clock.now()
         problem, view = yield from self._handlers_gone(view)
         if problem is not None:
-            yield from self._persist(self._back.owner, None)
+            yield from self._take_over(self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
         yield from self._take_over(self._to.owner, self._move.source)
         problem, view = yield from self._handler_ready(self._to)
@@ -472,7 +472,7 @@ class NodeHandover:
 
         yield from self._until_written(write, begun=begun)
 
-    def _take_over(self, owner: str, former: str) -> t.Generator[Pause, NodeView, None]:
+    def _take_over(self, owner: str, former: str | None) -> t.Generator[Pause, NodeView, None]:
         """Give the node its next owner, once no new pod can come to it as one that may stay.
 
         :raises ClusterError: as ``_persist`` does.

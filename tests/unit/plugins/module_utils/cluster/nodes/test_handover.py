@@ -27,7 +27,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory, settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.epochs import Epochs
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing.node_owner import NodeGone
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import epochs, kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import daemonsets, handler_fit
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.migrations import Arrival
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.batching import Move
@@ -445,6 +445,7 @@ class TestFailure:
         assert "virt-handler-n1 did not end within 60 s" in found["n1"].message
         assert "the node stays with primary" in found["n1"].message
         assert (world.node("n1").owner, world.node("n1").former_owner) == ("primary", None)
+        assert not epochs.until_labels(world.node("n1").labels), "VMs that wait must not start there by it later"
         assert found["n2"].result == "done"
 
     def test_a_new_handler_that_never_gets_ready_gives_the_node_back(self, world):

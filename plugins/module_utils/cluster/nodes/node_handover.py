@@ -264,7 +264,9 @@ class NodeHandover:
             return self._outcome("failed", f"its handler was replaced, but {problem}")
         wanted = replace(self._to, template=template, pod=None)
         self._ready_at = None
-        stuck, view = yield from self._renewed(view, _outdated(wanted, view.pods), wanted)
+        # Until the DaemonSet controller had seen that template, it may have created another pod from the new one.
+        view = yield Pause(soon=True, waiting_for="it gets its former handler back")
+        stuck, view = yield from self._renewed(view, _outdated(wanted, view.pods), wanted, begun=True)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; {wanted.owner} got its former handler back, but {stuck}")
         yield from self._persist(wanted.owner, None)
@@ -320,14 +322,17 @@ class NodeHandover:
         return (yield from self._finish(problem, view))
 
     def _renewed(
-        self, view: NodeView, old: t.Sequence[HandlerPod], wanted: Target
+        self, view: NodeView, old: t.Sequence[HandlerPod], wanted: Target, *, begun: bool = False
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
-        """Delete old handlers, and wait until the wanted one is Ready."""
+        """Delete old handlers, and wait until the wanted one is Ready.
+
+        :param begun: as of ``_left``; for a node that may have no handler that works.
+        :raises ClusterError: as ``_persist`` does.
+        """
         for pod in old:
             self._former = pod.template
             if not pod.terminating:
-                only_it = DeleteOptions(uid=pod.uid)
-                self._context.cluster.delete(kinds.POD, pod.name, self._context.namespace, only_it, dry_run=False)
+                yield from self._until_written(functools.partial(self._end, pod), begun=begun)
         if old:
             if self._ended_at is None:
                 self._ended_at = self._clock.now()
@@ -540,6 +545,12 @@ class NodeHandover:
         """Give the node a new owner if it still has the owner that this handover gave it."""
         self._live = write_owner(self._context.cluster, self._live, self._owner, owner, former, until)
         self._owner = owner
+
+    def _end(self, pod: HandlerPod) -> bool:
+        """Delete the handler pod, and no other one of its name."""
+        only_it = DeleteOptions(uid=pod.uid)
+        self._context.cluster.delete(kinds.POD, pod.name, self._context.namespace, only_it, dry_run=False)
+        return True
 
     def _look(self, view: NodeView) -> None:
         """Note the node as it is now, for the next write.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 from dataclasses import replace
 
@@ -1082,6 +1083,36 @@ class TestWayBackToTheFormerHandler:
         assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "returned"
         assert looks == [looks[0]] * 3
         assert [pod["metadata"]["name"] for pod in world.pods()] != looks[0]
+
+    def test_ends_also_a_handler_that_comes_until_then(self, monkeypatch):
+        """From the new template, for example because a person has deleted the pod before."""
+        world, looks = self.changed(), []
+
+        def observed(*_daemonset):
+            looks.append(world.now)
+            if len(looks) == 1:
+                (broken,) = world.pods()
+                world.drop(kinds.POD, broken["metadata"]["name"], builders.NAMESPACE)
+                again = copy.deepcopy(broken)
+                again["metadata"].update(name="again", uid="again")
+                world.put(again)
+            return len(looks) == 3
+
+        monkeypatch.setattr(settle, "is_daemonset_observed", observed)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]
+
+    def test_outlives_a_while_in_which_no_pod_can_be_deleted(self):
+        world = self.changed()
+
+        def refuse(request):
+            if request.method == "DELETE":
+                raise Refused(403, "Forbidden", 'admission webhook "pods.example.com" denied the request: no')
+
+        world.at[world.now + 10] = lambda: setattr(world, "before", refuse)
+        world.at[world.now + 50] = lambda: setattr(world, "before", lambda request: None)
+        assert hand_over(world, ("n1", "gpu", "gpu"), action="replace")["n1"].result == "returned"
+        assert self.templates(*world.pods()) == [daemonsets.template_of(self.FORMER)]
 
     @pytest.mark.parametrize("start", [2, 30], ids=["before", "later"])
     def test_leaves_nodes_whose_new_handler_works(self, start):

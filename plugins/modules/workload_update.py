@@ -18,7 +18,8 @@ description:
     time. Afterwards each must have the right images, on a node of its pool. When another migration of the same VM runs already, the module waits for it.
     Lists the other VMs, with the reason, for their owners to restart.
   - Reads from the live launcher policy what new launcher pods get. The module refuses to work when that policy is missing or was changed by hand, and
-    while KubeVirt itself would update these VMs again and again.
+    while KubeVirt itself would update these VMs again and again. Where that begins half-way, or an upgrade of KubeVirt does, no
+    further VM is migrated.
   - A VM with the right images stays where it is.
   - At the end, makes handlers record VMs again that came by live migration since they started, by the annotation C(virtpools.io/reminder) on each, which
     it removes at once. The next handler of a node marks a VM as failed that the present one has no record of.
@@ -151,6 +152,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.nodes.migrations import (
     Limits,
     MigrationOutcome,
+    RuleInForce,
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.reading import live
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import handler_memory
@@ -189,7 +191,7 @@ def body(task: module_base.Task) -> dict:
         outdated = _outdated(task, snapshot)
         migrate = [update for update in outdated if update.how == "migrate"]
         try:
-            mapping = _mapping(task, snapshot)
+            mapping = RuleInForce(_mapping(task, snapshot), lambda: _mapping(task, task.snapshot()), task.clock)
             for outcome in cluster_updates.carry_out(task.cluster, mapping, migrate, limits, task.clock, _pool):
                 outcomes.append(outcome)  # noqa: PERF402 (those before a failure are kept)
             if any(outcome.result in ("done", "failed") for outcome in outcomes):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
 from ...core.base import kinds, names
-from ...core.base.findings import counted, printable
+from ...core.base.findings import InputErrors, counted, printable
 from ...core.base.objects import Object, field, is_managed
 from ...core.observed.migrations import is_active, waits_for_other_half
 from ...core.observed.nodes import Node
@@ -33,6 +33,8 @@ _NAME_PREFIX = "virtpools-update-"
 _LONGEST_PAUSE_SECONDS = 1.0
 _PROOF_SECONDS = 30.0
 """A VMI names the new node of its guest only some moments after the migration has ended."""
+_PASSING_SECONDS = 10.0
+"""KubeVirt may be Degraded for a second or two, as when an API server restarts."""
 _MOST_TOLD = 5
 """VMs of which a person is told what they wait for: each costs requests, and a drain of many nodes migrates hundreds at once."""
 _MOST_SINGLE_READS = 40
@@ -113,6 +115,56 @@ def _vmis(cluster: Cluster, wanted: t.Collection[tuple[str, str]]) -> dict[tuple
     listed = (({**vmi, "spec": {}}, vmi["metadata"]) for vmi in cluster.list(kind))
     keyed = ((vmi, (metadata["namespace"], metadata["name"])) for vmi, metadata in listed)
     return {key: vmi for vmi, key in keyed if key in wanted}
+
+
+class RuleInForce(t.Generic[AnyRelocation]):
+    """A rule that is read again before it decides: migrations may take hours, in which KubeVirt is upgraded, or its policy edited."""
+
+    def __init__(
+        self, rule: RelocationRule[AnyRelocation], read: t.Callable[[], RelocationRule[AnyRelocation]], clock: Clock
+    ) -> None:
+        """``read``: reads the rule from the cluster; it raises InputErrors while no VM may be migrated."""
+        self._rule = rule
+        self._read = read
+        self._clock = clock
+        self._read_at = clock.now()
+
+    def relocation_for(self, pod: LauncherPod) -> AnyRelocation | None:
+        """As RelocationRule has it.
+
+        :raises ClusterError: while no VM may be migrated.
+        """
+        self._refresh()
+        return self._rule.relocation_for(pod)
+
+    def problem(self, moved: AnyRelocation, pod: LauncherPod, node: Node | None) -> str | None:
+        """As RelocationRule has it.
+
+        :raises ClusterError: when the VM looks wrong while no VM may be migrated.
+        """
+        problem = self._rule.problem(moved, pod, node)
+        if problem is None or not self._refresh():
+            return problem
+        return self._rule.problem(moved, pod, node)
+
+    def _refresh(self) -> bool:
+        """Whether the rule was stale, and is not any more."""
+        if not self._clock.is_stale(self._read_at):
+            return False
+        refusal = self._clock.wait(self._refusal, _PASSING_SECONDS)
+        if refusal is not None:
+            raise ClusterError(refusal)
+        return True
+
+    def _refusal(self) -> str | None:
+        """Why no VM may be migrated now; None when the rule was read."""
+        read_at = self._clock.now()
+        try:
+            self._rule = self._read()
+        except InputErrors as error:
+            return " ".join(error.messages)
+        self._read_at = read_at
+        return None
 
 
 # Carrying out -------------------------------------------------------------------------------------------------------

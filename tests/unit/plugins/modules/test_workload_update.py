@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
@@ -16,6 +18,7 @@ from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations i
 STOCK, GPU = builders.LAUNCHER_IMAGE, builders.GPU_LAUNCHER_IMAGE
 POOL = builders.pool("gpu", virtLauncherImage=GPU, selector={"vmLabels": {"matchLabels": {"for": "gpu"}}})
 FOR_GPU = {"labels": {"for": "gpu"}}
+POLICY = (kinds.MUTATING_ADMISSION_POLICIES[0], names.POLICY)
 
 
 @pytest.fixture
@@ -468,6 +471,41 @@ class TestMeanwhile:
         else:
             world.at[world.now + 1] = lambda: change(world)
         assert results(run("workload_update", batch=1)) == {"a": "done", "b": result}
+
+    @pytest.mark.parametrize("lasts", [True, False], ids=["lasts", "passes"])
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            (lambda world: world.put(builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")), "is being upgraded"),
+            (lambda world: world.drop(*POLICY), "no launcher policy is in force"),
+        ],
+        ids=["KubeVirt is upgraded", "policy is deleted"],
+    )
+    def test_what_forbids_an_update_begins_between_two(self, run, world, add, change, reason, lasts):
+        """Updates may take hours."""
+        Kubevirt(world, seconds=15)
+        for name in ("a", "b"):
+            add(name)
+        before = [world.find(*POLICY), world.find(kinds.KUBEVIRT, "kubevirt", builders.NAMESPACE)]
+        world.at[world.now + 5] = lambda: change(world)
+        if not lasts:
+            world.at[world.now + 20] = lambda: [world.put(obj) for obj in before]
+        found = run("workload_update", batch=1)
+        assert results(found) == {"a": "done", "b": "failed" if lasts else "done"}
+        assert (reason in found.get("msg", ""), migrations(world)) == (lasts, ["a"] if lasts else ["a", "b"])
+
+    def test_kubevirt_is_upgraded_during_a_migration(self, run, world, add):
+        """The VM has the new version's image then."""
+        new = STOCK.replace("1.9.0", "1.9.1")
+        upgraded = [builders.excluding_kubevirt(), builders.primary(desired=1)]
+        upgraded = json.loads(json.dumps(upgraded).replace("1.9.0", "1.9.1"))
+        Kubevirt(world, image=new, to="n4", seconds=15)
+        for name in ("n3", "n4"):
+            world.put(builders.node(name, labels={"kubernetes.io/arch": "amd64"}))
+            world.put(builders.handler_pod(name))
+        add("a", image=f"{STOCK}-old", labels={}, on="n3")
+        world.at[world.now + 5] = lambda: [world.put(obj) for obj in upgraded]
+        assert results(run("workload_update")) == {"a": "done"}
 
     @pytest.mark.parametrize("phase", ["Failed", None, "Succeeded"], ids=["failed", "deleted", "succeeded"])
     def test_a_vm_that_ends_during_its_migration(self, run, world, add, phase):

@@ -8,6 +8,8 @@ import json
 
 import pytest
 
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api import lease, waiting
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.transport import CannotConnect
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.admission import launcher_policy
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
@@ -309,22 +311,45 @@ class TestFailures:
         assert "lacks 1 permission " in message
         assert "create virtualmachineinstancemigrations.kubevirt.io" in message
 
-    @pytest.mark.parametrize("seen", [False, True])
-    def test_another_client_deletes_the_migration(self, run, world, add, seen):
+    @pytest.mark.parametrize("how", ["at once", "with a finalizer", "and creates one of its name"])
+    def test_another_client_deletes_the_migration(self, run, world, add, how):
         """KubeVirt fails a migration that is deleted, and lets it go right after that."""
         Kubevirt(world, stick={"vm"})
         add("vm")
 
         def delete():
             (migration,) = world.all(MIGRATION)
-            if seen:
+            if how == "with a finalizer":
                 migration["metadata"]["deletionTimestamp"] = "now"
                 migration["status"]["phase"] = "Failed"
-            else:
-                world.drop(MIGRATION, migration["metadata"]["name"], "plain")
+                return
+            world.drop(MIGRATION, migration["metadata"]["name"], "plain")
+            if how != "at once":
+                metadata = {**migration["metadata"], "uid": "theirs", "labels": {}}
+                world.put({**migration, "metadata": metadata, "status": {"phase": "Failed"}})
 
         world.at[world.now + 5] = delete
         assert "was deleted by another client" in run.failure("workload_update")
+
+    @pytest.mark.parametrize("message", ["has lost its Lease", "cannot connect"])
+    def test_that_concern_all_vms_are_no_failures_of_theirs(self, run, world, add, monkeypatch, message):
+        monkeypatch.setattr(lease, "Clock", lambda now: waiting.Clock(now=lambda: world.now, sleep=world.sleep))
+        Kubevirt(world)
+        for name in ("a", "b"):
+            add(name)
+
+        def before(request):
+            if not request.path.endswith(f"/plain/{MIGRATION.plural}"):
+                return
+            if message == "cannot connect":
+                raise CannotConnect(message)
+            world.sleep(11)
+            world.drop(kinds.LEASE, names.LEASE_NAME, builders.NAMESPACE)
+
+        world.before = before
+        found = run("workload_update")
+        assert message in found["msg"]
+        assert (found["vms"], migrations(world)) == ([], [])
 
 
 class TestMeanwhile:

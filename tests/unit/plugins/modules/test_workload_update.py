@@ -58,6 +58,10 @@ def migrations(world):
     return [m["spec"]["vmiName"] for m in world.all(MIGRATION)]
 
 
+def pod_of(world, name):
+    return world.find(kinds.POD, f"virt-launcher-{name}", "plain")
+
+
 class TestLaunchersThatRefuseWhatKubeVirtPasses:
     OLD = "registry.example/virt-launcher:v1.7.0-gpu"
 
@@ -286,6 +290,11 @@ class TestFailures:
             migration.update(status={"phase": "Pending", "conditions": conditions})
             for migration in world.all(MIGRATION)
         ]
+        former = json.loads(json.dumps(pod_of(world, "vm")))
+        former["metadata"].update(name="target-of-a-former-migration", uid="former")
+        former["metadata"]["labels"][names.MIGRATION_LABEL] = "former"
+        condition = {"type": "PodScheduled", "status": "False", "message": "no room"}
+        world.put({**former, "status": {"phase": "Pending", "conditions": [condition]}})
         for number in range(others):
             elsewhere = MIGRATION.object(f"m{number}", "elsewhere", spec={"vmiName": f"vm-{number}"})
             world.put({**elsewhere, "status": {"phase": "Running"}})
@@ -477,8 +486,9 @@ class TestMeanwhile:
         [
             (lambda world: world.drop(VMI, "b", "plain"), "gone"),
             (lambda world: world.find(VMI, "b", "plain")["status"].update(conditions=[]), "restart"),
+            (lambda world: pod_of(world, "b")["metadata"].update(deletionTimestamp="now"), "restart"),
         ],
-        ids=["gone", "no longer migratable"],
+        ids=["gone", "no longer migratable", "pod is ending"],
     )
     @pytest.mark.parametrize("after_look", [False, True])
     def test_a_vm_that_changes_before_its_turn(self, run, world, add, change, result, after_look):

@@ -381,6 +381,27 @@ class TestEnsureFresh:
         server.run("run-1").ensure_fresh()
         assert server.versions == 2
 
+    @pytest.mark.parametrize("held", [False, True])
+    def test_a_lease_counts_from_when_it_was_taken(self, server, held):
+        """An answer that takes 12 s leaves too little time for a write."""
+        if held:
+            server.run("run-0", duration_seconds=1).acquire(0)
+        run = server.run("run-1")
+        take = run._take
+
+        def slow_take(live):
+            server.seconds_per_request = 12.0
+            taken = take(live)
+            server.seconds_per_request = 0.0
+            return taken
+
+        run._take = slow_take
+        run.acquire(60)
+        assert run.created is not held
+        before = server.versions
+        run.ensure_fresh()
+        assert server.versions == before + 1
+
     def test_a_renewal_counts_from_when_it_was_asked_for(self, server):
         """A server that takes 12 s per renewal is too slow: when the answer comes, it is older than RENEW_SECONDS."""
         run = server.run("run-1")

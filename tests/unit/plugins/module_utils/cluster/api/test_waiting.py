@@ -105,6 +105,14 @@ def test_pauses_grow_up_to_a_limit():
     assert time.slept[-1] == 1.0
 
 
+@pytest.mark.parametrize(("seconds", "stale"), [(0, False), (10, False), (11, True)])
+def test_what_was_read_some_time_ago_is_stale(seconds, stale):
+    time = Time()
+    read_at = time.now
+    time.now += seconds
+    assert time.clock().is_stale(read_at) is stale
+
+
 class TestPersistence:
     def test_of_a_problem_that_lasts(self):
         time = Time()

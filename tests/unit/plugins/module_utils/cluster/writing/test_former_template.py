@@ -30,6 +30,8 @@ def world():
         live = made.find(kinds.DAEMON_SET, NAME, builders.NAMESPACE)
         made.put({**live, "spec": each["spec"]})
         made.sleep(1)
+    for revision in made.all(kinds.CONTROLLER_REVISION):
+        revision["revision"] += 8  # the newest two are 10 and 11
     made.writes.clear()
     return made
 
@@ -65,8 +67,9 @@ def test_another_template_that_comes_at_that_moment_stays(world):
     assert daemonsets.template_of(live(world)) == B
 
 
-def test_another_template_is_not_overwritten(world):
-    assert restore(world, A, B) == C
+@pytest.mark.parametrize("former", [B, "0" * 12], ids=["known", "unknown"])
+def test_another_template_is_not_overwritten(world, former):
+    assert restore(world, A, former) == C
     assert world.writes == []
 
 

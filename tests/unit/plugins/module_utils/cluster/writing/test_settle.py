@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 
 import pytest
 
@@ -12,6 +13,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.api.cli
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.cluster.writing import settle
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base import kinds, names
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt import exclusion
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.kubevirt.feature_gates import Gates
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_cluster import Behaviour, World
 
@@ -222,6 +224,39 @@ class TestPrimary:
         world._tick = lambda: None
         later(world, 10, builders.primary(), builders.excluding_kubevirt())
         assert 10 <= self.settle(world) < 14
+
+
+class TestVersion:
+    @pytest.mark.parametrize(
+        ("fields", "pending"),
+        [
+            ({}, None),
+            ({"targetKubeVirtVersion": "v1.9.1"}, "is at v1.9.0, not at v1.9.0 yet"),
+            ({"conditions": {"Available": "False"}}, "kubevirt/kubevirt: "),
+        ],
+        ids=["settled", "being upgraded", "not available"],
+    )
+    def test_is_there_once_kubevirt_has_settled(self, world, fields, pending):
+        world.put(builders.kubevirt(**fields))
+        found = settle.await_version(world.client(), NS, "kubevirt", "v1.9.0", 0, world.clock())
+        assert pending in found if pending else found is None
+
+    def test_before_it_is_awaited(self, world):
+        assert "is at v1.9.0, not at v1.9.1 yet" in settle.await_version(
+            world.client(), NS, "kubevirt", "v1.9.1", 0, world.clock()
+        )
+
+
+class TestGates:
+    def test_are_awaited_until_kubevirt_has_them(self, world):
+        present = builders.kubevirt()
+        world.put(present)
+        arrived = copy.deepcopy(present)
+        arrived["spec"].setdefault("configuration", {})["developerConfiguration"] = {"featureGates": ["Sidecar"]}
+        later(world, 20, arrived)
+        began = world.now
+        settle.await_gates(world.client(), present, Gates(present=("Sidecar",)), 100, world.clock())
+        assert 20 <= world.now - began < 26
 
 
 class TestFit:

@@ -130,6 +130,22 @@ class TestCarryOut:
         assert results(outcomes) == {"b": "done", "d": "done"}
         assert kubevirt.most_at_once == 2
 
+    @pytest.mark.parametrize(("late", "result"), [(25, "done"), (35, "failed")])
+    def test_waits_until_the_vm_names_its_new_node(self, world, late, result):
+        kubevirt = Kubevirt(world)
+        switch = kubevirt._switch
+
+        def switch_late(namespace, name, migration):
+            switch(namespace, name, migration)
+            status = world.find(kinds.VIRTUAL_MACHINE_INSTANCE, name, namespace)["status"]
+            status["nodeName"] = "n1"
+            world.at[world.now + late] = lambda: status.update(nodeName="n2")
+
+        kubevirt._switch = switch_late
+        (outcome,) = migrations.carry_out(world.client(), RULE, find(world)[:1], Limits(), world.clock())
+        assert outcome.result == result
+        assert ("but it has no running launcher pod" in outcome.message) is (result == "failed")
+
     def test_gives_up_a_migration_that_finds_no_node(self, world):
         Kubevirt(world, stick=["a"])
         outcomes = {outcome.relocation.vmi: outcome for outcome in carry_out(world, timeout=30)}

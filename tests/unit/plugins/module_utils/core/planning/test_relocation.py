@@ -85,6 +85,13 @@ class TestOutdated:
         assert (moved.images, moved.misfit) == ({}, "node stays is one of primary")
         assert str(moved) == "VM plain/vm: migrate to a node of gpu, because node stays is one of primary"
 
+    def test_a_vm_stays_on_a_node_whose_next_owner_is_not_known(self):
+        nodes = [node("n1", names.IN_TRANSIT, former="gpu"), *NODES[1:]]
+        assert update(**FOR_GPU, image=GPU, of=mapping(nodes=nodes)) is None
+
+    def test_without_pools_a_vm_stays_where_it_is(self):
+        assert update(on="n1", image=STOCK, of=mapping(of=())) is None
+
     def test_a_vm_that_a_kubelet_would_end_moves(self):
         _vmi, pod = vm(image=STOCK, on="stays", node_selector={"disk": "ssd"})
         assert mapping().relocation_for(LauncherPod.from_object(pod)).misfit == (
@@ -174,6 +181,14 @@ class TestHow:
         nodes = [NODES[0], node("n2", "gpu", ready=ready)]
         assert (update(image=STOCK, of=mapping(nodes=nodes), **FOR_GPU).how == "migrate") is ready
 
+    @pytest.mark.parametrize(
+        ("own", "reason"),
+        [([node("n1", "gpu", ready=False)], "its node n1 is not Ready"), ([], "its node n1 does not exist")],
+    )
+    def test_only_from_a_node_that_is_ready(self, own, reason):
+        found = update(image=STOCK, of=mapping(nodes=[*own, NODES[1]]), **FOR_GPU)
+        assert (found.how, found.reason) == ("restart", reason)
+
     def test_a_machine_type_that_no_node_has(self):
         has = {"kubernetes.io/arch": "amd64", f"{names.MACHINE_TYPE_PREFIX}pc-q35-10.1": "true"}
         nodes = [builders.node(name, "gpu", labels=has) for name in ("n1", "n2")]
@@ -186,6 +201,8 @@ class TestHow:
         assert needs("pc-q35-10.1").how == "migrate"
         old = needs("pc-q35-9.2")
         assert (old.how, old.reason) == ("restart", "no Ready node to which it may go has its machine type pc-q35-9.2")
+        down = builders.node("n3", "gpu", labels={f"{names.MACHINE_TYPE_PREFIX}pc-q35-9.2": "true"}, ready=False)
+        assert needs("pc-q35-9.2", [*nodes, down]) == old
         # An older KubeVirt, and a handler that has just started, say nothing about machine types.
         silent = node("n2", "gpu")
         for label in builders.MACHINE_TYPE:
@@ -213,6 +230,22 @@ class TestHow:
         change(vmi)
         assert relocation.with_vmi(found, vmi) is None
         assert relocation.with_vmi(found, None) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "former", "exists", "problem"),
+    [
+        (mapping(), "n1", False, "which is not of gpu"),
+        (Evacuation({"n1": True}), "n1", False, "which no longer exists"),
+        (Evacuation({"n2": True}), "n2", True, "which it was to leave"),
+        (Evacuation({"n1": True, "n2": True}), "n1", True, None),
+    ],
+)
+def test_a_migrated_vm_on_a_wrong_node(rule, former, exists, problem):
+    moved = update(on=former, image=STOCK, of=rule, **FOR_GPU)
+    pod = LauncherPod.from_object(vm(on="n2", image=GPU, **FOR_GPU)[1])
+    found = rule.problem(moved, pod, Node.from_object(NODES[1]) if exists else None)
+    assert found == (problem and f"it is on node n2, {problem}")
 
 
 class TestInEffect:
@@ -296,6 +329,12 @@ class TestInEffect:
         kubevirt["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
         message = self.refusal(self.state(self.admission(POOL), of_kubevirt=kubevirt))
         assert "it would migrate these VMs again and again" in message
+
+    def test_also_while_kubevirt_is_unavailable_for_a_moment(self):
+        """A node that restarts makes it so."""
+        kubevirt = builders.excluding_kubevirt(conditions={"Available": "False"})
+        found = ImageDrift.from_live_policy(self.state(self.admission(POOL), of_kubevirt=kubevirt))
+        assert update(image=STOCK, of=found, **FOR_GPU).expected_image == GPU
 
     def test_not_while_kubevirt_is_being_upgraded(self):
         kubevirt = builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1")

@@ -217,6 +217,7 @@ class TestMove:
         world = make_world(builders.node("n1", names.IN_TRANSIT, "primary"))
         assert hand_over(world, ("n1", "primary", "gpu"))["n1"].result == "done"
         assert owners_written(world, "n1") == ["gpu"]
+        assert not [each for each in world.requests if f"until.virtpools.io~1{names.IN_TRANSIT}" in str(each.body)]
 
     def test_side_by_side(self, world):
         began = world.now
@@ -803,8 +804,10 @@ class TestInterference:
 
     @pytest.mark.parametrize("after_seconds", [1, 4], ids=["in transit", "with its new owner"])
     def test_an_owner_that_somebody_else_sets_is_not_overwritten(self, world, after_seconds):
-        world.at[world.now + after_seconds] = lambda: relabel(world, "n1", "somebody")
+        began = world.now
+        world.at[began + after_seconds] = lambda: relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))
+        assert world.now - began < TIMEOUT + 10, "it is not tried again"
         assert found["n1"].result == "interrupted"
         assert "another client has changed its label virtpools.io/pool: it is somebody now" in found["n1"].message
         assert world.node("n1").owner == "somebody"

@@ -150,7 +150,9 @@ class TestPrimary:
         world.put(builders.primary(desired=3, ready=2))
         world.put(builders.node("dead", ready=False))
         world.put(builders.handler_pod("dead", ready=False))
-        assert self.settle(world) == 0
+        world.put(builders.node("n1", "gpu"))
+        world.put(builders.handler_pod("n1", "virt-handler-gpu", ready=False))
+        assert self.settle(world) == 0, "nor are those of pools"
 
     @pytest.mark.parametrize("dead", [30, 150])
     def test_the_nodes_of_many_dead_handlers_are_read_at_once(self, world, dead):

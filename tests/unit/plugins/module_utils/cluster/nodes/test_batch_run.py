@@ -127,6 +127,37 @@ class TestDone:
         assert world.shown[0] == "Node n2: primary -> gpu: gone: the node was deleted"
 
     @pytest.mark.parametrize(
+        ("changes", "why"),
+        [
+            ({"labels": {}}, "the pools give it to primary now"),
+            ({"labels": {"hw": "fpga"}}, "the pools give it to fpga now"),
+            ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, "it need not or cannot change now"),
+        ],
+        ids=["no pool", "another pool", "tainted"],
+    )
+    def test_leaves_a_node_alone_that_changes_while_it_waits(self, changes, why):
+        world, both = self.waiting(gpu_node("n2"), builders.node("n2", **{"labels": {"hw": "gpu"}, **changes}))
+        assert carry_out(world, pools=both) == {"n1": "done"}
+        assert world.shown[0] == f"Node n2: primary -> gpu: left alone: {why}"
+        assert world.handlers("n2") == ["virt-handler"]
+
+    def test_gives_a_node_without_a_handler_to_another_pool(self):
+        begun = (names.IN_TRANSIT, names.PRIMARY)
+        world, both = self.waiting(gpu_node("n2", *begun), builders.node("n2", *begun, {"hw": "fpga"}))
+        assert carry_out(world, pools=both) == {"n1": "done", "n2": "done"}
+        assert world.handlers("n2") == ["virt-handler-fpga"]
+
+    def waiting(self, node, later):
+        """A batch of n1 and this node waits for a migration, and the node changes in between. Returns the pools, too."""
+        both = (POOL, builders.pool("fpga"))
+        world = make_world(gpu_node(), node, sets=[builders.primary(), *map(builders.pool_daemonset, both)])
+        world.put(VMI)
+        world.put(migration())
+        world.at[world.now + 15] = lambda: world.put(later)
+        world.at[world.now + 20] = lambda: world.put(migration(phase="Succeeded"))
+        return world, both
+
+    @pytest.mark.parametrize(
         ("phase", "spec"),
         [("WaitingForSync", {"receive": {"migrationID": "x"}}), ("Synchronizing", {"sendTo": {"migrationID": "x"}})],
     )
@@ -142,6 +173,13 @@ class TestDone:
         world = make_world(gpu_node())
         world.put(migration(phase="Scheduling"))
         assert carry_out(world) == {"n1": "done"}
+
+    def test_a_failed_node_goes_back_to_its_pool(self):
+        world = make_world(builders.node("n1", "gpu", images=IMAGES))
+        world.behave["virt-handler", "n1"] = Behaviour(broken="ImagePullBackOff")
+        assert carry_out(world) == {"n1": "returned"}
+        assert world.node("n1").owner == "gpu"
+        assert world.handlers("n1") == ["virt-handler-gpu"]
 
     def test_a_failed_node_of_no_pool_goes_to_the_primary(self):
         """The node cannot go back to an owner that has no DaemonSet."""
@@ -268,6 +306,22 @@ class TestRefused:
             "VM vms/vm (migration m1, Running). Wait for them, or cancel them (`kubectl delete vmim m1 -n vms`)" in text
         )
         assert "While the run waited" not in text
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            (builders.excluding_kubevirt(targetKubeVirtVersion="v1.9.1"), "is being upgraded"),
+            (builders.primary(excluded=False), "the primary virt-handler may still run on pool nodes"),
+        ],
+        ids=["an upgrade begins", "the exclusion is removed"],
+    )
+    def test_when_something_forbids_it_while_it_waits(self, changed, message):
+        world = make_world(gpu_node())
+        world.put(VMI)
+        world.put(migration())
+        world.at[world.now + 15] = lambda: world.put(changed)
+        world.at[world.now + 20] = lambda: world.put(migration(phase="Succeeded"))
+        assert message in refusal(world)
 
     def test_when_new_migrations_begin_all_the_time(self):
         """As with a descheduler: whenever one has ended, there is another."""

@@ -261,7 +261,9 @@ class NodeHandover:
         """The new handler of the same pool does not become Ready: the pool's DaemonSet gets its former template back."""
         template = yield from self._former_template()
         if template is None:
-            return self._outcome("failed", f"its handler was replaced, but {problem}")
+            return self._outcome(
+                "failed", problem if self._ended_at is None else f"its handler was replaced, but {problem}"
+            )
         wanted = replace(self._to, template=template, pod=None)
         self._ready_at = None
         # Until the DaemonSet controller had seen that template, it may have created another pod from the new one.
@@ -408,6 +410,7 @@ class NodeHandover:
                 return f"the handler of {wanted.owner} does not start on other nodes", view
             if wanted.daemonset is not None and not _made_by(wanted, view.pods):
                 self._look(view)  # a deleted node gets no pod, or that of another owner, and ends the handover
+                self._refuse_another_owner(view.node)
                 if self._clock.now() - began >= _DELETED_SECONDS and self._is_deleted(wanted.daemonset):
                     return f"DaemonSet {wanted.daemonset} no longer exists, so another client has deleted it", view
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
@@ -559,6 +562,16 @@ class NodeHandover:
         """
         refuse_another(self._live, view.node_object)
         self._live = view.node_object
+
+    def _refuse_another_owner(self, node: Node) -> None:
+        """
+        :raises OwnerChanged: when another client has given the node another owner, whose DaemonSet it waits for in vain.
+        """
+        if node.owner != self._owner:
+            raise OwnerChanged(
+                f"Node {node.name} waited for its handler of {self._owner}, but another client has changed its label {names.OWNER_LABEL}: it "
+                f"is {node.owner} now. Find out who did that, then run again."
+            )
 
     def _untouched(self, refused: str) -> HandoverOutcome:
         return self._outcome("untouched", f"{self._to.owner} would start no handler there, because {refused}")

@@ -813,6 +813,18 @@ class TestInterference:
         assert world.node("n1").owner == "somebody"
         assert found["n2"].result == "done"
 
+    @pytest.mark.parametrize("action", ["move", "replace"])
+    def test_an_owner_that_changes_while_no_handler_comes_is_told(self, action):
+        """No handler comes then, and neither the former owner nor the former template would help."""
+        world = make_world(builders.node("n1", "gpu" if action == "replace" else None))
+        for pod in world.pods():
+            pod["metadata"]["annotations"] = {names.TEMPLATE_ANNOTATION: "old"}
+        world.at[world.now + 3] = lambda: relabel(world, "n1", "junk")
+        began, source = world.now, "gpu" if action == "replace" else "primary"
+        outcome = hand_over(world, ("n1", source, "gpu"), action=action)["n1"]
+        assert (outcome.result, world.now - began < 45) == ("interrupted", True)
+        assert "another client has changed its label virtpools.io/pool: it is junk now" in outcome.message
+
     def test_an_owner_that_changed_since_the_plan_is_not_overwritten(self, world):
         relabel(world, "n1", "somebody")
         found = hand_over(world, ("n1", "primary", "gpu"))

@@ -124,6 +124,7 @@ def body(task: module_base.Task) -> dict:
             if task.params["state"] == "present":
                 plan, contents = _plan_with_images(task, plan)
                 changes = plan.daemonsets
+                batch_run.note_unproven(task.cluster, plan)
             diffs = [_carry_out(task, plan, change, dry_run=False) for change in changes]
             # Not with the change: the note would stand in its diff, which check mode cannot foresee.
             for daemonset in (change.desired for change in changes):

@@ -64,6 +64,14 @@ class Rollout:
         self.world.behaviour = usual
         return str(caught.value)
 
+    def delete_daemonset(self):
+        """Another client deletes the DaemonSet of pool gpu, and with it its pods."""
+        name = "virt-handler-gpu"
+        self.world.drop(kinds.DAEMON_SET, name, builders.NAMESPACE)
+        for pod in self.world.handler_pods():
+            if pod["metadata"]["ownerReferences"][0]["name"] == name:
+                pod["metadata"]["deletionTimestamp"] = "now"
+
     def outcome(self):
         """What a user could see, but for the history: the first run leaves it empty."""
         return {key: value for key, value in outcome(self.world).items() if names.HISTORY not in key}
@@ -401,3 +409,37 @@ def test_a_wave_stays_open_of_which_a_node_cannot_go_back(rollout, run, monkeypa
     assert "its nodes went back to: no pools, except 1 that cannot change now (see the warnings above)." in told
     assert handlers(rollout.world)["n3"] == ["virt-handler-rt"]
     assert [wave["nodes"] for wave in run("pool_history")["open_waves"]] == [["n2", "n3"]]
+
+
+def test_a_deleted_daemonset_comes_back_with_proven_handlers(running):
+    wanted = running.outcome()
+    running.delete_daemonset()
+    running.world.sleep(10)
+    assert "the handler of gpu does not start: container virt-handler: ImagePullBackOff" in running.fails(
+        [GPU, RT], "stop"
+    )
+    running.run([GPU, RT])
+    assert running.outcome() == wanted
+    running.world.writes.clear()
+    running.run([GPU, RT])
+    assert running.world.writes == []
+
+
+def test_a_wave_whose_daemonset_is_deleted_goes_back_with_it(running):
+    send, name = running.world.send, f"/{names.FORMER_OWNER_ANNOTATION.replace('/', '~1')}"
+
+    def deleting(request):
+        answer = send(request)
+        if request.method == "PATCH" and [*request.body][-1] == {
+            "op": "remove",
+            "path": f"/metadata/annotations{name}",
+        }:
+            running.world.send = send
+            running.delete_daemonset()
+        return answer
+
+    running.world.send = deleting
+    with pytest.raises(TaskFailed, match=r"Wave 1 \(n1\) failed, and its nodes went back to"):
+        running.run([NEXT_GPU, RT], "rollback_wave")
+    assert running.world.send == send
+    assert handlers(running.world)["n1"] == ["virt-handler-gpu"]

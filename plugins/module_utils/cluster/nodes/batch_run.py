@@ -27,6 +27,7 @@ from ..api.waiting import Clock
 from ..reading import live
 from ..writing import former_template, handler_memory, image_record, policies, settle
 from ..writing.epochs import Epochs
+from ..writing.node_owner import NodeGone, write_owner
 from . import canary, drain, handover, images
 from .node_handover import HandoverOutcome, Target
 
@@ -174,6 +175,20 @@ def pull_before_changes(
     if refused:
         raise images.ImagesMissing(" ".join([*refused, *([images.CHECK_IMAGE] if pulled.problems else [])]))
     return {**known, **pulled.contents}
+
+
+def note_unproven(cluster: Cluster, plan: Plan) -> None:
+    """Note on nodes whose pool gets its DaemonSet back that their handler is still to be proven.
+
+    Once the DaemonSet exists, no plan shows that any more, neither that of the batch nor, if this run dies, that of the next one.
+    """
+    created = {change.pool for change in plan.daemonsets if change.action == "create"}
+    due = {move.node: move.target for move in plan.moves if move.action == "finish" and move.target in created}
+    unnoted = {name for name in due if plan.snapshot.nodes[name].former_owner is None}
+    for node in live.nodes_named(cluster, unnoted) if unnoted else ():
+        owner = due[node["metadata"]["name"]]
+        with contextlib.suppress(NodeGone):
+            write_owner(cluster, node, owner, owner, owner)
 
 
 def _first_moves(plan: Plan, change: DaemonSetChange) -> list[Move]:

@@ -328,7 +328,10 @@ OTHER_IMAGE = NodeCheck(
 VERIFICATION = (
     *STATE,
     WRONG_OWNER,
-    replace(HANDOVER_UNFINISHED, find=lambda facts, node: facts.actions.get(node.name) == "finish"),
+    replace(
+        HANDOVER_UNFINISHED,
+        find=lambda facts, node: bool(node.former_owner) and facts.actions.get(node.name) == "finish",
+    ),
     HANDLER_OUTDATED,
     OTHER_IMAGE,
     NodeCheck(

@@ -15,6 +15,7 @@ from ..base import names
 from ..base.findings import Finding, InputErrors, counted, listed, note, warning
 from ..base.objects import KubeObject
 from ..kubevirt import daemonsets, handler_fit
+from ..observed.nodes import Node
 from ..observed.snapshot import Snapshot
 from . import assignment, history, waves
 from .options import Drain, Options
@@ -28,7 +29,8 @@ class Move:
     """What happens on one node.
 
     ``move``: a handover gives it another owner. ``replace``: the owner stays, and its handler pod, which was made from an old
-    template, is replaced. ``finish``: an earlier run did not prove its handover, or (same owner) its replacement.
+    template, is replaced. ``finish``: an earlier run did not prove its handover, or (same owner) its replacement, or the
+    run creates the owner's DaemonSet, which another client has deleted.
     """
 
     node: str
@@ -129,6 +131,8 @@ def plan_moves(
                 unreplaced.setdefault(refused, []).append(node.name)
             else:
                 moves.append(Move(node.name, owner, owner, "finish"))
+        elif _awaits_daemonset(snapshot, node, desired):
+            moves.append(Move(node.name, owner, owner, "finish"))
         elif node.former_owner is not None:
             if node.ready:
                 moves.append(Move(node.name, node.former_owner, owner, "finish"))
@@ -153,6 +157,13 @@ def plan_moves(
     order: dict[str, int] = {"finish": 0, "move": 1, "replace": 2}
     held = frozenset({*assigned.blocked, *unproven, *itertools.chain(*unreplaced.values())})
     return tuple(sorted(moves, key=lambda m: order[m.action])), findings, held
+
+
+def _awaits_daemonset(snapshot: Snapshot, node: Node, desired: t.Mapping[str, KubeObject]) -> bool:
+    """Whether the node gets a handler when the run creates the DaemonSet of its pool, which another client has deleted."""
+    if node.owner in snapshot.pools or node.owner not in desired or node.former_owner is not None:
+        return False
+    return node.ready and handler_fit.refusal(desired[node.owner]["spec"]["template"], node) is None
 
 
 def _outdated(snapshot: Snapshot, node: str, owner: str, template: str | None) -> bool:

@@ -196,7 +196,7 @@ def test_a_kubevirt_that_breaks_during_a_pull_keeps_its_handlers(scenario: Handl
     assert not running.ended()
     error = running.wait().refused()
     assert "KubeVirt kubevirt/kubevirt stays degraded" in error
-    assert "no node was touched" in error
+    assert "no further node was touched" in error
     assert scenario.pods() == before
     patches = scenario.kubevirt()["spec"]["customizeComponents"]["patches"]
     unapplied = f"/spec/customizeComponents/patches/{patches.index(UNAPPLIABLE)}"

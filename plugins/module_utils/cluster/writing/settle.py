@@ -51,11 +51,13 @@ class DegradedWatch:
         :param note: what the error ends with.
         :raises ClusterError: when KubeVirt has been Degraded for too long.
         """
-        if self._degraded.lasts(state.degraded is not None):
-            problem = (
-                f"{where} stays degraded: {state.degraded}. Read virt-operator's log, repair the cause and run again"
-            )
-            raise ClusterError(f"{problem}{note}")
+        if not self._degraded.lasts(state.degraded is not None):
+            return
+        problem, remedy = str(state.degraded), "Read virt-operator's log, repair the cause and run again"
+        if state.refused_by_guard:
+            problem = f"it asks for a {names.HANDLER} that would also run on pool nodes, which the guard refuses"
+            remedy = "See which client has removed the exclusion, such as a GitOps tool, and make it keep that, then run again"
+        raise ClusterError(f"{where} stays degraded: {problem}. {remedy}{note}")
 
 
 def await_primary(
@@ -265,7 +267,7 @@ class _HealthWatch:
         state = health.Health.from_kubevirt(kubevirt)
         where = f"KubeVirt {self._namespace}/{self._name}"
         if self._guarded or not state.refused_by_guard:
-            self._degraded.refuse(state, where, "; no node was touched.")
+            self._degraded.refuse(state, where, "; no further node was touched.")
         upgrade = health.upgrade_under_way(kubevirt)
         if upgrade is not None:
             raise ClusterError(upgrade.message)

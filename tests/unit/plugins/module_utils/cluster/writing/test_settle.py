@@ -71,7 +71,8 @@ class TestPrimary:
         later(world, 150, builders.primary(excluded=False), builders.kubevirt())
         assert 150 <= self.settle(world, excluded=False, timeout=300) < 160
         world.put(asks)
-        with pytest.raises(ClusterError, match="stays degraded"):
+        told = "stays degraded: it asks for a virt-handler .* the guard refuses. See which client has removed the exclusion"
+        with pytest.raises(ClusterError, match=told):
             self.settle(world, timeout=300)
 
     def test_of_a_removal_stays_degraded_for_another_reason(self, world):

@@ -17,7 +17,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.n
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import relocation
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.relocation import Evacuation, ImageDrift
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
-from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table, Upcoming
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, launcher_cases
 from ansible_collections.virtpools.kubevirt.tests.unit.support.fake_migrations import vm
 
@@ -130,7 +130,8 @@ class TestOutdated:
     def test_pods_without_a_guest_do_not_count(self, change):
         _vmi, pod = vm(image=STOCK, **FOR_GPU)
         change(pod)
-        assert mapping().relocation_for(LauncherPod.from_object(pod)) is None
+        pod = LauncherPod.from_object(pod)
+        assert (mapping().relocation_for(pod), Evacuation({"n1": True}).relocation_for(pod)) == (None, None)
 
     def test_a_back_end_for_compute_only_is_judged_by_compute(self):
         _vmi, pod = vm(image=STOCK, **FOR_GPU)
@@ -249,8 +250,8 @@ def test_a_migrated_vm_on_a_wrong_node(rule, former, exists, problem):
 
 
 class TestInEffect:
-    def admission(self, *pools):
-        pairs = launcher_policy.derive(Table.for_pools(pools), builders.NAMESPACE, POLICY)
+    def admission(self, *pools, **options):
+        pairs = launcher_policy.derive(Table.for_pools(pools, **options), builders.NAMESPACE, POLICY)
         objects = {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for _kind, obj in pairs}
         return snapshot.Admission(policy_kind=POLICY, objects=objects)
 
@@ -269,6 +270,14 @@ class TestInEffect:
         )
         found = ImageDrift.from_live_policy(self.state(self.admission(other)))
         assert update(image=GPU, of=found, **FOR_GPU).expected_image == f"{GPU}2"
+
+    def test_is_what_was_prepared_once_kubevirt_is_upgraded(self):
+        prepared = Upcoming(stock=f"{STOCK}-former", version="v1.9.0", images={"gpu": f"{GPU}2"})
+        admission = self.admission(POOL, upcoming=prepared)
+        state = self.state(admission)
+        found = ImageDrift.from_live_policy(state)
+        assert update(image=GPU, of=found, **FOR_GPU).expected_image == f"{GPU}2"
+        assert Evacuation.from_snapshot({}, state, admission).table.images == {"gpu": f"{GPU}2"}
 
     def test_keeps_vms_from_images_that_refuse_what_kubevirt_passes(self):
         """The image that VMs get when a node is emptied is that of the live policy."""

@@ -243,14 +243,16 @@ def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
     if not plan.undoing and not problems and primary is not None and not exclusion.has_exclusion(primary):
         where = title(plan.snapshot.hyperconverged or plan.snapshot.kubevirt)
         problems.append(
-            f"the primary virt-handler may still run on pool nodes. If another client has removed the exclusion from {where} during this run, "
+            f"the primary virt-handler may still run on pool nodes. If another client has removed the exclusion "
+            f"from {where} during this run, "
             "see who did that, and run again; else run primary_exclusion first."
         )
     missing = sorted({m.target for m in moves if m.target not in (names.PRIMARY, *plan.snapshot.pools)})
     if missing:
         sets = listed(f"{plan.snapshot.namespace}/{names.pool_daemonset_name(pool)}" for pool in missing)
         problems.append(
-            f"DaemonSet {sets} does not exist. If another client has deleted it during this run, see who did that, and run again; else run "
+            f"DaemonSet {sets} does not exist. If another client has deleted it during this run, see who did "
+            "that, and run again; else run "
             "pool_daemonsets first."
         )
     if problems:

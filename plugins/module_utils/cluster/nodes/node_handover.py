@@ -569,7 +569,8 @@ class NodeHandover:
         """
         if node.owner != self._owner:
             raise OwnerChanged(
-                f"Node {node.name} waited for its handler of {self._owner}, but another client has changed its label {names.OWNER_LABEL}: it "
+                f"Node {node.name} waited for its handler of {self._owner}, but another client has changed its "
+                f"label {names.OWNER_LABEL}: it "
                 f"is {node.owner} now. Find out who did that, then run again."
             )
 

@@ -205,7 +205,8 @@ def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterat
             name, labels = live["metadata"]["name"], f"{names.OURS} {names.OWNER_LABEL}={pool.name}"
             yield error(
                 "foreign_daemonset",
-                f"DaemonSet {snapshot.namespace}/{name} of pool {pool.name} has lost labels by which this collection knows what it has "
+                f"DaemonSet {snapshot.namespace}/{name} of pool {pool.name} has lost labels by which this "
+                "collection knows what it has "
                 "created. See which client took the labels away, and restore them (`kubectl label daemonset -n "
                 f"{snapshot.namespace} {name} --overwrite {labels}`), then run again.",
             )

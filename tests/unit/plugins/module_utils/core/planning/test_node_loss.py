@@ -47,7 +47,8 @@ def test_a_wrong_value_is_shown_beside_that_of_the_nodes():
 def test_labels_that_vanish_are_an_error_too():
     (message,) = found([GPU], labels=[LABEL, {}, {}, {}])
     assert message.startswith(
-        "Pool gpu would lose 3 of its 4 nodes (n2, n3, n4). Its selector (accelerator=nvidia-a100) is the same as before, so labels of "
+        "Pool gpu would lose 3 of its 4 nodes (n2, n3, n4). Its selector (accelerator=nvidia-a100) is the same "
+        "as before, so labels of "
         "these nodes have changed, or another client has given them to the pool (label virtpools.io/pool)."
     )
     assert "None of the nodes has the label accelerator. Correct" in message

@@ -88,8 +88,8 @@ def carry_out(
         deleted = deleted_since(_nodes(before, moves), plan.snapshot.nodes.values())
         gone += [HandoverOutcome.of_deleted(move) for move in moves if move.node in deleted]
         moves = [move for move in moves if move.node not in deleted]
-        _refuse_unfit(plan, moves)
         moves = list(_still_due(plan, moves, clock))
+        _refuse_unfit(plan, moves)
     for outcome in gone:
         clock.status.say(str(outcome))
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]

@@ -147,6 +147,13 @@ class TestDone:
         assert carry_out(world, pools=both) == {"n1": "done", "n2": "done"}
         assert world.handlers("n2") == ["virt-handler-fpga"]
 
+    def test_gives_no_node_to_another_pool_without_a_daemonset(self):
+        begun = (names.IN_TRANSIT, names.PRIMARY)
+        world, both = self.waiting(gpu_node("n2", *begun), builders.node("n2", *begun, {"hw": "fpga"}))
+        world.at[world.now + 18] = lambda: world.drop(kinds.DAEMON_SET, "virt-handler-fpga", builders.NAMESPACE)
+        assert "DaemonSet kubevirt/virt-handler-fpga does not exist" in refusal(world, pools=both)
+        assert world.handlers("n2") == []
+
     def waiting(self, node, later):
         """A batch of n1 and this node waits for a migration, and the node changes in between. Returns the pools, too."""
         both = (POOL, builders.pool("fpga"))

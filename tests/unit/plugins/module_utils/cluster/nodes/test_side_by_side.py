@@ -133,7 +133,9 @@ class TestAtOnce:
         assert sorted(self.go(jobs, meet)) == ["a", "b", "c", "d"]
         assert jobs == {}
 
-    def test_those_that_are_going_on_end_well_when_one_fails(self):
+    @staticmethod
+    def without_a():
+        """Views of all but ``a``, which cannot be read; the others only after that."""
         failed = threading.Event()
 
         def view_of(key):
@@ -142,12 +144,15 @@ class TestAtOnce:
                 raise ClusterError("no answer")
             assert failed.wait(60)
 
+        return view_of
+
+    def test_those_that_are_going_on_end_well_when_one_fails(self):
         jobs = {key: job(1) for key in "abc"}
         for each in jobs.values():
             each.begin()
         seen = []
         with pytest.raises(ClusterError):
-            seen.extend(key for key, _job in one_round(jobs, list(jobs), view_of, most=2))
+            seen.extend(key for key, _job in one_round(jobs, list(jobs), self.without_a(), most=2))
         assert {key: each.wait for key, each in jobs.items()} == {"a": "wait 0", "c": "wait 0"}
 
     def test_a_lost_lease_is_raised_after_the_outcomes(self):
@@ -161,19 +166,11 @@ class TestAtOnce:
     @pytest.mark.parametrize("error", [LeaseLost("another run has it"), KeyError("spec")], ids=["lease", "fault"])
     def test_what_ends_a_job_is_raised_again_after_another_error(self, error):
         """Else the round that goes on after an unreadable view would drop the job without an outcome."""
-        failed = threading.Event()
-
-        def view_of(key):
-            if key == "a":
-                failed.set()
-                raise ClusterError("no answer")
-            assert failed.wait(60)
-
         jobs = {"a": job(1), "b": job(1, error=error)}
         for each in jobs.values():
             each.begin()
         with pytest.raises(ClusterError, match="no answer"):
-            self.go(jobs, view_of, most=2)
+            self.go(jobs, self.without_a(), most=2)
         with pytest.raises(type(error)):
             self.go(jobs, most=2)
 

@@ -133,7 +133,7 @@ one: $(VENV) ## Run the given tests: make one T="tests/unit -k selectors", make 
 
 .PHONY: test-unit
 test-unit: test-agent ## Unit tests of the core, the modules and the agent, without a cluster: some minutes
-	pytest --numprocesses 2 tests/unit
+	pytest --numprocesses 2 --dist worksteal tests/unit
 
 .PHONY: test-agent
 test-agent: $(VENV)
@@ -143,12 +143,12 @@ test-agent: $(VENV)
 test-unit-others: $(VENV)
 	@# ansible-test would take much longer: it runs each test in a process of its own. With CI, hypothesis repeats its examples.
 	@mkdir -p .build
-	CI=true pytest --numprocesses 2 --ignore tests/unit/plugins/modules tests/unit | tee .build/test-unit.log
+	CI=true pytest --numprocesses 2 --dist worksteal --ignore tests/unit/plugins/modules tests/unit | tee .build/test-unit.log
 
 .PHONY: test-unit-core
 test-unit-core: ## Unit tests with another ansible-core: CORE=2.16 [PYTHON=python3.12]
 	PYTHON=$(PYTHON) ci/venv.sh core $(CORE)
-	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 tests/unit
+	.build/core-$(CORE)/bin/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
 # Three files at a time, each with its own clusters, in the order of support/schedule_plugin.py: without it, long files with few tests
 # would come last.

@@ -183,10 +183,10 @@ def note_unproven(cluster: Cluster, plan: Plan) -> None:
     Once the DaemonSet exists, no plan shows that any more, neither that of the batch nor, if this run dies, that of the next one.
     """
     created = {change.pool for change in plan.daemonsets if change.action == "create"}
-    due = {move.node: move.target for move in plan.moves if move.action == "finish" and move.target in created}
-    unnoted = {name for name in due if plan.snapshot.nodes[name].former_owner is None}
-    for node in live.nodes_named(cluster, unnoted) if unnoted else ():
-        owner = due[node["metadata"]["name"]]
+    proving = [move for move in plan.moves if move.action == "finish" and move.target in created]
+    unnoted = {m.node: m.target for m in proving if plan.snapshot.nodes[m.node].former_owner is None}
+    for node in live.nodes_named(cluster, unnoted):
+        owner = unnoted[node["metadata"]["name"]]
         with contextlib.suppress(NodeGone):
             write_owner(cluster, node, owner, owner, owner)
 
@@ -243,17 +243,15 @@ def _refuse_unfit(plan: Plan, moves: t.Sequence[Move]) -> None:
     if not plan.undoing and not problems and primary is not None and not exclusion.has_exclusion(primary):
         where = title(plan.snapshot.hyperconverged or plan.snapshot.kubevirt)
         problems.append(
-            f"the primary virt-handler may still run on pool nodes. If another client has removed the exclusion "
-            f"from {where} during this run, "
-            "see who did that, and run again; else run primary_exclusion first."
+            f"the primary virt-handler may still run on pool nodes. If another client has removed the exclusion from {where} "
+            "during this run, see who did that, and run again; else run primary_exclusion first."
         )
     missing = sorted({m.target for m in moves if m.target not in (names.PRIMARY, *plan.snapshot.pools)})
     if missing:
         sets = listed(f"{plan.snapshot.namespace}/{names.pool_daemonset_name(pool)}" for pool in missing)
         problems.append(
-            f"DaemonSet {sets} does not exist. If another client has deleted it during this run, see who did "
-            "that, and run again; else run "
-            "pool_daemonsets first."
+            f"DaemonSet {sets} does not exist. If another client has deleted it during this run, see who did that, and run "
+            "again; else run pool_daemonsets first."
         )
     if problems:
         raise ClusterError(f"No node of this batch was touched, because {' '.join(problems)}")

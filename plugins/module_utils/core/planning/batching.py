@@ -131,13 +131,13 @@ def plan_moves(
                 unreplaced.setdefault(refused, []).append(node.name)
             else:
                 moves.append(Move(node.name, owner, owner, "finish"))
-        elif _awaits_daemonset(snapshot, node, desired):
-            moves.append(Move(node.name, owner, owner, "finish"))
         elif node.former_owner is not None:
             if node.ready:
                 moves.append(Move(node.name, node.former_owner, owner, "finish"))
             else:
                 unproven.append(node.name)
+        elif _awaits_daemonset(snapshot, node, desired):
+            moves.append(Move(node.name, owner, owner, "finish"))
     findings = []
     if unproven:
         findings.append(
@@ -161,7 +161,7 @@ def plan_moves(
 
 def _awaits_daemonset(snapshot: Snapshot, node: Node, desired: t.Mapping[str, KubeObject]) -> bool:
     """Whether the node gets a handler when the run creates the DaemonSet of its pool, which another client has deleted."""
-    if node.owner in snapshot.pools or node.owner not in desired or node.former_owner is not None:
+    if node.owner in snapshot.pools or node.owner not in desired:
         return False
     return node.ready and handler_fit.refusal(desired[node.owner]["spec"]["template"], node) is None
 

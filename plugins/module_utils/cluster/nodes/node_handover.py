@@ -569,9 +569,8 @@ class NodeHandover:
         """
         if node.owner != self._owner:
             raise OwnerChanged(
-                f"Node {node.name} waited for its handler of {self._owner}, but another client has changed its "
-                f"label {names.OWNER_LABEL}: it "
-                f"is {node.owner} now. Find out who did that, then run again."
+                f"Node {node.name} waited for its handler of {self._owner}, but another client has changed its label "
+                f"{names.OWNER_LABEL}: it is {node.owner} now. Find out who did that, then run again."
             )
 
     def _untouched(self, refused: str) -> HandoverOutcome:

@@ -112,9 +112,8 @@ def _refuse_undone(cluster: Cluster, kubevirt: Object, hyperconverged: KubeObjec
     if exclusion.is_asked_for(kubevirt, hyperconverged) != excluded:
         what = "removed the exclusion from" if excluded else "added the exclusion again to"
         raise ClusterError(
-            f"Another client has {what} {title(hyperconverged or kubevirt)} while this run waited for KubeVirt. "
-            "See who did that, such as "
-            f"a GitOps tool, and make it {'keep' if excluded else 'leave out'} the exclusion, then run again."
+            f"Another client has {what} {title(hyperconverged or kubevirt)} while this run waited for KubeVirt. See who did "
+            f"that, such as a GitOps tool, and make it {'keep' if excluded else 'leave out'} the exclusion, then run again."
         )
 
 

@@ -148,9 +148,8 @@ def is_managed(obj: KubeObject) -> bool:
 def foreign_message(title: str) -> str:
     """The message for an object that has a name of ours but not our label, which we must not touch."""
     return (
-        f"{title} exists but is not ours (it lacks the label {names.OURS}); delete or rename it or, if another "
-        "client has taken the label "
-        "away, restore it, then run again."
+        f"{title} exists but is not ours (it lacks the label {names.OURS}); delete or rename it or, if another client has "
+        "taken the label away, restore it, then run again."
     )
 
 

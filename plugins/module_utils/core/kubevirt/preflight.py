@@ -201,26 +201,29 @@ def _operator(snapshot: Snapshot) -> t.Iterator[Finding]:
 def _foreign_daemonsets(snapshot: Snapshot, pools: t.Sequence[Pool]) -> t.Iterator[Finding]:
     for pool in pools:
         live = snapshot.daemonsets.get(names.pool_daemonset_name(pool.name))
-        if live is not None and not is_pool_daemonset(live) and daemonsets.template_of(live):
-            name, labels = live["metadata"]["name"], f"{names.OURS} {names.OWNER_LABEL}={pool.name}"
+        if live is None:
+            continue
+        name = live["metadata"]["name"]
+        title = f"DaemonSet {snapshot.namespace}/{name}"
+        if is_pool_daemonset(live):
+            if live["metadata"].get("deletionTimestamp"):
+                yield error(
+                    "daemonset_being_deleted",
+                    f"{title} of pool {pool.name} is being deleted; wait until that is done, then run again.",
+                )
+        elif daemonsets.template_of(live):
+            labels = f"{names.OURS} {names.OWNER_LABEL}={pool.name}"
             yield error(
                 "foreign_daemonset",
-                f"DaemonSet {snapshot.namespace}/{name} of pool {pool.name} has lost labels by which this "
-                "collection knows what it has "
-                "created. See which client took the labels away, and restore them (`kubectl label daemonset -n "
-                f"{snapshot.namespace} {name} --overwrite {labels}`), then run again.",
+                f"{title} of pool {pool.name} has lost labels by which this collection knows what it has created. See which client "
+                f"took the labels away, and restore them (`kubectl label daemonset -n {snapshot.namespace} {name} --overwrite "
+                f"{labels}`), then run again.",
             )
-        elif live is not None and not is_pool_daemonset(live):
+        else:
             yield error(
                 "foreign_daemonset",
-                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} has the name that pool {pool.name} needs, but "
-                "this collection did not create it; delete it, or give the pool another name.",
-            )
-        elif live is not None and live["metadata"].get("deletionTimestamp"):
-            yield error(
-                "daemonset_being_deleted",
-                f"DaemonSet {snapshot.namespace}/{live['metadata']['name']} of pool {pool.name} is being deleted; wait "
-                "until that is done, then run again.",
+                f"{title} has the name that pool {pool.name} needs, but this collection did not create it; delete it, or give the "
+                "pool another name.",
             )
 
 

@@ -52,9 +52,8 @@ def check(
         why = (
             f"Its selector changes from {selectors[pool.name]} to {pool.nodes}."
             if changed
-            else f"Its selector ({pool.nodes}) is the same as before, so labels of these nodes have changed, or "
-            "another client has given "
-            f"them to the pool (label {names.OWNER_LABEL})."
+            else f"Its selector ({pool.nodes}) is the same as before, so labels of these nodes have changed, or another client "
+            f"has given them to the pool (label {names.OWNER_LABEL})."
         )
         yield error(
             "pool_loses_nodes",

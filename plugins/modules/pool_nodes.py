@@ -200,16 +200,16 @@ def body(task: module_base.Task) -> dict:
         for group, ahead in zip(groups, (*groups[1:], following), strict=True):
             names = [move.node for move in group]
             try:
-                if is_batch:
-                    outcomes += _carry_out(task, plan, names, ahead)
-                else:
+                if not is_batch:
                     _settle(task)
-                    outcomes += _carry_out(task, _planned(task, names), names, ahead)
+                present = plan if is_batch else _planned(task, names)
+                for outcome in _carry_out(task, present, names, ahead):
+                    outcomes.append(outcome)
+                    result["nodes"].append(outcome.to_dict(clock_began))
             except (ClusterError, InputErrors) as error:
-                # Nodes of earlier batches are still reported.
+                # Nodes that are done are still reported.
                 failed = isinstance(error, images.ImagesMissing)
                 raise module_base.TaskFailed(str(error), {**_done(result, outcomes), "wave_failed": failed}) from error
-            result["nodes"] = [outcome.to_dict(clock_began) for outcome in outcomes]
             _refuse_to_go_on(outcomes, result)
         task.status.say_all(_progress(task, stands, plan, outcomes, result["first_batch"]))
     return result
@@ -227,7 +227,9 @@ def _planned(task: module_base.Task, nodes: list[str]) -> Plan:
     return plan
 
 
-def _carry_out(task: module_base.Task, plan: Plan, nodes: list[str], ahead: t.Sequence[Move]) -> list[HandoverOutcome]:
+def _carry_out(
+    task: module_base.Task, plan: Plan, nodes: list[str], ahead: t.Sequence[Move]
+) -> t.Iterator[HandoverOutcome]:
     options = batch_run.BatchOptions(
         handler_timeout=task.params["node_timeout"],
         pull_timeout=task.params["pull_timeout"],

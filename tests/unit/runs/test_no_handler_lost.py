@@ -56,7 +56,7 @@ def planned(world, pools, options=None):
 
 
 def run(world, made):
-    return batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock())
+    return list(batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock()))
 
 
 class TestBeforeThePlan:
@@ -158,7 +158,7 @@ class TestAfterThePlan:
         with pytest.raises(
             batch_run.ClusterError, match=r"No node of this batch was touched, because .* is being upgraded"
         ):
-            batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock(), again)
+            list(batch_run.carry_out(world.client(), made, made.moves, OPTIONS, world.clock(), again))
         assert looked
         assert world.node("n1").owner == names.PRIMARY
 

@@ -57,15 +57,16 @@ def carry_out(
     clock: Clock,
     again: t.Callable[[], Plan] | None = None,
     ahead: t.Sequence[Move] = (),
-) -> list[HandoverOutcome]:
-    """Carry out moves of ``plan`` side by side.
+) -> t.Iterator[HandoverOutcome]:
+    """Carry out moves of ``plan`` side by side. Outcomes come as soon as they are known.
 
     Nodes that are deleted before they are touched are left out, for example those that an autoscaler removes, and those that should
     not change any more.
 
     :param again: plans the same nodes again, from the cluster as it is after long preparations.
     :param ahead: the moves of the next batch, whose images are pulled during the handovers.
-    :raises ClusterError: when something forbids the batch; then no node of it was touched.
+    :raises ClusterError: when something forbids the batch before the first outcome; then no node of it was touched. Later, when the
+        Lease is lost, or the API server fails for too long.
     """
     began = clock.now()
     gone: list[HandoverOutcome] = []
@@ -92,15 +93,18 @@ def carry_out(
         _refuse_unfit(plan, moves)
     for outcome in gone:
         clock.status.say(str(outcome))
+        yield outcome
     targets = [(move, _target(plan, move, move.target), _target(plan, move, move.source)) for move in moves]
     handlers = {move.node: plan.snapshot.handlers.get(move.node, ()) for move in moves}
     epochs = Epochs(cluster, lambda: policies.probe_site(cluster, plan.snapshot))
     batch = handover.Batch(cluster, plan.snapshot.namespace, clock, options.handler_timeout, epochs, reminded)
     with _pulling_ahead(cluster, plan, ahead, options, clock) as finish:
-        outcomes = batch.run(targets, handlers)
-        if not any(outcome.ends_run for outcome in outcomes):
+        ends_run = False
+        for outcome in batch.run(targets, handlers):
+            ends_run = ends_run or outcome.ends_run
+            yield outcome
+        if not ends_run:
             finish()
-    return [*gone, *outcomes]
 
 
 def _nodes(plan: Plan, moves: t.Iterable[Move]) -> list[Node]:

@@ -52,26 +52,26 @@ class Batch(Context):
         self,
         moves: t.Sequence[tuple[Move, Target, Target]],
         handlers: t.Mapping[str, tuple[HandlerPod, ...]] | None = None,
-    ) -> list[HandoverOutcome]:
+    ) -> t.Iterator[HandoverOutcome]:
         """Carry out moves side by side. With each move come its target and the target to go back to on failure.
+
+        Outcomes come as soon as they are known.
 
         :param handlers: the handler pods of these nodes, read a few seconds ago; None: they are read.
         :raises LeaseLost: when another run has the Lease.
         :raises ClusterError: when the API server, or the renewal of the Lease, fails for longer than ``timeout``.
         """
         running: _Jobs = {move.node: self._job(move, to, back) for move, to, back in moves}
-        outcomes: list[HandoverOutcome] = []
         if not running:
-            return outcomes
+            return
         for job in running.values():
             job.begin()
         self.clock.status.half_way(running)
         try:
             with contextlib.closing(self._follow()) as events:
-                self._run(running, events, _FirstLook(self, handlers), outcomes)
+                yield from self._run(running, events, _FirstLook(self, handlers))
         except LeaseLost as error:
             raise LeaseLost(f"{error}{_left(running)}") from error
-        return outcomes
 
     def _job(self, move: Move, to: Target, back: Target) -> side_by_side.Job[Pause, NodeView, HandoverOutcome]:
         return side_by_side.Job(
@@ -86,7 +86,7 @@ class Batch(Context):
         except ClusterError:
             return watch.NoWatch()
 
-    def _run(self, running: _Jobs, events: Watch, first: _FirstLook, outcomes: list[HandoverOutcome]) -> None:
+    def _run(self, running: _Jobs, events: Watch, first: _FirstLook) -> t.Iterator[HandoverOutcome]:
         outage = Persistence(self.clock, self.timeout)
         due_at = dict.fromkeys(running, self.clock.now())
         for woken in self._rounds(events):
@@ -97,7 +97,7 @@ class Batch(Context):
                 for outcome in self._round(running, due_at, first):
                     self.clock.status.half_way(running)
                     self.clock.status.say(str(outcome))
-                    outcomes.append(outcome)
+                    yield outcome
                 self.clock.status.remind(lambda: _still(running))
             except LeaseLost:
                 raise

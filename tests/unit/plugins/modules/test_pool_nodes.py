@@ -242,6 +242,24 @@ def test_a_batch_that_is_refused_does_not_hide_the_ones_before(run, world):
     assert world.node("n2").owner == names.PRIMARY
 
 
+def test_a_batch_that_ends_half_way_tells_what_is_done(run, world, monkeypatch):
+    monkeypatch.setattr(lease, "Clock", lambda now: waiting.Clock(now=lambda: world.now, sleep=world.sleep))
+    world.put(builders.node("n2", labels={"hw": "gpu"}, images=[builders.GPU_IMAGE, builders.LAUNCHER_IMAGE]))
+    world.put(builders.handler_pod("n2"))
+    world.behave["virt-handler", "n2"] = Behaviour(stop=None)
+
+    def take_lease():
+        (held,) = world.all(kinds.LEASE)
+        world.put({**held, "spec": {**held["spec"], "holderIdentity": "run-other"}})
+
+    world.at[world.now + 60] = take_lease
+    found = run("pool_nodes", pools=[RAW], max_unavailable=2, node_timeout=600)
+    assert "has lost its Lease" in found["msg"]
+    assert "The handover of n2 was not finished" in found["msg"]
+    assert (found["changed"], found["changes"]) == (True, ["Node n1: primary -> gpu"])
+    assert [(node["node"], node["result"]) for node in found["nodes"]] == [("n1", "done")]
+
+
 class TestRun:
     def test_keeps_its_lease_while_kubevirt_settles(self, run, world, monkeypatch):
         """Another run takes it over when it has not changed for 30 seconds."""

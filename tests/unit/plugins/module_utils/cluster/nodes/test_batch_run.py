@@ -48,7 +48,7 @@ def carry_out(world, *only, pools=(POOL,), prepull=True, **options):
         return plan.make_plan(live.take_snapshot(world.client(), nodes=only or None), pools, Options(**options))
 
     made, given = planned(), replace(OPTIONS, prepull=prepull)
-    outcomes = batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), planned)
+    outcomes = list(batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), planned))
     assert world.doubled == []
     return {outcome.move.node: outcome.result for outcome in outcomes}
 
@@ -476,7 +476,7 @@ class TestNextBatch:
     def run(self, world, ahead, **options):
         made = plan.make_plan(live.take_snapshot(world.client(), nodes=["n1"]), (POOL,), Options())
         given = replace(OPTIONS, **options)
-        return batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), ahead=ahead)
+        return list(batch_run.carry_out(world.client(), made, made.moves, given, world.clock(), ahead=ahead))
 
     def seconds(self, world, *ahead):
         """How long a batch with n1, and then one with n2, take."""

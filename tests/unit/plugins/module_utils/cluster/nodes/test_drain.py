@@ -336,7 +336,7 @@ class TestBatch:
             handler_timeout=60, pull_timeout=30, migration_timeout=30, drain=vms, drain_of_pools=of_pools
         )
         try:
-            found = batch_run.carry_out(world.client(), made, made.moves, options, world.clock())
+            found = list(batch_run.carry_out(world.client(), made, made.moves, options, world.clock()))
         except ClusterError as error:
             return world, str(error)
         return world, [outcome.result for outcome in found]

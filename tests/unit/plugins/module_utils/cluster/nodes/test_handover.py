@@ -80,7 +80,9 @@ def batch_of(world, cluster=None):
 def hand_over(world, *moves, action="move", targets=TARGETS):
     """Carry out moves given as (node, from, to). Returns the outcomes by node; no node ever has two handlers."""
     batch = batch_of(world)
-    found = batch.run([(Move(node, source, to, action), targets[to], targets[source]) for node, source, to in moves])
+    found = list(
+        batch.run([(Move(node, source, to, action), targets[to], targets[source]) for node, source, to in moves])
+    )
     assert world.doubled == []
     assert sorted(outcome.move.node for outcome in found) == sorted(node for node, _source, _to in moves)
     return {outcome.move.node: outcome for outcome in found}
@@ -843,7 +845,7 @@ class TestInterference:
         batch = batch_of(world, cluster)
         moves = [(Move(n, "primary", "gpu", "move"), TARGETS["gpu"], TARGETS["primary"]) for n in ("n1", "n2")]
         with pytest.raises(LeaseLost):
-            batch.run(moves)
+            list(batch.run(moves))
         assert {world.node(n).owner for n in ("n1", "n2")} == {names.IN_TRANSIT}
         assert {world.node(n).former_owner for n in ("n1", "n2")} == {"primary"}
 
@@ -1297,7 +1299,7 @@ def test_no_node_ever_has_two_handlers_and_outcomes_are_true(nodes, faults, lag)
 
     batch = batch_of(world)
     moves = [(f"n{index}", source) for index, (source, _, _) in enumerate(nodes)]
-    outcomes = batch.run([(Move(n, s, "gpu", "move"), TARGETS["gpu"], TARGETS[s]) for n, s in moves])
+    outcomes = list(batch.run([(Move(n, s, "gpu", "move"), TARGETS["gpu"], TARGETS[s]) for n, s in moves]))
 
     ours = [(moment, node) for moment, node in world.doubled if node not in touched]
     assert ours == []

@@ -355,8 +355,7 @@ class Judge:
         if not pod.node or pod.held_up is None:
             return None
         # A pool's launcher image is its platform engineer's; whatever else keeps a pod from starting, we cannot know.
-        of_pool = winner is not None and "Image" in pod.held_up and names.COMPUTE in pod.held_up
-        remedy = "correct image" if of_pool else ""
+        remedy = "correct image" if winner is not None and pod.held_up.lacks_launcher_image else ""
         return _Fault("pending", f"the kubelet of node {pod.node} cannot start it: {pod.held_up}", remedy)
 
     def _placement(self, pod: LauncherPod) -> str:

@@ -34,6 +34,28 @@ VIRTIOFS = "virtiofs-"
 """What KubeVirt begins the names of other such containers with, one for each file system."""
 
 
+def runs_launcher_image(container: str) -> bool:
+    """Whether a container of this name has the launcher image."""
+    return container == names.COMPUTE or container in HELPER_CONTAINERS or container.startswith(VIRTIOFS)
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """A container that the kubelet cannot start, and why."""
+
+    container: str
+    reason: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"container {self.container} waits with {self.reason}{f' ({self.message})' if self.message else ''}"
+
+    @property
+    def lacks_launcher_image(self) -> bool:
+        """Whether it waits for the launcher image."""
+        return "Image" in self.reason and runs_launcher_image(self.container)
+
+
 def is_launcher(pod: KubeObject) -> bool:
     """Whether a pod has the label of launcher pods."""
     labels = pod["metadata"].get("labels") or {}
@@ -79,8 +101,8 @@ class LauncherPod:
     """What virt-launcher is told to run the guest on."""
     stock_hypervisor: str | None = None
     """A variable of ``compute`` that the launcher policy writes: the hypervisor of KubeVirt's configuration."""
-    held_up: str | None = None
-    """What the kubelet says of a container that it cannot start, while the pod has not begun to run."""
+    held_up: HeldUp | None = None
+    """The container that the kubelet cannot start, while the pod has not begun to run."""
 
     @classmethod
     def from_object(cls, pod: KubeObject, namespace_labels: t.Mapping[str, str] | None = None) -> LauncherPod:
@@ -149,9 +171,8 @@ def _launcher_images(spec: KubeObject) -> t.Iterator[tuple[str, str]]:
     """The places of launcher images, found by name: a webhook may have replaced any image."""
     for containers, place in (("containers", "container"), ("initContainers", "init container")):
         for container in spec.get(containers) or ():
-            name = container["name"]
-            if name == names.COMPUTE or name in HELPER_CONTAINERS or name.startswith(VIRTIOFS):
-                yield f"{place} {name}", container.get("image") or ""
+            if runs_launcher_image(container["name"]):
+                yield f"{place} {container['name']}", container.get("image") or ""
     for volume in spec.get("volumes") or ():
         if volume["name"] == names.LAUNCHER_VOLUME and volume.get("image"):
             yield f"volume {names.LAUNCHER_VOLUME}", volume["image"].get("reference") or ""
@@ -193,12 +214,12 @@ _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _LONGEST_MESSAGE = 200
 
 
-def _held_up(status: KubeObject) -> str | None:
+def _held_up(status: KubeObject) -> HeldUp | None:
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = field(container, "state", "waiting") or {}
         if waiting.get("reason") and waiting["reason"] not in _STARTING:
             message = printable(waiting.get("message") or "")[:_LONGEST_MESSAGE]
-            return f"container {container['name']} waits with {waiting['reason']}{f' ({message})' if message else ''}"
+            return HeldUp(container["name"], waiting["reason"], message)
     return None
 
 

@@ -493,15 +493,21 @@ def test_no_node_fits():
     ("container", "reason", "remedy"),
     [
         ("compute", "ImagePullBackOff", "correct image"),
+        ("guest-console-log", "ErrImagePull", "correct image"),
+        ("container-disk-binary", "InvalidImageName", "correct image"),
+        ("virtiofs-data", "ImagePullBackOff", "correct image"),
         ("compute", "SignatureValidationFailed", "none"),
         ("volumeroot", "ErrImagePull", "none"),
+        ("hook-sidecar-0", "ImagePullBackOff", "none"),
         ("compute", "CreateContainerConfigError", "none"),
     ],
 )
-def test_the_kubelet_cannot_start_it(container, reason, remedy):
-    waiting = {"name": container, "state": {"waiting": {"reason": reason, "message": "not found"}}}
-    found = judged(launcher(status={"phase": "Pending", "containerStatuses": [waiting]}))
-    said = f"the kubelet of node gpu-0 cannot start it: container {container} waits with {reason} (not found)"
+@pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses"])
+def test_the_kubelet_cannot_start_it(container, reason, remedy, field):
+    message = "not found" if remedy != "none" else "Image of compute not found"
+    waiting = {"name": container, "state": {"waiting": {"reason": reason, "message": message}}}
+    found = judged(launcher(status={"phase": "Pending", field: [waiting]}))
+    said = f"the kubelet of node gpu-0 cannot start it: container {container} waits with {reason} ({message})"
     assert (found.verdict, found.reason, found.remedy) == ("pending", said, remedy)
 
 

@@ -156,8 +156,8 @@ options:
     default: leave
   on_non_migratable:
     description:
-      - What happens, with O(drain=migrate), to VMs that cannot be migrated. Such a VM is not migratable according to KubeVirt, is paused,
-        does not run yet, or is on a node whose virt-handler is not Ready.
+      - What happens, with O(drain=migrate), to VMs that cannot be migrated. Such a VM is not migratable according to KubeVirt, is paused
+        because of an error, does not run yet, or is on a node whose virt-handler is not Ready.
       - V(leave) leaves them where they are. V(wait) waits until they have ended, before any VM of the batch is migrated. V(fail) stops
         the run before the batch.
     type: str

@@ -240,7 +240,7 @@ OPTIONS: tuple[Option, ...] = (
         "str",
         """
         What happens, with O(drain=migrate), to VMs that cannot be migrated. Such a VM is not migratable according to
-        KubeVirt, is paused, does not run yet, or is on a node whose virt-handler is not Ready.
+        KubeVirt, is paused because of an error, does not run yet, or is on a node whose virt-handler is not Ready.
 
         V(leave) leaves them where they are. V(wait) waits until they have ended, before any VM of the batch is
         migrated. V(fail) stops the run before the batch.

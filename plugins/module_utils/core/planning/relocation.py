@@ -134,6 +134,11 @@ def remaining_lines(updates: t.Sequence[Update]) -> list[str]:
     ]
 
 
+_PAUSED_BY_USER = "PausedByUser"
+"""Why a VM is paused that KubeVirt migrates, and that is paused afterwards, too (domainIsActiveOnTarget in pkg/virt-handler). Others
+do not get active on the target, such as one with an I/O error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mobility:
     """What a VM instance says about live migration. Small, since a verification holds those of a whole cluster."""
@@ -147,15 +152,14 @@ class Mobility:
     def from_vmi(cls, vmi: KubeObject) -> Mobility:
         status = vmi.get("status") or {}
         phase = status.get("phase") or "Pending"
-        migratable = condition(vmi, "LiveMigratable")
+        migratable, paused = condition(vmi, "LiveMigratable"), condition(vmi, "Paused")
         refusal = ""
         if phase != "Running":
             refusal = f"it is {phase}, and only running VMs can be migrated"
-        elif condition(vmi, "Paused").get("status") == "True":
-            refusal = "it is paused"
+        elif paused.get("status") == "True" and paused.get("reason") != _PAUSED_BY_USER:
+            refusal = f"it is paused ({_why(paused)})"
         elif migratable.get("status") != "True":
-            why = migratable.get("message") or migratable.get("reason") or "KubeVirt gives no reason"
-            refusal = f"it cannot be migrated ({why})"
+            refusal = f"it cannot be migrated ({_why(migratable)})"
         return cls(sys.intern(refusal), sys.intern(str((status.get("machine") or {}).get("type") or "")))
 
     def restart_reason(self, reason: str, machine_types: frozenset[str] | None) -> str:
@@ -169,6 +173,11 @@ class Mobility:
         if machine_types is not None and self.machine and self.machine not in machine_types:
             return f"no Ready node to which it may go has its machine type {self.machine}"
         return ""
+
+
+def _why(stated: KubeObject) -> str:
+    """The reason in a condition of a VM instance."""
+    return stated.get("message") or stated.get("reason") or "KubeVirt gives no reason"
 
 
 class Targets:

@@ -333,7 +333,7 @@ OLD = {"image": f"{IMAGE}-old", "made_by": "0" * 12}
         (vms.vmi(), [vms.node("gpu-0", "gpu"), vms.node("rest")]),
         (vms.vmi(), [vms.node("gpu-0", "gpu"), vms.node("gpu-1", "gpu", ready=False)]),
     ],
-    ids=["not running", "paused", "no other node", "no other Ready node"],
+    ids=["not running", "paused by an error", "no other node", "no other Ready node"],
 )
 def test_migration_is_for_vms_that_workload_update_migrates(vmi, of_nodes):
     made = vms.plan_of(of_nodes=of_nodes)

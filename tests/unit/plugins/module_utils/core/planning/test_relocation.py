@@ -167,10 +167,19 @@ class TestHow:
         assert (found.how, found.reason) == ("restart", reason)
         assert str(found).endswith(f"restart for {GPU} of gpu, since {reason}")
 
-    def test_a_paused_vm_needs_a_restart(self):
+    @pytest.mark.parametrize(
+        ("paused", "reason"),
+        [
+            ({"reason": "PausedByUser", "message": "VMI was paused by user"}, ""),
+            ({"reason": "PausedIOError", "message": "IO error detected"}, "it is paused (IO error detected)"),
+            ({}, "it is paused (KubeVirt gives no reason)"),
+        ],
+    )
+    def test_a_vm_that_its_user_paused_can_be_migrated(self, paused, reason):
         vmi, pod = vm(image=STOCK, **FOR_GPU)
-        vmi["status"]["conditions"].append({"type": "Paused", "status": "True"})
-        assert relocation.with_vmi(mapping().relocation_for(LauncherPod.from_object(pod)), vmi).reason == "it is paused"
+        vmi["status"]["conditions"].append({"type": "Paused", "status": "True", **paused})
+        found = relocation.with_vmi(mapping().relocation_for(LauncherPod.from_object(pod)), vmi)
+        assert (found.how, found.reason) == ("restart" if reason else "migrate", reason)
 
     def test_kubevirt_has_not_said_yet(self):
         vmi, pod = vm(image=STOCK, **FOR_GPU)

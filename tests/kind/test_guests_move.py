@@ -9,6 +9,7 @@ The tests run in order, on the same guests. All images but KubeVirt's own come f
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -136,6 +137,29 @@ def test_a_guest_goes_from_pool_to_pool_and_back(
             report(taker=taker, silence=round(silence(), 2))
         assert runs_in_its_pool(guest_scenario, TRAVELLER, *there)
         assert scenario.module("verification_info")["problems"] == {}
+
+
+def test_a_guest_that_its_user_paused_migrates_and_is_paused(
+    scenario: KindScenario,
+    guest_scenario: GuestScenario,
+    pools: Callable[..., list[Object]],
+    images: dict[str, Object],
+) -> None:
+    """A restart would lose its memory."""
+    before = guest_scenario.probe.await_answer(TRAVELLER)
+    guest_scenario.ask(TRAVELLER, "pause")
+    time.sleep(2)  # until answers that were under way have come
+    paused = time.monotonic()
+    scenario.site(pools("gpu"), **LEAVE).succeeded()
+    guest_scenario.play("workload_update").succeeded()
+    assert guest_scenario.node(TRAVELLER) in scenario.gpu_nodes
+    assert guest_scenario.probe.guest(TRAVELLER).answers[-1].at < paused, "it is not paused"
+    guest_scenario.ask(TRAVELLER, "unpause")
+    assert runs_in_its_pool(guest_scenario, TRAVELLER, images["gpu"]["virtLauncherImage"], scenario.gpu_nodes)
+    after = guest_scenario.probe.await_answer(TRAVELLER)
+    assert (after.boot, after.machine) == (before.boot, before.machine), guest_scenario.started_again(TRAVELLER)
+    scenario.site(pools(), **LEAVE).succeeded()
+    guest_scenario.play("workload_update").succeeded()
 
 
 def test_a_disk_is_plugged_into_a_running_guest_of_a_pool(

@@ -73,6 +73,14 @@ found=
 for path in {places}; do [ -e "$path" ] && found=1; done
 [ "$found" ] || echo "without {name}"
 """
+# With that argument, which KubeVirt 1.9 passes by default, virt-launcher puts a link to the program into the folder, and ends where it
+# cannot (replaceQemuHookWithCustomClient in cmd/virt-launcher).
+_HOOK = """\
+case "$( /usr/bin/virt-launcher --help 2>&1)" in *--libvirt-hook-server-and-client*)
+  [ -e /usr/bin/libvirt-hook-client ] || echo "missing /usr/bin/libvirt-hook-client"
+  [ -w /etc/libvirt/hooks ] || echo "missing a folder /etc/libvirt/hooks of the user qemu"
+esac
+"""
 _VERSIONS = """\
 emulator=
 for path in {emulators}; do [ -x "$path" ] && emulator=$path; done
@@ -137,7 +145,7 @@ def command(roles: t.Collection[Role]) -> list[str]:
     )
     if "launcher" in roles:
         script += "".join(_OPTION.format(name=name, places=" ".join(places)) for name, places in _OPTIONAL.items())
-        script += _VERSIONS.format(emulators=" ".join(_EMULATORS))
+        script += _HOOK + _VERSIONS.format(emulators=" ".join(_EMULATORS))
     return ["/bin/sh", "-c", f"{script}echo {_END}\n"]
 
 

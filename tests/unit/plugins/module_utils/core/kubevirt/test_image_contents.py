@@ -79,6 +79,18 @@ class TestLook:
             path if path not in ("/usr/bin/node-labeller.sh", "/usr/bin/virsh") else os.path.basename(path)
         )
 
+    @pytest.mark.parametrize(
+        ("parts", "lacking"),
+        [
+            (["/usr/bin/libvirt-hook-client", "/etc/libvirt/hooks/qemu"], ()),
+            (["/usr/bin/libvirt-hook-client"], ("a folder /etc/libvirt/hooks of the user qemu",)),
+            (["/etc/libvirt/hooks/qemu"], ("/usr/bin/libvirt-hook-client",)),
+        ],
+    )
+    def test_what_virt_launcher_puts_into_its_hook(self, look, parts, lacking):
+        launcher = {"/usr/bin/virt-launcher": "--image-volume --libvirt-hook-server-and-client --name"}
+        assert look(["launcher"], {**COMPLETE, **launcher, **dict.fromkeys(parts, "")})[0] == lacking
+
     def test_an_image_without_qemu(self, look):
         files = {name: said for name, said in COMPLETE.items() if "qemu-kvm" not in name}
         assert look(["launcher"], files)[0] == ("QEMU",)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..base import names
 from ..base.findings import Finding, in_order, warning
-from ..base.objects import KubeObject
+from ..base.objects import KubeObject, field
 from ..base.selectors import Requirement
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
@@ -54,7 +54,8 @@ def predict(
     :param moving_from: the present pod and its node, for the target pod of a live migration.
     """
     defaults = defaults or Defaults()
-    metadata, spec = template.get("metadata") or {}, defaults.completed(template.get("spec") or {})
+    metadata = template.get("metadata") or {}
+    spec = defaults.completed(template.get("spec") or {}, field(template, "status", "machine", "type"))
     vmi = metadata.get("name") or name
     node_selector = rendering.node_selector(spec, defaults)
     if moving_from is not None:
@@ -63,7 +64,7 @@ def predict(
             spec, pod_now.placement.node_selector, node.labels if node else {}
         )
     devices, findings = _devices(spec, namespace, networks or {}, vmi)
-    own = {names.KUBEVIRT_LABEL: names.LAUNCHER, "vm.kubevirt.io/name": vmi, "vmi.kubevirt.io/id": vmi}
+    own = {names.KUBEVIRT_LABEL: names.LAUNCHER, **rendering.name_labels(vmi, spec)}
     asked = dict.fromkeys((*devices, *rendering.limits(spec, namespace_labels, defaults)), "1")
     # virt-controller copies most of what the specs of VM instances and pods have in common (priorityClassName...).
     pod = {

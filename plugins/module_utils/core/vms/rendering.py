@@ -11,6 +11,7 @@ nodes' clocks (TSC), and limits because of a ResourceQuota.
 
 from __future__ import annotations
 
+import hashlib
 import typing as t
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ _MACHINE_TYPES = FrozenMap({"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-
 _NEWEST = (99, 0)
 """Stands for the release of a development build."""
 
+_LONGEST_LABEL = 63
+
 _CPU_MODEL = "cpu-model.node.kubevirt.io/"
 CPU_FEATURE: t.Final = "cpu-feature.node.kubevirt.io/"
 _MIGRATION_MODEL = "cpu-model-migration.node.kubevirt.io/"
@@ -46,7 +49,8 @@ _OF_HOST = {
 }
 """What a node's label says of its CPU, and what shows that another node can give a VM the same."""
 _HYPERV = "hyperv.node.kubevirt.io/"
-_INTEL = "cpu-vendor.node.kubevirt.io/Intel"
+_VENDOR = "cpu-vendor.node.kubevirt.io/"
+_INTEL = f"{_VENDOR}Intel"
 _HOST_MODELS = ("host-model", "host-passthrough")
 
 _HYPERV_LABELS = (
@@ -116,15 +120,17 @@ class Defaults:
             cpu_limit_namespaces=None if limited is None else Term.from_selector(limited),
         )
 
-    def completed(self, spec: KubeObject) -> KubeObject:
-        """The spec of a VM instance with what virt-api writes into it, of that on which launcher pods depend."""
+    def completed(self, spec: KubeObject, running_machine: str | None = None) -> KubeObject:
+        """The spec of a VM instance with what virt-api writes into it, of that on which launcher pods depend.
+
+        :param running_machine: the machine type that a running guest has, which KubeVirt asks for in place of the spec's.
+        """
         domain = spec.get("domain") or {}
         cpu = domain.get("cpu") or {}
         architecture = spec.get("architecture") or self.architecture
         model = cpu.get("model") or ("host-passthrough" if architecture == "arm64" else self.cpu_model)
-        machine = (domain.get("machine") or {}).get("type") or self.machine_types.get(
-            architecture, self.machine_types["amd64"]
-        )
+        own_machine = running_machine or (domain.get("machine") or {}).get("type")
+        machine = own_machine or self.machine_types.get(architecture, self.machine_types["amd64"])
         features = list(cpu.get("features") or ())
         if "evmcs" in _hyperv_features(domain):
             features = [*(each for each in features if each.get("name") != "vmx"), {"name": "vmx", "policy": "require"}]
@@ -133,6 +139,17 @@ class Defaults:
             "architecture": architecture,
             "domain": {**domain, "cpu": {**cpu, "model": model, "features": features}, "machine": {"type": machine}},
         }
+
+
+def name_labels(name: str, spec: KubeObject) -> dict[str, str]:
+    """The labels of the launcher pod that tell the name of its VM instance, with ``SanitizeHostname`` and
+    ``CalculateVirtualMachineInstanceID`` of KubeVirt."""
+    identity = name
+    if len(name) > _LONGEST_LABEL:
+        digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
+        identity = f"{name[: _LONGEST_LABEL - 9]}-{digest}"
+    hostname = spec.get("hostname") or name.partition(".")[0][:_LONGEST_LABEL]
+    return {"vm.kubevirt.io/name": hostname, "vmi.kubevirt.io/id": identity}
 
 
 def node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
@@ -158,21 +175,23 @@ def migration_selector(
     spec: KubeObject, source: t.Mapping[str, str], node_labels: t.Mapping[str, str]
 ) -> dict[str, str]:
     """What the target pod of a live migration asks for besides, because the guest keeps the CPU of the node where it began
-    (KubeVirt's migration controller, ``prepareNodeSelectorForHostCpuModel``).
+    (KubeVirt's migration controller, ``createTargetPod`` and ``prepareNodeSelectorForHostCpuModel``).
 
     :param spec: that of the VM instance, completed.
     :param source: the nodeSelector of its present pod.
     :param node_labels: those of its present node.
     """
+    vendor = {key: "true" for key in node_labels if key.startswith(_VENDOR)}
     if spec["domain"]["cpu"]["model"] != "host-model":
-        return {}
+        return vendor
     kept = {key: value for key, value in source.items() if CPU_FEATURE in key or _MIGRATION_MODEL in key}
-    return kept or {
+    of_host = {
         asked + key.removeprefix(prefix): value
         for key, value in node_labels.items()
         for prefix, asked in _OF_HOST.items()
         if key.startswith(prefix)
     }
+    return vendor | (kept or of_host)
 
 
 def _node_labels(spec: KubeObject, defaults: Defaults) -> t.Iterator[str]:

@@ -143,6 +143,25 @@ class TestRunning:
         assert found.cases[-1].when == "live migration"
         assert found.cases[-1].explained.nodes.fit == (("gpu-1",) if fits else ())
 
+    @pytest.mark.parametrize(
+        ("of_source", "of_target", "machine", "fits"),
+        [
+            ("cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD", None, False),
+            ("cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/Intel", None, True),
+            ("rack", "machine-type.node.kubevirt.io/pc-q35-9.0", "pc-q35-9.0", True),
+            ("machine-type.node.kubevirt.io/pc-q35-9.0", "rack", "pc-q35-9.0", False),
+        ],
+    )
+    def test_keeps_vendor_and_machine_in_a_migration(self, of_source, of_target, machine, fits):
+        made, running = nodes(), vmi()
+        running["spec"]["domain"]["cpu"] = {"model": "host-passthrough"}
+        if machine is not None:
+            running["status"]["machine"] = {"type": machine}
+        made[0]["metadata"]["labels"][of_source] = made[1]["metadata"]["labels"][of_target] = "true"
+        context = ExplainContext.from_live_policy(vms.plan_of(of_nodes=made))
+        found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi=running), context)
+        assert found.cases[-1].explained.nodes.fit == (("gpu-1",) if fits else ())
+
     def test_says_why_it_cannot_be_migrated(self):
         status = vms.vmi()["status"] | {"conditions": [STUCK]}
         found = explanation.explain_vm(subject(vms.launcher(), vm=vm(), vmi={**vmi(), "status": status}), in_effect())

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.observed.nodes import Node
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.criteria import PodAttributes
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import prediction
@@ -48,6 +50,19 @@ def test_labels_of_kubevirt_go_before_those_of_the_vm():
         "vm.kubevirt.io/name": "vm",
         "vmi.kubevirt.io/id": "vm",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "label", "identity"),
+    [
+        ("db.prod", {}, "db", "db.prod"),
+        ("db", {"hostname": "web"}, "web", "db"),
+        ("d" * 64, {}, "d" * 63, f"{'d' * 54}-7d4f9b6d"),
+    ],
+)
+def test_labels_with_the_name_are_as_kubevirt_cuts_it(name, spec, label, identity):
+    labels = predicted(spec, name=name).attributes.labels
+    assert (labels["vm.kubevirt.io/name"], labels["vmi.kubevirt.io/id"]) == (label, identity)
 
 
 class TestDevices:

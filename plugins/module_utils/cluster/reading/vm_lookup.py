@@ -220,6 +220,7 @@ def _vm_in(obj: KubeObject) -> dict[str, t.Any] | None:
     metadata = {key: obj["metadata"][key] for key in ("name", "generateName", "namespace") if key in obj["metadata"]}
     if kind == "VirtualMachinePool":
         template = spec.get(_TEMPLATES[kind]) or {}
+        metadata["labels"] = (template.get("metadata") or {}).get("labels")
         return {"kind": kinds.VIRTUAL_MACHINE.name, "metadata": metadata, "spec": template.get("spec") or {}}
     if kind in _TEMPLATES:
         return {"kind": kinds.VIRTUAL_MACHINE.name, "metadata": metadata, "spec": {"template": spec.get("template")}}

@@ -185,6 +185,14 @@ class TestManifest:
         assert (found.namespace, found.name, found.vmi) == ("default", "set", None)
         assert isinstance(found.vm["spec"]["template"], dict)
 
+    def test_of_a_pool_gives_vms_the_labels_of_its_template(self):
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"template": {"metadata": {"labels": {"c": "d"}}}}}
+        metadata = {"name": "set", "labels": {"of": "the pool"}}
+        spec = {"virtualMachineTemplate": template}
+        found = self.find({"kind": "VirtualMachinePool", "metadata": metadata, "spec": spec})
+        assert found.vm["metadata"]["labels"] == {"a": "b"}
+        assert found.vm["spec"]["template"]["metadata"]["labels"] == {"c": "d"}
+
     def test_of_a_bare_template_keeps_its_labels(self):
         found = self.find({"metadata": {"labels": {"a": "b"}}, "spec": {"domain": {}}})
         assert found.name == "unnamed"

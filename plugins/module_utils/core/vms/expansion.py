@@ -41,6 +41,7 @@ _INSTANCETYPE_FIELDS = {
 """Where an instancetype's fields go in the VM instance's spec. A field that both have is a conflict."""
 
 _PREFERRED = {
+    ("preferredArchitecture",): ("architecture",),
     ("machine", "preferredMachineType"): ("domain", "machine", "type"),
     ("devices", "preferredAutoattachPodInterface"): ("domain", "devices", "autoattachPodInterface"),
     ("preferredLaunchSecurity",): ("domain", "launchSecurity"),
@@ -183,8 +184,10 @@ def _apply(instancetype: KubeObject, template: dict[str, t.Any]) -> list[str]:
 
 def _prefer(preference: KubeObject, spec: dict[str, t.Any]) -> None:
     """Apply a preference's spec to a VM instance's spec: it only fills in what the VM leaves open."""
-    if preference.get("preferredArchitecture"):
-        spec.setdefault("architecture", preference["preferredArchitecture"])
+    hyperv = ("domain", "features", "hyperv")
+    for feature, state in (_at(preference, ("features", "preferredHyperv")) or {}).items():
+        if state is not None and _at(spec, (*hyperv, feature)) is None:
+            _set(spec, (*hyperv, feature), copy.deepcopy(state))
     for source, target in _PREFERRED.items():
         value = _at(preference, source)
         if value is not None and _at(spec, target) in (None, ""):

@@ -123,8 +123,9 @@ class TestExpand:
                 "cpu": {"preferredCPUFeatures": [{"name": "aes", "policy": "require"}, {"name": "vmx"}]},
             }
         }
-        found = expansion.expand_with(vm(preference=NAMED), None, preference)["spec"]["template"]["spec"]
-        assert found["architecture"] == "arm64"
+        for template in ({}, {"architecture": ""}):
+            found = expansion.expand_with(vm(preference=NAMED, template=template), None, preference)
+            assert found["spec"]["template"]["spec"]["architecture"] == "arm64"
         template = {"architecture": "amd64", "domain": {"cpu": {"features": [{"name": "vmx", "policy": "forbid"}]}}}
         found = expansion.expand_with(vm(preference=NAMED, template=template), None, preference)["spec"]["template"][
             "spec"
@@ -134,6 +135,14 @@ class TestExpand:
             ("vmx", "forbid"),
             ("aes", "require"),
         ]
+
+    def test_a_preference_brings_hyperv_features(self):
+        preference = {"spec": {"features": {"preferredHyperv": {"evmcs": {}, "ipi": {}, "reset": None}}}}
+        template = {"domain": {"features": {"hyperv": {"ipi": {"enabled": False}}}}}
+        found = expansion.expand_with(vm(preference=NAMED, template=template), None, preference)["spec"]["template"]
+        assert found["spec"]["domain"]["features"]["hyperv"] == {"evmcs": {}, "ipi": {"enabled": False}}
+        selector = prediction.predict(found, "demo").attributes.node_selector
+        assert "cpu-feature.node.kubevirt.io/vmx" in selector
 
 
 class TestFind:

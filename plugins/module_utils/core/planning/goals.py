@@ -19,6 +19,7 @@ from ..kubevirt.hco import Edit
 from ..monitoring import alerts
 from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
+from ..vms.mapping import Table
 from . import assignment, batching, node_loss, removal, waves
 from .assignment import Assignment
 from .options import Options
@@ -124,7 +125,7 @@ def _apply_list(snapshot: Snapshot, primary: KubeObject, pools: t.Sequence[Pool]
         # is nothing to wait for.
         settling=preflight.own_change_settling(snapshot) and not edit.changed,
         deleted=tuple(unlisted) if options.prune else (),
-        launcher_pools=(*pools, *readable(snapshot, kept)),
+        launcher_pools=(*pools, *_served(snapshot, kept)),
         new_node_pools=tuple(pools),
         released=released,
     )
@@ -184,7 +185,7 @@ def _remove_pools(snapshot: Snapshot, primary: KubeObject, removed: removal.Remo
         ),
         settling=last and preflight.own_change_settling(snapshot),
         deleted=tuple(pool for pool in snapshot.pools if pool in leaving),
-        launcher_pools=tuple(_with_live_images(snapshot, pools)),
+        launcher_pools=_with_live_images(snapshot, _served(snapshot, _in_order(snapshot, desired))),
         new_node_pools=pools,
         cleared=removal.history(snapshot) if last and not keeps_history else (),
         last=last,
@@ -283,11 +284,26 @@ def readable(snapshot: Snapshot, pools: t.Iterable[str]) -> t.Iterator[Pool]:
 def recorded(snapshot: Snapshot) -> tuple[Pool, ...]:
     """The pools as their DaemonSets describe them: first those of the live launcher policy in its order, then the others by
     name. A pool whose DaemonSet does not describe it is left out."""
-    live = snapshot.admission and launcher_backends.recorded_table(snapshot.admission)
-    order = [rule.name for rule in live.rules] if live else []
-    pools = {pool.name: pool for pool in readable(snapshot, sorted(snapshot.pools))}
-    ranked = sorted(pools, key=lambda name: order.index(name) if name in order else len(order))
-    return tuple(pools[name] for name in ranked)
+    return tuple(readable(snapshot, _in_order(snapshot, snapshot.pools)))
+
+
+def _in_order(snapshot: Snapshot, pools: t.Iterable[str]) -> list[str]:
+    """First those of the live launcher policy in its order, then the others by name."""
+    order = list(_live_table(snapshot).images)
+    return sorted(sorted(pools), key=lambda name: order.index(name) if name in order else len(order))
+
+
+def _live_table(snapshot: Snapshot) -> Table:
+    """What the live launcher policy does for VMs of the present version of KubeVirt."""
+    table = launcher_backends.recorded_table(snapshot.admission or Admission()) or Table(())
+    return table.as_of(outdated_policy.stock_image(snapshot))
+
+
+def _served(snapshot: Snapshot, pools: t.Collection[str]) -> tuple[Pool, ...]:
+    """These pools for the launcher policy: as their DaemonSets describe them or, where one does not, as the live policy has it, so
+    that its VMs keep their image and its nodes."""
+    known = {**_live_table(snapshot).pools, **{pool.name: pool for pool in readable(snapshot, pools)}}
+    return tuple(known[pool] for pool in pools if pool in known)
 
 
 def recorded_options(snapshot: Snapshot, options: Options) -> Options:
@@ -309,8 +325,7 @@ def recorded_options(snapshot: Snapshot, options: Options) -> Options:
     )
 
 
-def _with_live_images(snapshot: Snapshot, pools: t.Sequence[Pool]) -> list[Pool]:
+def _with_live_images(snapshot: Snapshot, pools: t.Iterable[Pool]) -> tuple[Pool, ...]:
     """The pools with the launcher images that VMs get now: a removal does not bring a pool's next image."""
-    live = launcher_backends.recorded_table(snapshot.admission or Admission())
-    images = live.as_of(outdated_policy.stock_image(snapshot)).images if live else {}
-    return [replace(pool, virt_launcher_image=images.get(pool.name, pool.virt_launcher_image)) for pool in pools]
+    images = _live_table(snapshot).images
+    return tuple(replace(pool, virt_launcher_image=images.get(pool.name, pool.virt_launcher_image)) for pool in pools)

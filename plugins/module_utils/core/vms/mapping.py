@@ -175,6 +175,13 @@ class Table:
         return {rule.name: rule.virt_launcher_image for rule in self.rules}
 
     @property
+    def pools(self) -> dict[str, Pool]:
+        """What the table holds of every pool, by name: of one that takes no VMs only what becomes of unmatched VMs."""
+        kept = {name: Pool(name, {}, unmatched="keep_off") for name in self.keep_off}
+        allowed = {name: Pool(name, {}, unmatched="allow") for name in self.allow}
+        return {**kept, **allowed, **{rule.name: rule for rule in self.rules}}
+
+    @property
     def adds_pull_secrets(self) -> bool:
         """Whether launcher pods of some pool get pull secrets."""
         return any(rule.virt_launcher_pull_secrets for rule in self.rules)

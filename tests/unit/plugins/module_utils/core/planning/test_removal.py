@@ -23,6 +23,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning i
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import plan, removal
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning.options import Options
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.launcher_pods import LauncherPod
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders, fleets, vms
 
 GPU, RT = builders.pool("gpu"), builders.pool("rt")
@@ -250,6 +251,23 @@ class TestSome:
         nodes = [builders.node("n1", "gpu"), builders.node("n2", "rt", labels={"hw": "rt"})]
         found = removing(nodes, [GPU, newer], removed=("gpu",), admission=vms.admission(*vms.policy(stays)))
         assert {table.images["rt"] for table in found.launcher_rollout.stages} == {vms.IMAGE}
+
+    @pytest.mark.parametrize(
+        "stays",
+        [vms.gpu("rt", nodeSelector={"hw": "rt"}), builders.pool("rt", unmatched="keep_off")],
+        ids=["takes VMs", "keeps VMs off"],
+    )
+    @pytest.mark.parametrize("by", ["removal", "list"])
+    def test_an_unreadable_pool_that_stays_keeps_its_vms(self, stays, by):
+        """As when a later release of this collection has written its DaemonSet."""
+        unreadable = builders.pool_daemonset(stays)
+        unreadable["metadata"]["annotations"][names.POOL_ANNOTATION] = '{"later": "form"}'
+        nodes = [builders.node("n1", "gpu", labels={"hw": "gpu"}), builders.node("n2", "rt", labels={"hw": "rt"})]
+        found = builders.snapshot_of(nodes, [GPU], more=[unreadable], admission=vms.admission(*vms.policy(stays)))
+        pools, options = ((), Options(remove_pools=("gpu",))) if by == "removal" else ([GPU], Options())
+        stages = plan.make_plan(found, pools, options).launcher_rollout.stages
+        wanted = Table.for_pools([stays])
+        assert {(table.rules, table.keep_off) for table in stages} == {(wanted.rules, wanted.keep_off)}
 
 
 class TestUnhealthyKubeVirt:

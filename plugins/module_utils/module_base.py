@@ -34,7 +34,7 @@ from .core.kubevirt import preflight
 from .core.modes import choice
 from .core.modes.mode import ClusterView, Mode
 from .core.observed.snapshot import Snapshot
-from .core.planning import interruption, plan
+from .core.planning import interruption, plan, removal
 from .core.planning.approval import ClusterId
 from .core.planning.history import History
 from .core.planning.plan import Plan
@@ -241,11 +241,12 @@ class Task:
         if not self.params["run_id"] or self.check_mode:
             self.refuse(made)
             return made
-        self.refuse(made, but=preflight.PASSING)
+        passing = preflight.PASSING | {removal.UNKNOWN}  # a pool that this run has removed
+        self.refuse(made, but=passing)
         if {preflight.DEGRADED, preflight.ROLLOUT} & {finding.code for finding in made.errors}:
             self.settle(_SETTLE_SECONDS)
             made = self.plan()
-            self.refuse(made, but=preflight.PASSING)
+            self.refuse(made, but=passing)
         return made
 
     def waiting(self, namespace: str | None = None) -> t.ContextManager[None]:

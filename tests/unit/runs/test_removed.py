@@ -99,6 +99,14 @@ class TestDaemonSets:
         owned.find(kinds.DAEMON_SET, "virt-handler-gpu", builders.NAMESPACE)["spec"]["template"]["spec"]["x"] = 1
         assert run("pool_daemonsets", remove_pools=["other"])["changed"] is False
 
+    @pytest.mark.parametrize("run_id", ["run-1", None])
+    def test_one_that_the_run_has_deleted_is_no_wrong_name(self, run, owned, run_id):
+        """The history may not tell of it: another client may delete it, and a later release may write it."""
+        asked = {"part": "alerts", "step": "last", "remove_pools": ["deleted-before"]}
+        found = run("run_part", run_id=run_id, **asked)
+        assert ("The cluster has no pool deleted-before" in found.get("msg", "")) is (run_id is None)
+        assert found.get("failed", False) is (run_id is None)
+
 
 class TestExclusion:
     def test_in_check_mode_nodes_count_as_given_back(self, run, owned):

@@ -28,6 +28,9 @@ Vms = t.Literal["refuse", "leave", "migrate", "wait"]
 
 ALL: t.Final = "all"
 
+UNKNOWN: t.Final = "removed_pool_unknown"
+"""The code of the error about a name that no pool has. A run that has removed the pool itself ignores it."""
+
 _FORBIDDING = frozenset(
     {"kubevirt_not_found", "kubevirt_not_deployed", "kubevirt_deleted", "kubevirt_upgrading", preflight.ROLLOUT}
 )

@@ -26,7 +26,7 @@ CODES: frozenset[str] = frozenset(
     guard_refuses guard_unavailable handler_image handler_lost handler_not_ready handler_outdated handler_replaced_early
     handover_held_back handover_unfinished hco_not_reconciling hco_tainted heartbeat_old history_unreadable
     hypervisor_changed hypervisor_device_selected hypervisor_emulated hypervisor_needs_handler hypervisor_not_offered
-    hypervisor_of_handler hypervisor_unsupported image_unchecked in_transit kept_pool_skew kept_pool_unreadable
+    hypervisor_of_handler hypervisor_unsupported image_unchecked in_transit kept_pool_missing kept_pool_skew kept_pool_unreadable
     kubevirt_degraded kubevirt_deleted kubevirt_ignored kubevirt_not_available kubevirt_not_deployed kubevirt_not_found
     kubevirt_rolling_out kubevirt_settling kubevirt_unhealthy kubevirt_upgrading kubevirt_waits_for_pools
     kubevirt_waits_for_unready_nodes label_not_in_template launcher_backend_kyverno launcher_backend_missing

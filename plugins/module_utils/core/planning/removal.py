@@ -10,15 +10,17 @@ import collections
 import typing as t
 from dataclasses import dataclass
 
+from ..admission import launcher_backends
 from ..base import names
 from ..base.findings import Finding, InputErrors, counted, error, listed, note, warning
 from ..base.objects import KubeObject, is_managed
 from ..kubevirt import preflight
 from ..kubevirt.hco import Edit
 from ..observed.nodes import Node
-from ..observed.snapshot import Snapshot
+from ..observed.snapshot import Admission, Snapshot
 from ..pools.model import Pool
 from ..vms.launcher_pods import LauncherPod
+from ..vms.mapping import Table
 from . import history as histories
 
 Removed: t.TypeAlias = "tuple[str, ...] | t.Literal['all']"
@@ -133,6 +135,7 @@ def check(snapshot: Snapshot, removed: Removed, edit: Edit) -> t.Iterator[Findin
     """What forbids a removal, or what its user must know."""
     yield from fitness(snapshot, edit)
     yield from _not_there(snapshot, removed)
+    yield from _missing(snapshot, removed)
     yield from _left_in_transit(snapshot, removed)
     if is_last(removed, snapshot) and edit.changed:
         yield note(
@@ -161,6 +164,25 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
         yield note(
             "removed_pool_gone",
             f"The cluster no longer has pool {listed(missing & known)}, so nothing is left to remove.",
+        )
+
+
+def _missing(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
+    """An error about pools that stay and whose DaemonSets the cluster does not have, if only for a moment. Without it, the removal of
+    another pool could be that of the last one, and delete all that pools need."""
+    if removed == ALL or not snapshot.complete:
+        return
+    entries = histories.recorded_in(snapshot).entries
+    table = launcher_backends.recorded_table(snapshot.admission or Admission()) or Table(())
+    known = {*(pool.name for entry in entries[-1:] for pool in entry.pools), *table.pools}
+    held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
+    missing = (known & held) - {*removed, *snapshot.pools}
+    if missing:
+        yield error(
+            "kept_pool_missing",
+            f"Nodes belong to pool {listed(missing)}, which is to stay, but its DaemonSet does not exist, or has lost labels by "
+            "which this collection knows what it has created. Run site with the list of the pools that stay, then run again. Or name "
+            "the pool in virtpools_remove, too.",
         )
 
 

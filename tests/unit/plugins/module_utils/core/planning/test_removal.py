@@ -245,6 +245,23 @@ class TestSome:
         found = removing([], [], removed=("gpu",))
         assert (found.errors, found.moves, found.retired) == ((), (), ())
 
+    @pytest.mark.parametrize("known_by", ["history", "policy"])
+    @pytest.mark.parametrize("others", [[], [builders.pool("fpga")]], ids=["last one known", "one of two"])
+    def test_a_pool_that_stays_must_have_its_daemonset(self, known_by, others):
+        """It may lack it for a moment, as when another client replaces it: then this is not the removal of the last pool."""
+        stays = vms.gpu("rt", nodeSelector={"hw": "rt"})
+        entry = histories.entry_of((GPU, stays), (), Options(), "then", "me")
+        past = histories.History((entry,)).to_config_map(builders.NAMESPACE)
+        admission = vms.admission(past if known_by == "history" else vms.policy(stays)[0])
+        nodes = [builders.node("n1", "gpu"), builders.node("n2", "rt")]
+        found = removing(nodes, [GPU, *others], removed=("gpu",), admission=admission)
+        assert builders.message(found.errors, "kept_pool_missing").startswith(
+            "Nodes belong to pool rt, which is to stay, but its DaemonSet does not exist, or has lost labels by which this collection knows"
+        )
+        for removed in ("all", ("gpu", "rt")):
+            found = removing(nodes, [GPU, *others], removed=removed, admission=admission)
+            assert "kept_pool_missing" not in builders.codes(found.findings)
+
     def test_launcher_images_of_others_stay_as_they_are_in_effect(self):
         stays = vms.gpu("rt", nodeSelector={"hw": "rt"})
         newer = dataclasses.replace(stays, virt_launcher_image="registry.example/virt-launcher:v1.9.0-newer")

@@ -265,13 +265,15 @@ def test_all_wrong_variables_are_told_together():
         ("workload_update", "virtpools_update_timeout", 0, 1),
         ("verify", "virtpools_max_listed_vms", -1, 0),
         ("awx", "virtpools_awx_verbosity", -1, 0),
+        ("upgrade", "virtpools_upgrade_wait", True, 0),
     ],
 )
-def test_numbers_that_are_too_low_are_refused(role, variable, value, lowest):
+def test_numbers_too_low_and_booleans_are_refused(role, variable, value, lowest):
     needed = {option.variable: "all" for option in option_table.of_role(role) if option.required}
     with pytest.raises(InputErrors) as caught:
         option_table.resolve(role, {**needed, variable: value})
-    assert list(caught.value.messages) == [f"{variable} is {value}; give a number from {lowest}."]
+    shown = "true" if value is True else value
+    assert list(caught.value.messages) == [f"{variable} is {shown}; give a number from {lowest}."]
 
 
 @pytest.mark.parametrize("role", ROLES)

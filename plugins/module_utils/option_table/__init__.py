@@ -20,6 +20,7 @@ import typing as t
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..core.base.findings import InputErrors
+from ..core.pools.inputs import shown
 from . import awx, cluster, limits, plans, removal, runs, updates, verify, waves
 from .option import NUMBERS, Option
 
@@ -134,11 +135,11 @@ def check_numbers(values: t.Mapping[str, t.Any], spec: Arguments) -> None:
 
 
 def _too_low(values: t.Mapping[str, t.Any], lowest: t.Mapping[str, int]) -> list[str]:
-    """A sentence for each number that is lower than it may be."""
+    """A sentence for each number that is lower than it may be, or a boolean, which Python takes for a number."""
     return [
-        f"{name} is {values[name]}; give a number from {least}."
+        f"{name} is {shown(values[name])}; give a number from {least}."
         for name, least in lowest.items()
-        if isinstance(values.get(name), (int, float)) and values[name] < least
+        if isinstance(value := values.get(name), (int, float)) and (isinstance(value, bool) or value < least)
     ]
 
 

@@ -489,6 +489,10 @@ def test_every_playbook_first_refuses_an_ansible_that_is_too_old():
         ("virtpools_soak_second", "perhaps you mean virtpools_soak_seconds"),
         ("virtpools_wave", "perhaps you mean virtpools_waves"),
         ("virtpools_xyz", "docs/variables.md lists all"),
+        ("virtpool_expected_plan", "perhaps you mean virtpools_expected_plan"),
+        ("vitrpools_drain", "perhaps you mean virtpools_drain"),
+        ("VIRTPOOLS_DRAIN", "perhaps you mean virtpools_drain"),
+        ("virtpools-drain", "perhaps you mean virtpools_drain"),
     ],
 )
 def test_a_variable_that_nothing_knows_is_refused(name, hint):
@@ -496,7 +500,15 @@ def test_a_variable_that_nothing_knows_is_refused(name, hint):
     with pytest.raises(InputErrors) as refused:
         option_table.check_names(given)
     (message,) = refused.value.messages
-    assert message.startswith(f"There is no variable {name}: {hint}.")
+    free = "a name that does not begin with virtpools_" if name.startswith("virtpools_") else "another name"
+    assert message == f"There is no variable {name}: {hint}. Give a variable of your own {free}."
+
+
+@pytest.mark.parametrize(
+    "name", ["virtpool_size", "kvm_pools", "our_virtpools_drain", "ourvirtpools_drain", "virtualpools_drain"]
+)
+def test_variables_with_another_prefix_are_the_users_own(name):
+    option_table.check_names({name: 1})
 
 
 def test_a_file_without_its_sign_is_refused():

@@ -144,7 +144,8 @@ def _too_low(values: t.Mapping[str, t.Any], lowest: t.Mapping[str, int]) -> list
 
 
 def check_names(variables: t.Mapping[str, t.Any]) -> None:
-    """Check that every variable with our prefix is one of ours. Ansible passes over a misspelt one without a word.
+    """Check that every variable with our prefix is one of ours. Ansible passes over a misspelt one without a word, and over one of
+    ours whose prefix is misspelt.
 
     :param variables: all variables of a host, by name.
     :raises InputErrors: with a sentence for each that nothing knows.
@@ -157,16 +158,34 @@ def check_names(variables: t.Mapping[str, t.Any]) -> None:
     known.update(_OF_PLAYBOOKS, _HANDED_ON)
     if isinstance(variables.get(_WAVE), t.Mapping):
         known.add(_WAVE)
-    found = sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
-    if found:
-        raise InputErrors([_unknown(name, known) for name in found])
-
-
-def _unknown(name: str, known: t.Collection[str]) -> str:
     words = sorted(each.removeprefix(PREFIX) for each in known)
-    near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
+    found = sorted(
+        name for name in variables if name not in known and (name.startswith(PREFIX) or _is_near(name, words))
+    )
+    if found:
+        raise InputErrors([_unknown(name, words) for name in found])
+
+
+def _is_near(name: str, words: t.Collection[str]) -> bool:
+    """Whether only the prefix of a variable of ours is misspelt. A longer one, such as ``our_virtpools_``, is the user's own."""
+    prefix, word = _parts(name)
+    own = PREFIX.rstrip("_")
+    if word not in words or (own in prefix and prefix != own):
+        return False
+    return difflib.SequenceMatcher(None, prefix, own).ratio() > 0.88
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """What seems to be a variable's prefix, and the rest."""
+    prefix, _sign, word = name.replace("-", "_").lower().partition("_")
+    return prefix, word
+
+
+def _unknown(name: str, words: t.Sequence[str]) -> str:
+    near = difflib.get_close_matches(_parts(name)[1], words, n=1)
     hint = f"perhaps you mean {PREFIX}{near[0]}" if near else "docs/variables.md lists all"
-    return f"There is no variable {name}: {hint}. Give a variable of your own a name that does not begin with {PREFIX}."
+    free = f"a name that does not begin with {PREFIX}" if name.startswith(PREFIX) else "another name"
+    return f"There is no variable {name}: {hint}. Give a variable of your own {free}."
 
 
 def module_args(options: t.Mapping[str, t.Any]) -> Arguments:

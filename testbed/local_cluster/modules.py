@@ -134,7 +134,13 @@ def write_sums(program: str, module: Module, folder: Path) -> None:
     source = prepare(program, module, folder)
     go.output(program, ["list", "-mod=mod", "-deps", f"-tags={module.tags}", *module.imports], folder, module.cgo)
     theirs = (source / "go.sum").read_text("utf-8").splitlines()
-    lacking = set((folder / "go.sum").read_text("utf-8").splitlines()).difference(theirs)
+    # Go writes none of a module in whose place a folder is built.
+    own = _downloaded(program, module, folder)
+    its_sums = {
+        f"{module.path} {module.version} {own['Sum']}",
+        f"{module.path} {module.version}/go.mod {own['GoModSum']}",
+    }
+    lacking = {*(folder / "go.sum").read_text("utf-8").splitlines(), *its_sums}.difference(theirs)
     own_first = sorted(lacking, key=lambda line: (not line.startswith(f"{module.path} "), line))
     module.sums.write_text("".join(f"{line}\n" for line in own_first), "utf-8")
 
@@ -143,8 +149,15 @@ def _download(program: str, module: Module, sums: str, folder: Path) -> Path:
     # Go compares what it downloads with the go.sum of the module that it runs in.
     (folder / "go.mod").write_text(f"module {NAME}\n", "utf-8")
     (folder / "go.sum").write_text(sums, "utf-8")
-    answer = go.output(program, ["mod", "download", "-json", f"{module.path}@{module.version}"], folder)
-    return Path(json.loads(answer)["Dir"])
+    return Path(_downloaded(program, module, folder)["Dir"])
+
+
+def _downloaded(program: str, module: Module, folder: Path) -> dict[str, str]:
+    """Download a module, and return what Go says about that: its ``Dir``, its ``Sum``, its ``GoModSum``."""
+    answer: dict[str, str] = json.loads(
+        go.output(program, ["mod", "download", "-json", f"{module.path}@{module.version}"], folder)
+    )
+    return answer
 
 
 def _module_path(go_mod: Path) -> str:

@@ -13,8 +13,8 @@ import re
 import subprocess
 from pathlib import Path
 
-# What each version knows besides that of the version before it, as the program's --help lists it. 1.7.0: read in the source,
-# cmd/virt-launcher/virt-launcher.go.
+# What each version knows besides that of the version before it, as the program's --help lists it. 1.7.0 and 1.8.4: read in the
+# source, cmd/virt-launcher/virt-launcher.go.
 _ADDED = {
     "v1.7.0": """
         allow-emulation container-disk-dir disk-memory-limit ephemeral-disk-dir grace-period-seconds hook-sidecars
@@ -23,6 +23,7 @@ _ADDED = {
         qemu-fsfreeze-status-interval qemu-timeout run-as-nonroot simulate-crash uid v
     """,
     "v1.8.2": "hypervisor libvirt-hook-server-and-client upgrade-ordinal-ifaces",
+    "v1.8.4": "",
     "v1.9.0": "allow-cross-arch-emulation firmware-auto-selection vgpu-dedicated-hook vm-stats-collector",
 }
 VERSIONS = tuple(_ADDED)

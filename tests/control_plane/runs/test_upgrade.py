@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 UPGRADES = [
     (programs.EARLIER, programs.KUBEVIRT),
-    pytest.param(
-        ("v1.7.0", programs.EARLIER),
-        # The programs of 1.7.0 are compiled first.
-        marks=[pytest.mark.thorough, pytest.mark.timeout(3600)],
+    # The programs of the others are compiled first.
+    *(
+        pytest.param(each, marks=[pytest.mark.thorough, pytest.mark.timeout(3600)])
+        for each in (("v1.7.0", programs.EARLIER), (programs.EARLIER, "v1.8.4"))
     ),
 ]
 DEVICE = "nvidia.com/GA100_A100_PCIE_40GB"

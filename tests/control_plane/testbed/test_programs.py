@@ -126,7 +126,7 @@ def test_a_version_that_lacks_an_edited_passage_is_not_built(copied: tuple[Path,
 
 def test_versions_are_in_their_order() -> None:
     assert programs.KUBERNETES_VERSIONS == ("v1.35.2", "v1.36.3", "v1.37.0")
-    assert programs.KUBEVIRT_VERSIONS == ("v1.7.0", "v1.8.2", "v1.9.0")
+    assert programs.KUBEVIRT_VERSIONS == ("v1.7.0", "v1.8.2", "v1.8.4", "v1.9.0")
 
 
 def test_defaults_are_known() -> None:

@@ -90,10 +90,10 @@ class Batch(Context):
         outage = Persistence(self.clock, self.timeout)
         due_at = dict.fromkeys(running, self.clock.now())
         for woken in self._rounds(events):
+            now = self.clock.now()
+            due_at.update((name, now) for name in running if woken is None or name in woken)
             try:
                 self.clock.beat()
-                now = self.clock.now()
-                due_at.update((name, now) for name in running if woken is None or name in woken)
                 for outcome in self._round(running, due_at, first):
                     self.clock.status.half_way(running)
                     self.clock.status.say(str(outcome))

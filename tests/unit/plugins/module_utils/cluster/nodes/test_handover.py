@@ -589,6 +589,13 @@ class TestOutage:
         world.beat = self.during(world, 0.1, 50)
         self.ends_well(self.run(world, world.client()))
 
+    def test_of_the_lease_hides_no_handler_that_ends(self, world):
+        world.behave["virt-handler", None] = Behaviour(stop=5)
+        began = world.now
+        world.beat = self.during(world, 4.5, 7)
+        self.ends_well(self.run(world, world.client()))
+        assert world.now < began + 15, "not until nodes are looked at without an event"
+
     def test_that_comes_twice_ends_well(self, world):
         world.behave.update(
             {("virt-handler", None): Behaviour(stop=20), ("virt-handler-gpu", None): Behaviour(start=50)}

@@ -115,7 +115,8 @@ class TestPut:
     def test_what_others_noted_stays_and_what_we_noted_does_not(self, put, world, old):
         metadata = world.find(POLICY, names.POLICY)["metadata"]
         metadata["labels"]["others.example/label"] = "kept"
-        metadata["annotations"].update({"others.example/note": "kept", names.MAPPING_ANNOTATION: "not ours"})
+        ours = dict.fromkeys((names.MAPPING_ANNOTATION, names.FORMER_RULES_ANNOTATION), "out of date")
+        metadata["annotations"].update({"others.example/note": "kept", **ours})
         put(OLD)
         now = world.find(POLICY, names.POLICY)["metadata"]
         assert now["labels"] == {**old[0]["metadata"]["labels"], "others.example/label": "kept"}
@@ -242,21 +243,23 @@ class TestAnswersThatAreLost:
         lost = []
 
         def after(request):
-            if request.method == "PUT" and not lost:
+            if request.method == "PUT" and ("dryRun", "All") not in request.query and not lost:
                 lost.append(request)
                 raise LOST
 
         world.after = after
-        put(NEW)
+        (change,) = put(NEW)
+        assert change.after["spec"] == desired(NEW)[0][1]["spec"]
         assert world.find(POLICY, names.POLICY)["spec"] == desired(NEW)[0][1]["spec"]
 
     @pytest.fixture
     def put_in_outage(self, world, admission):
         """Put a policy while the API server carries out one more write, and then answers nothing for so many seconds."""
 
-        def _put(of, method, seconds):
+        def _put(of, method, seconds, kind=POLICY):
             def after(request):
-                if request.method == method and ("dryRun", "All") not in request.query:
+                of_kind = request.method == method and kind.plural in request.path.split("/")
+                if of_kind and ("dryRun", "All") not in request.query:
                     world.after = lambda request: None
                     until = world.now + seconds
                     world.before = lambda request: lose() if world.now < until else None
@@ -274,9 +277,21 @@ class TestAnswersThatAreLost:
         assert put_in_outage(NEW, "PUT", 30).endswith("The former state is in effect again.")
         assert contents(live(world)) == contents(old)
 
-    def test_a_creation_that_was_carried_out_is_taken_back(self, put_in_outage, world):
-        assert put_in_outage(NEW, "POST", 30).endswith("The former state is in effect again.")
+    @pytest.mark.parametrize("kind", [POLICY, BINDING], ids=str)
+    def test_a_creation_that_was_carried_out_is_taken_back(self, put_in_outage, world, kind):
+        assert put_in_outage(NEW, "POST", 30, kind).endswith("The former state is in effect again.")
         assert live(world) == [None, None]
+
+    def test_probes_that_get_no_answer_bring_back_the_former(self, put, world, admission, old):
+        def spoil(pod):
+            if probes.digest_in(pod) == digest(NEW) and pod["metadata"]["labels"][names.PROBE_LABEL] == names.POLICY:
+                lose()
+
+        admission.spoil = spoil
+        with pytest.raises(ClusterError, match="gave no useful answer.*The former state is in effect again") as caught:
+            put(NEW)
+        assert not caught.value.maybe_applied
+        assert contents(live(world)) == contents(old)
 
     @pytest.mark.usefixtures("old")
     def test_a_change_that_cannot_be_read_is_told(self, put_in_outage):
@@ -327,6 +342,13 @@ class TestRemove:
             "MutatingAdmissionPolicy virtpools-launcher: delete",
         ]
         assert live(world) == [None, None]
+
+    @pytest.mark.usefixtures("old")
+    def test_leaves_what_another_client_created_since(self, world):
+        changes = policy_objects.removals(copy.deepcopy(live(world)))
+        world.find(POLICY, names.POLICY)["metadata"]["uid"] = "another"
+        policies.remove(world.client(), changes, None, TIMEOUT, world.clock())
+        assert [obj is None for obj in live(world)] == [False, True]
 
     def test_says_when_it_still_acts(self, world, admission, old):
         admission._policy = lambda name: old[0]

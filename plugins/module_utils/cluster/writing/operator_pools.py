@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...core.base import kinds, names
 from ...core.base.findings import counted, listed, printable
 from ...core.base.objects import Change, KubeObject, Object
-from ...core.kubevirt import health
+from ...core.kubevirt import feature_gates, health
 from ...core.kubevirt.hco import Edit
 from ...core.observed import snapshot
 from ...core.observed.snapshot import Snapshot
@@ -29,6 +29,9 @@ _SETTLE_SECONDS = 120.0
 
 _BROKEN_SECONDS = 120.0
 """How long virt-operator, or its Job, may not start: a pod that was just moved or pulls its image takes a while."""
+
+_GATE_SECONDS = 10.0
+"""How long the gate may be off after it was turned on: a cache may answer reads with an older state."""
 
 _NODES_SECONDS = 30.0
 """The nodes are read again so often during a wait. Handlers are read each time."""
@@ -197,6 +200,7 @@ class _Wait:
         self._windows = windows
         self._degraded = settle.DegradedWatch(clock)
         self._broken = Persistence(clock, _BROKEN_SECONDS)
+        self._gate_off = Persistence(clock, _GATE_SECONDS)
         self._nodes = _Nodes(cluster, clock)
 
     def until_followed(self) -> None:
@@ -205,13 +209,15 @@ class _Wait:
         KubeVirt's own conditions are ignored: on some builds they are early, and with a pool without a node they never come.
 
         :raises InputErrors: when another user changes the pools in the meantime.
-        :raises ClusterError: when it takes too long, when KubeVirt stays Degraded, or when virt-operator does not start.
+        :raises ClusterError: when it takes too long, when KubeVirt stays Degraded, when virt-operator does not start, or when
+            another user turns the gate off.
         """
 
         def pending(found: Snapshot, seen: rollout.Rollout | None) -> str | None:
+            gate_off = self._gate_problem(found.kubevirt)
             if seen is None:
                 return f"there is no DaemonSet {names.HANDLER}."
-            return _lost_by_hco(self._plan, found.kubevirt) or seen.problem
+            return _lost_by_hco(self._plan, found.kubevirt) or gate_off or seen.problem
 
         self._until(pending)
 
@@ -254,6 +260,21 @@ class _Wait:
             self._refuse_another_list(kubevirt)
             self.clock.status.remind(lambda: f"Waiting for virt-operator: {problem} {self._windows.sentences}")
         return problem
+
+    def _gate_problem(self, kubevirt: KubeObject) -> str | None:
+        """What is missing while the gate, which the run's pools need, is off.
+
+        :raises ClusterError: when it stays off. Under HCO the wait goes on: HCO may have yet to bring the gate.
+        """
+        plan, gate = self._plan, self._plan.build.gate
+        off = bool(plan.pools) and not feature_gates.is_on(kubevirt, gate)
+        if self._gate_off.lasts(off) and plan.snapshot.hyperconverged is None:
+            raise ClusterError(
+                f"Another user has turned off the feature gate {gate} of KubeVirt {plan.snapshot.kubevirt_name} while this run "
+                "waited for virt-operator, which ignores pools without it. See who did that, such as a GitOps tool, and make it "
+                f"keep the gate, then run again. {self._windows.sentences}".rstrip()
+            )
+        return f"the feature gate {gate} is off in the KubeVirt object." if off else None
 
     def _refuse_another_list(self, kubevirt: Object) -> None:
         plan, spec = self._plan, kubevirt.get("spec") or {}

@@ -399,6 +399,26 @@ class TestAnotherUser:
         assert world.now - began < 120
         assert "fpga" in added(world, build)
 
+    @pytest.mark.parametrize("place", ["featureGates", "disabledFeatureGates"])
+    def test_turns_the_gate_off_and_the_wait_ends(self, run, world, build, place):
+        """Without the gate virt-operator ignores the pools, so the run would wait for ever, with two handlers on nodes."""
+
+        def turn_off():
+            gates = {"featureGates": []} if place == "featureGates" else {place: [GATES[build]], "featureGates": []}
+            kubevirt(world)["spec"]["configuration"]["developerConfiguration"] = gates
+            kubevirt(world)["metadata"]["generation"] += 1
+            world.touch(kubevirt(world))
+
+        world.at[world.now + 1] = turn_off
+        began = world.now
+        pools = [pool(build, virtHandlerImage=f"{HANDLER}-2")]
+        text = run.failure("operator_pools", mode="operator", settle_timeout=1800, pools=pools)
+        assert text.startswith(
+            f"Another user has turned off the feature gate {GATES[build]} of KubeVirt kubevirt/kubevirt while this run waited for "
+            "virt-operator, which ignores pools without it."
+        )
+        assert world.now - began < 120
+
     def test_is_noticed_between_the_plan_and_the_module(self, run, world, build):
         found = run("plan_info", pools=[pool(build, virtHandlerImage=f"{HANDLER}-2")], prune=True)["found_list"]
         add(world, build)

@@ -131,10 +131,8 @@ def body(task: module_base.Task) -> dict:
                 if daemonset is not None:
                     image_record.write(task.cluster, daemonset, contents)
             # They disappear side by side.
-            for change in (change for change in changes if change.action == "delete"):
-                settle.await_daemonset_gone(
-                    task.cluster, change.namespace, change.name, task.params["timeout"], task.clock
-                )
+            for deleted in (change.live for change in changes if change.action == "delete" and change.live is not None):
+                settle.await_daemonset_gone(task.cluster, deleted, task.params["timeout"], task.clock)
     else:
         diffs = []
     return {"changed": bool(changes), "changes": [str(change) for change in changes], "diff": diffs}

@@ -98,7 +98,7 @@ def delete(cluster: Cluster, leftovers: Leftovers, timeout: float, clock: Clock)
         delete_object(cluster, kind, obj)
     for kind, obj in leftovers.objects:
         if kind == kinds.DAEMON_SET:
-            settle.await_daemonset_gone(cluster, obj["metadata"]["namespace"], obj["metadata"]["name"], timeout, clock)
+            settle.await_daemonset_gone(cluster, obj, timeout, clock)
     for node in leftovers.nodes:
         with contextlib.suppress(node_owner.NodeGone):  # an autoscaler has deleted it
             node_owner.write_owner(cluster, node, Node.from_object(node).owner, names.PRIMARY, None)

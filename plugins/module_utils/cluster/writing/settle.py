@@ -419,15 +419,23 @@ def await_daemonset_observed(cluster: Cluster, namespace: str, name: str, timeou
         )
 
 
-def await_daemonset_gone(cluster: Cluster, namespace: str, name: str, timeout: float, clock: Clock) -> None:
+def await_daemonset_gone(cluster: Cluster, daemonset: KubeObject, timeout: float, clock: Clock) -> None:
     """Wait until a deleted DaemonSet and its pods no longer exist.
 
-    :raises ClusterError: after ``timeout`` seconds; it names the pods that are left.
+    :raises ClusterError: after ``timeout`` seconds; it names the pods that are left. At once when another client has created the
+        DaemonSet again.
     """
+    metadata = daemonset["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
 
     def pending() -> str | None:
-        there = cluster.get(kinds.DAEMON_SET, name, namespace) is not None
-        return f"DaemonSet {namespace}/{name} is being deleted" if there else None
+        live = cluster.get(kinds.DAEMON_SET, name, namespace)
+        if live is not None and live["metadata"].get("uid") != metadata.get("uid"):
+            raise ClusterError(
+                f"DaemonSet {namespace}/{name} was deleted, and another client has created it again. See who did that, such as a "
+                "GitOps tool, and make it leave the DaemonSet out, then run again."
+            )
+        return f"DaemonSet {namespace}/{name} is being deleted" if live is not None else None
 
     if clock.wait(pending, timeout) is not None:
         left = _pods_left(cluster, namespace, name)

@@ -147,8 +147,8 @@ class TestWithoutKubeVirt:
     def test_nodes_keep_their_owner_until_its_handlers_have_ended(self, run, abandoned, monkeypatch):
         seen = []
 
-        def has_gone(_cluster, _namespace, name, *_limits):
-            seen.append((name, removal.owner_noted(abandoned.find(kinds.NODE, "n1"))))
+        def has_gone(_cluster, daemonset, *_limits):
+            seen.append((daemonset["metadata"]["name"], removal.owner_noted(abandoned.find(kinds.NODE, "n1"))))
 
         monkeypatch.setattr(settle, "await_daemonset_gone", has_gone)
         run("leftovers")

@@ -378,24 +378,32 @@ class TestDaemonSet:
             settle.await_daemonset_observed(world.client(), NS, "virt-handler-gpu", 60, world.clock())
 
     def test_is_gone(self, world):
-        world.put(builders.pool_daemonset(builders.pool("gpu")))
+        deleted = world.put(builders.pool_daemonset(builders.pool("gpu")))
         world.at[world.now + 5] = lambda: world.drop(kinds.DAEMON_SET, "virt-handler-gpu", NS)
-        settle.await_daemonset_gone(world.client(), NS, "virt-handler-gpu", 60, world.clock())
+        settle.await_daemonset_gone(world.client(), deleted, 60, world.clock())
         assert 1005 <= world.now < 1010
+
+    def test_is_not_gone_when_another_client_creates_it_again(self, world):
+        """As a GitOps tool does that has it in its repository: nothing holds it."""
+        deleted, another = (builders.pool_daemonset(builders.pool("gpu")) for _each in range(2))
+        another["metadata"]["uid"] = "uid-of-another"
+        world.put(deleted)
+        world.at[world.now + 5] = lambda: world.put(another)
+        with pytest.raises(
+            ClusterError, match="was deleted, and another client has created it again. See who did that"
+        ):
+            settle.await_daemonset_gone(world.client(), deleted, 60, world.clock())
+        assert world.now < 1010
 
     def test_is_not_gone_while_its_pods_do_not_end(self, world):
         of = "virt-handler-gpu"
         pods = (builders.handler_pod(node, of=of, terminating=True, name=f"h-{node}") for node in ("n1", "left"))
-        for obj in (
-            builders.pool_daemonset(builders.pool("gpu")),
-            builders.node("n1"),
-            *pods,
-            builders.handler_pod("n1"),
-        ):
+        deleted = world.put(builders.pool_daemonset(builders.pool("gpu")))
+        for obj in (builders.node("n1"), *pods, builders.handler_pod("n1")):
             world.put(obj)
         world._tick = lambda: None
         with pytest.raises(ClusterError) as raised:
-            settle.await_daemonset_gone(world.client(), NS, of, 60, world.clock())
+            settle.await_daemonset_gone(world.client(), deleted, 60, world.clock())
         assert str(raised.value) == (
             f"DaemonSet {NS}/{of} was deleted but still exists after 60 s; its pods that have not ended: h-left (on node left, "
             "which no longer exists: Kubernetes will delete it), h-n1 (on node n1). See what holds it, then run again."

@@ -76,6 +76,20 @@ def test_what_others_changed_is_put_back(run, written, check):
     assert bool(written.writes) is not check
 
 
+def test_is_put_back_although_the_prometheus_operator_notes_it(run, written):
+    """Between the two writes it may write the status of the object, which the second must not be refused for."""
+    live(written)["spec"]["theirs"] = {}  # which server-side apply keeps
+
+    def note(request):
+        if request.method == "PUT" and request.path.endswith(names.ALERTS):
+            written.before = lambda _request: None
+            written.touch(live(written))
+
+    written.before = note
+    run("run_part", part="alerts", **WANTED)
+    assert live(written)["spec"].keys() == {"groups"}
+
+
 def test_is_deleted_when_it_is_no_longer_asked_for(run, written):
     found = run("run_part", part="alerts", pools=[GPU])
     assert found["changes"] == [f"{LINE}: delete"]

@@ -11,7 +11,9 @@ import copy
 from ...core.base import kinds
 from ...core.base.objects import Change, KubeObject, Object
 from ...core.monitoring.alerts import Alerts
-from ..api.client import Cluster, DeleteOptions
+from ..api.client import Cluster, Conflict, DeleteOptions
+
+_MOST_TRIES = 5
 
 
 def put(cluster: Cluster, alerts: Alerts, *, after_removal: bool, dry_run: bool) -> list[Change]:
@@ -41,8 +43,17 @@ def _apply(cluster: Cluster, desired: Object, *, dry_run: bool) -> Object:
 
     Server-side apply keeps groups of rules that another manager added. We replace the whole spec then.
     """
-    stored = cluster.apply(kinds.PROMETHEUS_RULE, desired, dry_run=dry_run)
-    if stored.get("spec") == desired["spec"]:
-        return stored
-    whole = {**copy.deepcopy(stored), "spec": copy.deepcopy(desired["spec"])}
-    return whole if dry_run else cluster.replace(kinds.PROMETHEUS_RULE, whole, dry_run=False)
+    for attempt in range(1, _MOST_TRIES + 1):
+        stored = cluster.apply(kinds.PROMETHEUS_RULE, desired, dry_run=dry_run)
+        if stored.get("spec") == desired["spec"]:
+            return stored
+        whole = {**copy.deepcopy(stored), "spec": copy.deepcopy(desired["spec"])}
+        if dry_run:
+            return whole
+        try:
+            return cluster.replace(kinds.PROMETHEUS_RULE, whole, dry_run=False)
+        except Conflict:
+            # The Prometheus operator may note at once, in its status, that it has seen what was applied.
+            if attempt == _MOST_TRIES:
+                raise
+    raise AssertionError("the last try returns or raises")

@@ -189,6 +189,7 @@ def _context(given: t.Mapping[str, t.Any]) -> kubeconfig.Kubeconfig | None:
         config = library.KubeConfigMerger(source or library.KUBE_CONFIG_DEFAULT_LOCATION).config
     if config is None:
         return None  # the library reports it
+    _require_context(config, name)
     context = config["contexts"].get_with_name(name or config["current-context"])["context"]
     cluster = config["clusters"].get_with_name(context["cluster"])
     named = context.safe_get("user")
@@ -203,6 +204,21 @@ def _context(given: t.Mapping[str, t.Any]) -> kubeconfig.Kubeconfig | None:
         folder=os.path.abspath(os.path.dirname(user.path)) if user is not None and user.path else "",
         options=given,
         environment=os.environ,
+    )
+
+
+def _require_context(config: t.Any, name: str | None) -> None:
+    """Require the context of this name, or else the current one. The library's error names neither what there is nor what to do. It
+    reports a kubeconfig without contexts."""
+    found = [each["name"] for each in config.safe_get("contexts") or () if "name" in each]
+    wanted = name or config.safe_get("current-context") or ""
+    if not found or not all(isinstance(each, str) for each in (*found, wanted)) or wanted in found:
+        return
+    known, file = ", ".join(found), _file_of(config).replace("the", "The", 1)
+    if not wanted:
+        raise kubeconfig.Unusable(f"{file} has no current-context: name one of its contexts, which are {known}.")
+    raise kubeconfig.Unusable(
+        f"{file} has no context {wanted}; it has: {known}. Correct the context, or name another kubeconfig."
     )
 
 

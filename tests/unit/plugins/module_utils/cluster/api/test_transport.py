@@ -200,6 +200,22 @@ def test_a_user_that_a_kubeconfig_lacks_is_named(server):
         connect({"kubeconfig": without})
 
 
+def test_a_context_that_a_kubeconfig_lacks_is_named(server, tmp_path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config(server, {})))
+    lacks = f"^The kubeconfig {path} has no context prod; it has: a. Correct the context, or name another kubeconfig.$"
+    with pytest.raises(CannotConnect, match=lacks):
+        connect({"kubeconfig": str(path), "context": "prod"})
+    unset = {**config(server, {}), "current-context": ""}
+    with pytest.raises(CannotConnect, match=r"^The kubeconfig given as an option has no current-context: name one of"):
+        connect({"kubeconfig": unset})
+    (tmp_path / "other").write_text(
+        json.dumps({**config(server, {}), "contexts": [{"name": "b", "context": {"cluster": "a"}}]})
+    )
+    with pytest.raises(CannotConnect, match=r"has no context prod; it has: a, b\."):
+        connect({"kubeconfig": f"{path}:{tmp_path / 'other'}", "context": "prod"})
+
+
 @pytest.mark.parametrize(
     ("cluster", "options", "named"),
     [

@@ -136,7 +136,7 @@ def test_a_missing_manifest_is_named(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(b"", "No pools were found; give ", id="empty"),
+        pytest.param(b"", "pools.yml; give the variable virtpools_pools, ", id="empty"),
         pytest.param(b"pools: " + b"[" * 5000, "is not valid YAML", id="deep"),
         pytest.param(b"# " + b"x" * TEN_MEGABYTES, "is larger than 4 MiB; is it the right file?", id="ten megabytes"),
     ],

@@ -51,7 +51,8 @@ def read(
     if params["pools"] is not None:
         return params["pools_dialect"], dialects.read_dialect(params["pools_dialect"], params["pools"])
     if params["pools_manifest"] is not None:
-        return dialects.read_manifest(_documents(params["pools_manifest"]), load_yaml=_load)
+        file = params["pools_manifest"]
+        return dialects.read_manifest(_documents(file), load_yaml=_load, file=file)
     moving = history().moving
     if moving is not None and moving.read_from == params["pools_dialect"]:
         return dialects.OWN, moving.to.pools
@@ -63,7 +64,10 @@ def _documents(path: str) -> list[object]:
         with open(path, encoding="utf-8") as file:
             text = file.read(_LARGEST_MANIFEST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputErrors([f"The pool manifest {path} cannot be read: {error}."]) from error
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputErrors(
+            [f"The pool manifest {path} cannot be read: {reason}; correct its path, or the file."]
+        ) from error
     if len(text) > _LARGEST_MANIFEST_BYTES:
         raise InputErrors(
             [f"The pool manifest {path} is larger than {_LARGEST_MANIFEST_BYTES // 2**20} MiB; is it the right file?"]

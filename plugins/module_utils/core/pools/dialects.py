@@ -224,12 +224,15 @@ def read_dialect(dialect: str, raw: object) -> tuple[Pool, ...]:
     return tuple(sorted(pools, key=lambda pool: pool.name)) if entry.by_name else pools
 
 
-def read_manifest(documents: t.Iterable[object], load_yaml: LoadYaml | None = None) -> tuple[str, tuple[Pool, ...]]:
+def read_manifest(
+    documents: t.Iterable[object], load_yaml: LoadYaml | None = None, file: str = ""
+) -> tuple[str, tuple[Pool, ...]]:
     """The dialect that parsed documents (of a manifest, a variables file) are written in, and their pools.
 
     Objects that have nothing to do with pools are ignored; the items of a ``kind: List`` are read.
 
     :param load_yaml: parses the text in the ConfigMap of kubevirt-aie-webhook, and raises ValueError if it cannot.
+    :param file: where the documents are from, for messages.
     :raises InputErrors: when there is no dialect in the documents or more than one, and as ``read_dialect`` does.
     """
     mappings = [document for document in flat(documents) if isinstance(document, t.Mapping)]
@@ -240,10 +243,12 @@ def read_manifest(documents: t.Iterable[object], load_yaml: LoadYaml | None = No
     ]
     if not lists:
         sources = [str(dialect.source) for dialect in DIALECTS.values()]
-        raise InputErrors([f"No pools were found; give {inputs.either(sources)}."])
+        raise InputErrors([f"No pools were found{f' in {file}' if file else ''}; give {inputs.either(sources)}."])
     if len(lists) > 1:
         places = ", ".join(place for _name, place, _raw in lists)
-        raise InputErrors([f"Pools were found in several places ({places}); keep one of them."])
+        raise InputErrors(
+            [f"Pools were found in several places{f' of {file}' if file else ''} ({places}); keep one of them."]
+        )
     ((name, _place, raw),) = lists
     _refuse_other_variables(mappings)
     return name, read_dialect(name, raw)

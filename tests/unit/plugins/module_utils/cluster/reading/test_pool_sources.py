@@ -95,6 +95,17 @@ class TestManifest:
     def test_of_our_own(self, tmp_path):
         assert names(read(pools_manifest=self.manifest(tmp_path, {"virtpools_pools": [RAW]}))) == ["gpu"]
 
+    @pytest.mark.parametrize(
+        ("content", "begin"),
+        [
+            ({"virtpools_pool": [RAW]}, "No pools were found in {}; give the variable"),
+            ([WORKER_POOL, {"virtpools_pools": [RAW]}], "Pools were found in several places of {} ("),
+        ],
+    )
+    def test_messages_name_the_file(self, tmp_path, content, begin):
+        path = self.manifest(tmp_path, {"kind": "List", "items": content} if isinstance(content, list) else content)
+        assert refusal(pools_manifest=path).startswith(begin.format(path))
+
     def test_of_objects(self, tmp_path):
         assert names(read(pools_manifest=self.manifest(tmp_path, WORKER_POOL))) == ["gpu"]
 
@@ -103,7 +114,8 @@ class TestManifest:
         assert names(read(pools_manifest=self.manifest(tmp_path, text))) == ["gpu"]
 
     def test_that_is_not_there(self, tmp_path):
-        assert "cannot be read" in refusal(pools_manifest=str(tmp_path / "none.yaml"))
+        reason = "No such file or directory; correct its path, or the file."
+        assert refusal(pools_manifest="/none") == f"The pool manifest /none cannot be read: {reason}"
 
     @pytest.mark.parametrize("text", ["{ no yaml", "a: 2026-99-99", "a: !!python/name:os.system", 100 * "["])
     def test_that_is_no_yaml(self, tmp_path, text):
@@ -111,7 +123,7 @@ class TestManifest:
 
     def test_that_is_no_text(self, tmp_path):
         (tmp_path / "pools.yaml").write_bytes(b"\xff\xfe\x00\xd8")
-        assert "cannot be read" in refusal(pools_manifest=str(tmp_path / "pools.yaml"))
+        assert "cannot be read: it is not text;" in refusal(pools_manifest=str(tmp_path / "pools.yaml"))
 
     def test_that_is_far_too_large(self, tmp_path):
         assert "larger than 4 MiB; is it the right file?" in refusal(

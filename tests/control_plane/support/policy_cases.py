@@ -374,6 +374,10 @@ def _of_hypervisors() -> Iterator[PolicyCase]:
         reconfigured = launcher_pod(devices=devices)
         oracle.compute(reconfigured)["command"] = ["virt-launcher-monitor", "--hypervisor", "hyperv-direct"]
         yield PolicyCase(f"a device of the former configuration, {won}", reconfigured)
+        later = launcher_pod(devices=devices)
+        program, *oracle.compute(later)["args"] = oracle.compute(later)["command"]
+        oracle.compute(later)["command"] = [program]
+        yield PolicyCase(f"arguments apart from the program, {won}", later)
 
 
 def _of_second_times() -> Iterator[PolicyCase]:

@@ -258,6 +258,10 @@ def random_pod(rng: random.Random, name):
         elif "hyperv-direct" in command:
             for counts in _compute(pod).get("resources", {}).values():
                 counts["devices.kubevirt.io/mshv"] = counts.pop(KVM)
+    # KubeVirt after 1.9 has only the program in the command.
+    if rng.random() < 0.5 and "--hypervisor" in _compute(pod).get("command", ()):
+        program, *_compute(pod)["args"] = _compute(pod)["command"]
+        _compute(pod)["command"] = [program]
     if not pod["spec"]["initContainers"] or rng.random() < 0.05:
         del pod["spec"]["initContainers"]
     return pod

@@ -157,17 +157,19 @@ def _variables(won, pools, images, before):
 
 def hypervisor(pod):
     """What the guest is to run on, by the argument or, in a pod that starts no virt-launcher, the device; None: nothing tells."""
-    command, limits = compute(pod).get("command", ()), compute(pod).get("resources", {}).get("limits", {})
-    if "--hypervisor" in command:
-        return command[command.index("--hypervisor") + 1]
+    limits = compute(pod).get("resources", {}).get("limits", {})
+    for words in (compute(pod).get("command", ()), compute(pod).get("args", ())):
+        if "--hypervisor" in words:
+            return words[words.index("--hypervisor") + 1]
     return next((name for name, device in HYPERVISOR_DEVICES.items() if device in limits), None)
 
 
 def _run_on(container, wanted):
-    command = container.get("command", [])
-    if "--hypervisor" in command:
-        at = command.index("--hypervisor") + 1
-        container["command"] = [*command[:at], wanted, *command[at + 1 :]]
+    for part in ("command", "args"):
+        words = container.get(part, [])
+        if "--hypervisor" in words:
+            at = words.index("--hypervisor") + 1
+            container[part] = [*words[:at], wanted, *words[at + 1 :]]
     for which, counts in container.get("resources", {}).items():
         moved = {
             HYPERVISOR_DEVICES[wanted] if key in HYPERVISOR_DEVICES.values() else key: count
@@ -245,7 +247,7 @@ def _wrong_hypervisor(won, before, after):
     expected = copy.deepcopy(compute(before))
     if won and won.get("hypervisor"):
         _run_on(expected, won["hypervisor"])
-    for part in ("command", "resources"):
+    for part in ("command", "args", "resources"):
         if compute(after).get(part) != expected.get(part):
             yield f"compute has the {part} {compute(after).get(part)}, not {expected.get(part)}"
 
@@ -330,7 +332,7 @@ def _rest(pod):
             volume["image"]["reference"] = "judged"
     kept = [variable for variable in compute(pod).pop("env", ()) if variable["name"] not in OURS]
     compute(pod)["env"] = kept
-    for part in ("command", "resources"):
+    for part in ("command", "args", "resources"):
         compute(pod).pop(part, None)
     spec.pop("tolerations", None)
     spec.pop("imagePullSecrets", None)

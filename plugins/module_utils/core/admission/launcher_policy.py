@@ -319,10 +319,12 @@ def _hypervisor(compute: str) -> t.Iterator[tuple[str, str]]:
     """
     yield "devices", cel.literal({name: hypervisor.resource for name, hypervisor in HYPERVISORS.items()})
     yield "command", f"{compute}.?command.orValue([]) : []"
-    yield "argument", f"variables.command.indexOf({cel.literal(ARGUMENT)}) + 1"
-    named = "variables.argument > 0 && variables.argument < variables.command.size()"
+    # KubeVirt up to 1.9 has all in the command, and later only the program.
+    yield "line", f"variables.command + ({compute}.?args.orValue([]) : [])"
+    yield "argument", f"variables.line.indexOf({cel.literal(ARGUMENT)}) + 1"
+    named = "variables.argument > 0 && variables.argument < variables.line.size()"
     by_device = '(variables.devices.map(h, h).filter(h, variables.devices[h] in variables.asked) + [""])[0]'
-    yield "runsOn", f"{named} ? variables.command[variables.argument] : {by_device}"
+    yield "runsOn", f"{named} ? variables.line[variables.argument] : {by_device}"
     noted = _value_in_env(names.STOCK_HYPERVISOR_ENV)
     yield "cameWith", f'[{noted}, variables.runsOn].filter(h, h != "")'
     yield "hypervisor", '([variables.pool.hypervisor].filter(h, h != "") + variables.cameWith + [""])[0]'
@@ -338,7 +340,9 @@ def _hypervisor(compute: str) -> t.Iterator[tuple[str, str]]:
 def _hypervisor_patches() -> str:
     """The argument is replaced, and the device keeps its count. A pod's requests of a device equal its limits."""
     container = '"/spec/containers/" + string(variables.at) + "'
-    where = f'{container}/command/" + string(variables.argument)'
+    in_command = "variables.argument < variables.command.size()"
+    index = "variables.argument - variables.command.size()"
+    where = f'{container}/" + ({in_command} ? "command/" + string(variables.argument) : "args/" + string({index}))'
     parts = [f"variables.renamed ? [{_operation('replace', where, 'variables.hypervisor')}] : []"]
     for field, present in (("limits", "asked"), ("requests", "requested")):
         above = f'{container}/resources/{field}/" + jsonpatch.escapeKey'

@@ -184,7 +184,7 @@ def _compute(spec: KubeObject) -> KubeObject:
 
 
 def _hypervisor(compute: KubeObject) -> str:
-    command = compute.get("command") or []
+    command = [*(compute.get("command") or ()), *(compute.get("args") or ())]
     return str(command[command.index(ARGUMENT) + 1]) if ARGUMENT in command[:-1] else KVM.name
 
 

@@ -115,10 +115,10 @@ class TestHypervisor:
     MSHV = builders.pool("mshv", hypervisor="hyperv-direct", selector={"deviceNames": ["a.example/b"]})
     PLAIN = builders.pool("plain", selector={"deviceNames": ["a.example/b"]})
 
-    def pod(self, command, stock=None):
+    def pod(self, command, stock=None, args=()):
         pod = launcher_cases.launcher_pod()
         compute = pod["spec"]["containers"][0]
-        compute["command"] = command
+        compute["command"], compute["args"] = command, args
         if stock:
             compute["env"].append({"name": "VIRTPOOLS_STOCK_HYPERVISOR", "value": stock})
         return LauncherPod.from_object(pod)
@@ -134,6 +134,7 @@ class TestHypervisor:
     )
     def test_is_the_value_of_the_argument(self, command, name):
         assert self.pod(command).hypervisor == name
+        assert self.pod(command[:1], args=command[1:]).hypervisor == name, "as KubeVirt has it after 1.9"
 
     @pytest.mark.parametrize(
         ("now", "stock", "winner", "wrong"),

@@ -258,13 +258,22 @@ def random_pod(rng: random.Random, name):
         elif "hyperv-direct" in command:
             for counts in _compute(pod).get("resources", {}).values():
                 counts["devices.kubevirt.io/mshv"] = counts.pop(KVM)
-    # KubeVirt after 1.9 has only the program in the command.
-    if rng.random() < 0.5 and "--hypervisor" in _compute(pod).get("command", ()):
-        program, *_compute(pod)["args"] = _compute(pod)["command"]
-        _compute(pod)["command"] = [program]
+    _change_with_kubevirt(rng, pod)
     if not pod["spec"]["initContainers"] or rng.random() < 0.05:
         del pod["spec"]["initContainers"]
     return pod
+
+
+def _change_with_kubevirt(rng, pod):
+    """Make the pod as other releases and configurations of KubeVirt do."""
+    selected, compute = pod["spec"]["nodeSelector"], _compute(pod)
+    # With the gate CrossArchitectureVirtualization.
+    if "kubernetes.io/arch" in selected and rng.random() < 0.2:
+        selected[f"kubevirt.io/vm-arch-{selected.pop('kubernetes.io/arch')}"] = "true"
+    # KubeVirt after 1.9 has only the program in the command.
+    if "--hypervisor" in compute.get("command", ()) and rng.random() < 0.5:
+        program, *compute["args"] = compute["command"]
+        compute["command"] = [program]
 
 
 def _compute(pod):

@@ -69,7 +69,10 @@ def _takes(pool, pod, namespace_labels):
         any(name in limits for name in selector.get("deviceNames", ()))
         or (bool(vm_labels) and _has_labels(vm_labels, labels))
         or (selector.get("matchNodeSelector", False) and pool["nodeSelector"].items() <= selected.items())
-        or selected.get("kubernetes.io/arch") in selector.get("architectures", ())
+        or any(
+            selected.get("kubernetes.io/arch") == name or selected.get(f"kubevirt.io/vm-arch-{name}") == "true"
+            for name in selector.get("architectures", ())
+        )
     )
 
 

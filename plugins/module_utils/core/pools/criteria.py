@@ -36,6 +36,8 @@ Trait: t.TypeAlias = "tuple[str, ...]"
 
 ARCHITECTURE_LABEL = "kubernetes.io/arch"
 """virt-controller puts the VMI's ``spec.architecture`` under it into the launcher pod's nodeSelector."""
+EMULATED_ARCHITECTURE = "kubevirt.io/vm-arch-"
+"""With the feature gate CrossArchitectureVirtualization, virt-controller puts a label there in its place that begins with this."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,18 @@ def _devices_present(pool: Selection, pod: PodAttributes) -> str:
     return listed(present) if present else f"none of them in the limits of {names.COMPUTE}"
 
 
+def _architectures(pool: Selection) -> tuple[Requirement, ...]:
+    """The requirements on a pod's nodeSelector of which one is enough."""
+    wanted = pool.selector.architectures
+    emulated = (Requirement(EMULATED_ARCHITECTURE + name, "In", ("true",)) for name in wanted)
+    return (Requirement(ARCHITECTURE_LABEL, "In", wanted), *emulated)
+
+
+def _architecture_of(pod: PodAttributes) -> str:
+    emulated = (key.removeprefix(EMULATED_ARCHITECTURE) for key in pod.node_selector if EMULATED_ARCHITECTURE in key)
+    return pod.node_selector.get(ARCHITECTURE_LABEL) or ", ".join(sorted(emulated)) or "no architecture"
+
+
 def _label_examples(pool: Selection) -> list[Example]:
     labels = example_labels(pool.selector.labels)
     return [] if labels is None else [Example(labels=labels)]
@@ -328,13 +342,11 @@ CRITERIA: tuple[Criterion, ...] = (
         path="selector.architectures",
         fields="architectures",
         readers={"architectures": inputs.texts("architectures", _architecture_problem)},
-        met=lambda pool, pod: pod.node_selector.get(ARCHITECTURE_LABEL) in pool.selector.architectures,
+        met=lambda pool, pod: any(wanted.matches(pod.node_selector) for wanted in _architectures(pool)),
         wanted=lambda pool: f"one of {listed(pool.selector.architectures)}",
-        present=lambda _pool, pod: pod.node_selector.get(ARCHITECTURE_LABEL, "no architecture"),
-        condition=lambda pool: cel.meets(
-            Requirement(ARCHITECTURE_LABEL, "In", pool.selector.architectures), "variables.selected"
-        ),
-        needs=lambda pool: [("node", ARCHITECTURE_LABEL, name) for name in pool.selector.architectures],
+        present=lambda _pool, pod: _architecture_of(pod),
+        condition=lambda pool: cel.any_of(cel.meets(each, "variables.selected") for each in _architectures(pool)),
+        needs=lambda pool: [("node", each.key, value) for each in _architectures(pool) for value in each.values],
         examples=lambda pool: [Example(node_selector={ARCHITECTURE_LABEL: a}) for a in pool.selector.architectures],
         for_canary_vms=False,  # the architecture of a VM is that of its node
     ),

@@ -20,7 +20,7 @@ from ..base.frozen import FrozenMap
 from ..base.objects import KubeObject
 from ..base.selectors import Term
 from ..kubevirt import feature_gates, health, hypervisor
-from ..pools.criteria import ARCHITECTURE_LABEL
+from ..pools.criteria import ARCHITECTURE_LABEL, EMULATED_ARCHITECTURE
 from ..pools.hypervisors import HYPERVISORS, KVM
 
 _WITH_UEFI: KubeObject = {"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}
@@ -167,7 +167,7 @@ def node_selector(spec: KubeObject, defaults: Defaults) -> dict[str, str]:
     }
     if _CROSS_ARCHITECTURE in defaults.gates:
         del selector[ARCHITECTURE_LABEL]
-        selector[f"kubevirt.io/vm-arch-{spec['architecture']}"] = "true"
+        selector[EMULATED_ARCHITECTURE + spec["architecture"]] = "true"
     return selector
 
 

@@ -201,8 +201,9 @@ class TestCondition:
         assert condition(selector=selector) == (
             '((request.namespace in ["one"] || ("team" in variables.namespaceLabels'
             ' && variables.namespaceLabels["team"] in ["a"]))'
-            ' && ("a.io/x" in variables.asked || ("kubernetes.io/arch" in variables.selected'
-            ' && variables.selected["kubernetes.io/arch"] in ["arm64"])))'
+            ' && ("a.io/x" in variables.asked || (("kubernetes.io/arch" in variables.selected'
+            ' && variables.selected["kubernetes.io/arch"] in ["arm64"]) || ("kubevirt.io/vm-arch-arm64" in variables.selected'
+            ' && variables.selected["kubevirt.io/vm-arch-arm64"] in ["true"]))))'
         )
 
 

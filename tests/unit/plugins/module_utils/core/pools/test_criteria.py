@@ -19,6 +19,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.pools.crit
 )
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import matching, prediction
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.mapping import Table
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms.rendering import Defaults
 from ansible_collections.virtpools.kubevirt.tests.unit.support import builders
 from ansible_collections.virtpools.kubevirt.tests.unit.support.admission import SITE
 
@@ -65,6 +66,15 @@ def test_every_example_meets_its_criterion_as_predicted(path):
         attributes = prediction.predict(template, "team").attributes
         assert matching.matches(pool, attributes)
         assert [result.met for result in matching.criteria(pool, attributes)] == [True]
+
+
+@pytest.mark.parametrize(("architecture", "taken"), [("arm64", True), ("amd64", False)])
+def test_an_architecture_may_be_emulated(architecture, taken):
+    pool, criterion = only("selector.architectures")
+    defaults = Defaults(gates=frozenset({"CrossArchitectureVirtualization"}))
+    attributes = prediction.predict({"spec": {"architecture": architecture}}, "team", defaults=defaults).attributes
+    assert (matching.winner(Table.for_pools([pool]), attributes) is not None) is taken
+    assert criterion.present(pool.selection, attributes) == architecture
 
 
 @EVERY

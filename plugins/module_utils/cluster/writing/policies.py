@@ -108,11 +108,26 @@ def remove(
         cluster.delete(kind, metadata["name"], metadata.get("namespace"), options, dry_run=False)
         done.append(change)
     if probe is not None and done and not _await_digest(cluster, probe, None, timeout, clock):
+        again = [
+            str(change.before["kind"])
+            for change in done
+            if change.before and not change.after and _exists(cluster, change.before)
+        ]
+        advice = (
+            f"another client has created its {' and '.join(again)} again. See who did that, such as a GitOps tool, and make it "
+            "leave them out"
+            if again
+            else "check that all API servers work"
+        )
         raise ClusterError(
-            f"The policy was deleted but still changes {_subjects(probe)} after {timeout:.0f} s; check that all API "
-            "servers work, then run again."
+            f"The policy was deleted but still changes {_subjects(probe)} after {timeout:.0f} s; {advice}, then run again."
         )
     return done
+
+
+def _exists(cluster: Cluster, obj: KubeObject) -> bool:
+    metadata = obj["metadata"]
+    return cluster.get(kind_of(obj), metadata["name"], metadata.get("namespace")) is not None
 
 
 def kind_of(obj: t.Mapping[str, t.Any]) -> Kind:

@@ -357,8 +357,31 @@ class TestRemove:
             "metadata": {**pod["metadata"], "annotations": {names.POLICY_ANNOTATION: "stays"}},
         }
         changes = policy_objects.removals(reversed(live(world)))
-        with pytest.raises(ClusterError, match="still changes launcher pods after 20 s"):
+        with pytest.raises(
+            ClusterError, match="still changes launcher pods after 20 s; check that all API servers work"
+        ):
             policies.remove(world.client(), changes, probes.plain_pod(SITE), TIMEOUT, world.clock())
+
+    @pytest.mark.usefixtures("admission")
+    def test_says_when_another_client_creates_it_again(self, world, old):
+        """As a GitOps tool does that has it in its repository."""
+        changes = policy_objects.removals(reversed(live(world)))
+
+        def create():
+            for obj in old:
+                world.put({**obj, "metadata": {**obj["metadata"], "uid": "uid-of-another"}})
+
+        world.at[world.now + 1] = create
+        world.after = lambda request: (
+            world.sleep(2) if request.method == "DELETE" and live(world) == [None, None] else None
+        )
+        with pytest.raises(ClusterError) as raised:
+            policies.remove(world.client(), changes, probes.plain_pod(SITE), TIMEOUT, world.clock())
+        assert str(raised.value) == (
+            "The policy was deleted but still changes launcher pods after 20 s; another client has created its "
+            "MutatingAdmissionPolicyBinding and MutatingAdmissionPolicy again. See who did that, such as a GitOps tool, and make it "
+            "leave them out, then run again."
+        )
 
 
 class TestSite:

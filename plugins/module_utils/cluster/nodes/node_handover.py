@@ -32,6 +32,8 @@ from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, refuse_a
 
 HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
 
+_EXCLUSION_LOST = "see whether the KubeVirt object lacks the exclusion, which site restores"
+
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
 
@@ -376,6 +378,7 @@ class NodeHandover:
         began = self._clock.now()
         give_up = began + self._context.timeout
         known = {pod.uid for pod in view.pods}
+        excluded = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
         while True:
             # A pod that was deleted before causes no event.
             view = yield Pause(soon=not view.pods, waiting_for=f"its old handler is ending{self._since(began)}")
@@ -384,12 +387,16 @@ class NodeHandover:
                 return None, view
             if not known.issuperset(pod.uid for pod in left):
                 self._look(view)  # a node in transit gets no handler, but one that was created again does
+            staying = [pod for pod in left if pod.daemonset == names.HANDLER and not pod.terminating]
+            came = [pod for pod in staying if pod.uid not in known]
+            if excluded.lasts(old is None and bool(came)):
+                return f"handler pod {came[0].name} came although the node is in transit: {_EXCLUSION_LOST}", view
             if self._clock.now() >= give_up:
                 pods = ", ".join(pod.name for pod in left)
-                return (
-                    f"handler pod {pods} did not end within {self._context.timeout:.0f} s (does the node's kubelet work? "
-                    "does another DaemonSet run there?)"
-                ), view
+                why = "does the node's kubelet work? does another DaemonSet run there?"
+                if old is None and staying:
+                    why = f"nothing has told it to end: {_EXCLUSION_LOST}"
+                return f"handler pod {pods} did not end within {self._context.timeout:.0f} s ({why})", view
 
     def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""

@@ -442,6 +442,23 @@ class TestMigratingVms:
 
 
 class TestFailure:
+    @pytest.mark.parametrize(("seconds", "to", "after"), [(1.5, "primary", 40), (0.0, "gpu", 70)])
+    def test_a_lost_exclusion_is_named(self, seconds, to, after):
+        """The primary comes to a node that goes back to it before its label says so, or does not leave one that a pool gets."""
+        source = "gpu" if to == "primary" else "primary"
+        world = make_world(builders.node("n1", "gpu" if source == "gpu" else None))
+        unbound = builders.primary(excluded=False)["spec"]
+
+        def lose():
+            world.find(kinds.DAEMON_SET, names.HANDLER, builders.NAMESPACE)["spec"] = unbound
+
+        world.at[world.now + seconds] = lose
+        began = world.now
+        (found,) = batch_of(world).run([(Move("n1", source, to, "move"), TARGETS[to], TARGETS[source])])
+        assert (found.result, world.node().owner) == ("returned", source)
+        assert "see whether the KubeVirt object lacks the exclusion, which site restores" in found.message
+        assert world.now - began < after
+
     def test_an_old_handler_that_never_ends_keeps_its_node(self, world):
         world.behave["virt-handler", "n1"] = Behaviour(stop=NEVER)
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "gpu"))

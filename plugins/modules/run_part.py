@@ -118,6 +118,7 @@ digest:
   sample: 5a473f578345
 """
 
+import contextlib
 import typing as t
 
 from ansible_collections.virtpools.kubevirt.plugins.module_utils import module_base, option_table
@@ -127,6 +128,7 @@ from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.findi
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.objects import Change
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.base.parts import LAST, Part, Step
 from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.planning import run_parts
+from ansible_collections.virtpools.kubevirt.plugins.module_utils.core.vms import mapping
 
 ARGUMENTS = {
     **option_table.arguments("pools", "run"),
@@ -182,7 +184,21 @@ def _diff(change: Change) -> dict:
     # Line by line, a changed expression shows what differs; a new one is only longer.
     compared = change.before is not None and change.after is not None
     before, after = (_readable(side, line_by_line=compared) for side in (change.before, change.after))
-    return module_base.object_diff(before, after)
+    shown = module_base.object_diff(before, after)
+    if shown["before"] == shown["after"]:  # only the mapping differs
+        before, after = (_with_mapping(side) for side in (change.before, change.after))
+        shown = module_base.object_diff(before, after)
+    return shown
+
+
+def _with_mapping(value: t.Any) -> t.Any:
+    """An object whose mapping is a table for people, unless another client has edited it."""
+    annotations = dict((value or {}).get("metadata", {}).get("annotations") or {})
+    if not annotations.get(names.MAPPING_ANNOTATION):
+        return value
+    with contextlib.suppress(InputErrors):
+        annotations[names.MAPPING_ANNOTATION] = mapping.restore(annotations[names.MAPPING_ANNOTATION]).to_object()
+    return {**value, "metadata": {**value["metadata"], "annotations": annotations}}
 
 
 def _readable(value: t.Any, *, line_by_line: bool) -> t.Any:

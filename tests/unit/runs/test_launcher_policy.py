@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,21 @@ class TestPresent:
             == '[("vendor.example/a" in variables.asked || "vendor.example/b" in variables.asked)].indexOf(true)'
         )
         assert names.MAPPING_ANNOTATION not in json.dumps(diffs)
+
+    @pytest.mark.usefixtures("owned")
+    @pytest.mark.parametrize(
+        ("recorded", "shown"),
+        [
+            (replace(ACTIVE, keep_off=("gpu", "former")).to_text(), {"keepOff": ["gpu", "former"]}),
+            ("edited", "edited"),
+        ],
+    )
+    def test_a_diff_shows_the_table_where_nothing_else_differs(self, run, world, recorded, shown):
+        run("run_part", part="launcher_policy", pools=[RAW])
+        live(world)[0]["metadata"]["annotations"][names.MAPPING_ANNOTATION] = recorded
+        (diff,) = run("run_part", part="launcher_policy", pools=[RAW])["diff"]
+        assert diff["before"]["metadata"]["annotations"] == {names.MAPPING_ANNOTATION: shown}
+        assert diff["after"]["metadata"]["annotations"] != diff["before"]["metadata"]["annotations"]
 
     @pytest.mark.usefixtures("owned")
     def test_the_diff_of_a_new_policy_has_a_line_for_each_expression(self, run):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from ...core.base import kinds, names
 from ...core.base.findings import listed
 from ...core.base.objects import KubeObject, Object
-from ...core.kubevirt import handler_fit
+from ...core.kubevirt import exclusion, handler_fit
 from ...core.observed.handlers import HandlerPod
 from ...core.observed.nodes import Node
 from ...core.planning.batching import Move
@@ -31,8 +31,6 @@ from ..writing.epochs import Epochs
 from ..writing.node_owner import NodeGone, OwnerChanged, existing_node, refuse_another, write_owner
 
 HandoverResult = t.Literal["done", "gone", "untouched", "returned", "stuck", "failed", "interrupted"]
-
-_EXCLUSION_LOST = "see whether the KubeVirt object lacks the exclusion, which site restores"
 
 _PROBLEM_PATIENCE_SECONDS = 15.0
 """How long a container may wait with an error before we give up on it."""
@@ -222,7 +220,7 @@ class NodeHandover:
             return self._untouched(refused)
         yield from self._left(self._move.source, begun=False)
         self._ended_at = self._clock.now()
-        problem, view = yield from self._handlers_gone(view)
+        problem, view = yield from self._handlers_gone(view, self._to)
         if problem is not None:
             yield from self._take_over(self._back.owner, None)
             return self._outcome("returned", f"{problem}; the node stays with {self._back.owner}")
@@ -249,7 +247,7 @@ class NodeHandover:
         if self._ended_at is None:
             self._ended_at = self._clock.now()
         self._ready_at = None
-        stuck, view = yield from self._handlers_gone(view)
+        stuck, view = yield from self._handlers_gone(view, self._back)
         if stuck is not None:
             return self._outcome("stuck", f"{problem}; on the way back to {former}, {stuck}")
         yield from self._take_over(former, former)
@@ -340,7 +338,7 @@ class NodeHandover:
         if old:
             if self._ended_at is None:
                 self._ended_at = self._clock.now()
-            problem, view = yield from self._handlers_gone(view, old)
+            problem, view = yield from self._handlers_gone(view, wanted, old)
             # The look that finds the old handler gone may find the new one Ready: then no event follows.
             if problem is not None or self._not_ready(view, wanted) is None:
                 return problem, view
@@ -372,31 +370,34 @@ class NodeHandover:
         return ""
 
     def _handlers_gone(
-        self, view: NodeView, old: t.Sequence[HandlerPod] | None = None
+        self, view: NodeView, wanted: Target, old: t.Sequence[HandlerPod] | None = None
     ) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
-        """Wait until these handler pods have ended; without ``old``, until the node has no handler pod."""
+        """Wait until these handler pods have ended; without ``old``, until the node has no handler pod. One of ``wanted`` may have
+        come already, where another client has removed the exclusion and the primary is next."""
         began = self._clock.now()
         give_up = began + self._context.timeout
         known = {pod.uid for pod in view.pods}
-        excluded = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
+        staying = Persistence(self._clock, _PROBLEM_PATIENCE_SECONDS)
         while True:
             # A pod that was deleted before causes no event.
             view = yield Pause(soon=not view.pods, waiting_for=f"its old handler is ending{self._since(began)}")
             left = [pod for pod in view.pods if old is None or pod.uid in {each.uid for each in old}]
-            if not left:
+            if all(pod.daemonset == wanted.daemonset and pod.uid not in known for pod in left):
                 return None, view
             if not known.issuperset(pod.uid for pod in left):
                 self._look(view)  # a node in transit gets no handler, but one that was created again does
-            staying = [pod for pod in left if pod.daemonset == names.HANDLER and not pod.terminating]
-            came = [pod for pod in staying if pod.uid not in known]
-            if excluded.lasts(old is None and bool(came)):
-                return f"handler pod {came[0].name} came although the node is in transit: {_EXCLUSION_LOST}", view
+            of_primary = [pod.name for pod in left if pod.daemonset == names.HANDLER and not pod.terminating]
+            if staying.lasts(old is None and bool(of_primary)) and self._is(names.HANDLER, _lacks_exclusion):
+                return (
+                    f"handler pod {of_primary[0]} runs there while the node is in transit: another client has removed the "
+                    "exclusion from the KubeVirt object, which site restores"
+                ), view
             if self._clock.now() >= give_up:
                 pods = ", ".join(pod.name for pod in left)
-                why = "does the node's kubelet work? does another DaemonSet run there?"
-                if old is None and staying:
-                    why = f"nothing has told it to end: {_EXCLUSION_LOST}"
-                return f"handler pod {pods} did not end within {self._context.timeout:.0f} s ({why})", view
+                return (
+                    f"handler pod {pods} did not end within {self._context.timeout:.0f} s (does the node's kubelet work? "
+                    "does another DaemonSet run there?)"
+                ), view
 
     def _handler_ready(self, wanted: Target) -> t.Generator[Pause, NodeView, tuple[str | None, NodeView]]:
         """Wait until the handler of ``wanted`` is Ready, and the node is schedulable and has that handler's heartbeat."""
@@ -418,7 +419,7 @@ class NodeHandover:
             if wanted.daemonset is not None and not _made_by(wanted, view.pods):
                 self._look(view)  # a deleted node gets no pod, or that of another owner, and ends the handover
                 self._refuse_another_owner(view.node)
-                if self._clock.now() - began >= _DELETED_SECONDS and self._is_deleted(wanted.daemonset):
+                if self._clock.now() - began >= _DELETED_SECONDS and self._is(wanted.daemonset, _is_deleted):
                     return f"DaemonSet {wanted.daemonset} no longer exists, so another client has deleted it", view
             broken = next((pod.problem for pod in _made_by(wanted, view.pods) if pod.problem), None)
             if problem.lasts(broken is not None):
@@ -426,10 +427,10 @@ class NodeHandover:
             if self._clock.now() >= give_up:
                 return f"{waiting_for} after {self._context.timeout:.0f} s", view
 
-    def _is_deleted(self, daemonset: str) -> bool:
-        """Whether a DaemonSet does not exist. While it cannot be read, that is not known."""
+    def _is(self, daemonset: str, so: t.Callable[[Object | None], bool]) -> bool:
+        """Whether a DaemonSet certainly is so now. While it cannot be read, that is not known."""
         try:
-            return self._context.cluster.get(kinds.DAEMON_SET, daemonset, self._context.namespace) is None
+            return so(self._context.cluster.get(kinds.DAEMON_SET, daemonset, self._context.namespace))
         except LeaseLost:
             raise
         except ClusterError:
@@ -591,6 +592,15 @@ class NodeHandover:
         if self._ended_at is not None:
             gap = (self._ready_at or self._clock.now()) - self._ended_at
         return HandoverOutcome(self._move, result, message, gap, self._ended_at)
+
+
+def _is_deleted(daemonset: Object | None) -> bool:
+    return daemonset is None
+
+
+def _lacks_exclusion(primary: Object | None) -> bool:
+    """Whether KubeVirt's virt-handler runs on nodes in transit as well."""
+    return primary is not None and not exclusion.has_exclusion(primary)
 
 
 def _made_by(wanted: Target, pods: t.Iterable[HandlerPod]) -> list[HandlerPod]:

@@ -18,7 +18,7 @@ from ..base.objects import KubeObject, canonical_json, condition, field
 from ..base.selectors import Requirement, untolerated
 from ..observed.nodes import Node
 from ..pools.criteria import PodAttributes
-from ..pools.hypervisors import ARGUMENT, KVM
+from ..pools.hypervisors import ARGUMENT, HYPERVISORS, KVM
 from ..pools.model import Pool
 from .mapping import Table
 
@@ -184,8 +184,12 @@ def _compute(spec: KubeObject) -> KubeObject:
 
 
 def _hypervisor(compute: KubeObject) -> str:
+    """What virt-launcher is told; of a pod that starts none, to bind volumes to a node, the hypervisor of its device."""
     command = [*(compute.get("command") or ()), *(compute.get("args") or ())]
-    return str(command[command.index(ARGUMENT) + 1]) if ARGUMENT in command[:-1] else KVM.name
+    if ARGUMENT in command[:-1]:
+        return str(command[command.index(ARGUMENT) + 1])
+    limits = field(compute, "resources", "limits") or {}
+    return next((name for name, each in HYPERVISORS.items() if each.resource in limits), KVM.name)
 
 
 def _variables(compute: KubeObject) -> dict[str, str]:

@@ -136,6 +136,12 @@ class TestHypervisor:
         assert self.pod(command).hypervisor == name
         assert self.pod(command[:1], args=command[1:]).hypervisor == name, "as KubeVirt has it after 1.9"
 
+    def test_of_a_pod_that_only_binds_volumes_is_that_of_its_device(self):
+        pod = launcher_cases.launcher_pod()
+        compute = pod["spec"]["containers"][0]
+        compute |= {"command": ["/bin/bash", "-c"], "resources": {"limits": {"devices.kubevirt.io/mshv": "1"}}}
+        assert LauncherPod.from_object(pod).hypervisor == "hyperv-direct"
+
     @pytest.mark.parametrize(
         ("now", "stock", "winner", "wrong"),
         [

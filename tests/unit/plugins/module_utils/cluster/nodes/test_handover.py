@@ -221,6 +221,16 @@ class TestMove:
         assert owners_written(world, "n1") == ["gpu"]
         assert not [each for each in world.requests if f"until.virtpools.io~1{names.IN_TRANSIT}" in str(each.body)]
 
+    def test_of_a_node_left_in_transit_that_would_get_none_goes_back(self):
+        """It has no handler: its former owner's comes only if the handover goes on."""
+        world = make_world(builders.node("n1", names.IN_TRANSIT, "primary"))
+        world.behave["virt-handler-gpu", "n1"] = Behaviour(broken="CreateContainerError")
+        template = copy.deepcopy(GPU["spec"]["template"])
+        template["spec"]["nodeSelector"] = {"not": "here"}
+        targets = {**TARGETS, "gpu": replace(TARGETS["gpu"], pod=template)}
+        assert hand_over(world, ("n1", "primary", "gpu"), targets=targets)["n1"].result == "returned"
+        assert world.handlers("n1") == ["virt-handler"]
+
     def test_side_by_side(self, world):
         began = world.now
         found = hand_over(world, ("n1", "primary", "gpu"), ("n2", "primary", "fpga"), ("n3", "primary", "gpu"))

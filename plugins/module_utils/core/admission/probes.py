@@ -235,7 +235,9 @@ def _decided_part(
         "images": {name: container["image"] for name, container in containers.items()},
         "environment": {key: value for key, value in variables.items() if key in _POLICY_NOTES},
         "command": compute.get("command"),
-        "hypervisors": {kind: sorted(RESOURCES.intersection(of_kind or ())) for kind, of_kind in resources.items()},
+        "hypervisors": {
+            kind: sorted(RESOURCES.intersection(resources.get(kind) or ())) for kind in ("limits", "requests")
+        },
         "nodeSelectorTerms": affinity.required_terms(spec.get("affinity")),
         "tolerations": sorted(set(map(_identity, (*(spec.get("tolerations") or ()), *tolerations)))),
         "imagePullSecrets": sorted({*(secret["name"] for secret in spec.get("imagePullSecrets") or ()), *secrets}),

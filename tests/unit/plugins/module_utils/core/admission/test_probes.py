@@ -135,6 +135,7 @@ class TestProblem:
         for pod in (result, others):
             for container in pod["spec"]["containers"]:
                 container["image"] = f"mirror.example/{container['image']}"
+                container.setdefault("resources", {})["claims"] = [{"name": "theirs"}]
             pod["spec"]["containers"].append({"name": "proxy", "image": "proxy"})
             pod["metadata"]["annotations"]["others"] = "too"
             pod["spec"].setdefault("tolerations", []).append(

@@ -149,8 +149,7 @@ def _not_there(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
     """Findings on pools that the cluster does not have: an error about a name that it never had."""
     if removed == ALL or not snapshot.complete:
         return
-    held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
-    missing = set(removed) - set(snapshot.pools) - held
+    missing = set(removed) - set(snapshot.pools) - _held(snapshot)
     # Without any pool there is no history either: the last one was removed.
     entries = histories.recorded_in(snapshot).entries
     known = {pool.name for entry in entries for pool in entry.pools} if snapshot.pools else missing
@@ -175,8 +174,7 @@ def _missing(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
     entries = histories.recorded_in(snapshot).entries
     table = launcher_backends.recorded_table(snapshot.admission or Admission()) or Table(())
     known = {*(pool.name for entry in entries[-1:] for pool in entry.pools), *table.pools}
-    held = {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
-    missing = (known & held) - {*removed, *snapshot.pools}
+    missing = (known & _held(snapshot)) - {*removed, *snapshot.pools}
     if missing:
         yield error(
             "kept_pool_missing",
@@ -184,6 +182,11 @@ def _missing(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:
             "which this collection knows what it has created. Run site with the list of the pools that stay, then run again. Or name "
             "the pool in virtpools_remove, too.",
         )
+
+
+def _held(snapshot: Snapshot) -> set[str | None]:
+    """The owners and former owners of nodes."""
+    return {owner for node in snapshot.nodes.values() for owner in (node.owner, node.former_owner)}
 
 
 def _left_in_transit(snapshot: Snapshot, removed: Removed) -> t.Iterator[Finding]:

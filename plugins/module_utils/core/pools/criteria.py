@@ -281,9 +281,9 @@ def _devices_present(pool: Selection, pod: PodAttributes) -> str:
     return listed(present) if present else f"none of them in the limits of {names.COMPUTE}"
 
 
-def _architectures(pool: Selection) -> tuple[Requirement, ...]:
+@functools.cache  # verifications ask for every VM
+def _architectures(wanted: tuple[str, ...]) -> tuple[Requirement, ...]:
     """The requirements on a pod's nodeSelector of which one is enough."""
-    wanted = pool.selector.architectures
     emulated = (Requirement(EMULATED_ARCHITECTURE + name, "In", ("true",)) for name in wanted)
     return (Requirement(ARCHITECTURE_LABEL, "In", wanted), *emulated)
 
@@ -342,11 +342,17 @@ CRITERIA: tuple[Criterion, ...] = (
         path="selector.architectures",
         fields="architectures",
         readers={"architectures": inputs.texts("architectures", _architecture_problem)},
-        met=lambda pool, pod: any(wanted.matches(pod.node_selector) for wanted in _architectures(pool)),
+        met=lambda pool, pod: any(
+            wanted.matches(pod.node_selector) for wanted in _architectures(pool.selector.architectures)
+        ),
         wanted=lambda pool: f"one of {listed(pool.selector.architectures)}",
         present=lambda _pool, pod: _architecture_of(pod),
-        condition=lambda pool: cel.any_of(cel.meets(each, "variables.selected") for each in _architectures(pool)),
-        needs=lambda pool: [("node", each.key, value) for each in _architectures(pool) for value in each.values],
+        condition=lambda pool: cel.any_of(
+            cel.meets(each, "variables.selected") for each in _architectures(pool.selector.architectures)
+        ),
+        needs=lambda pool: [
+            ("node", each.key, value) for each in _architectures(pool.selector.architectures) for value in each.values
+        ],
         examples=lambda pool: [Example(node_selector={ARCHITECTURE_LABEL: a}) for a in pool.selector.architectures],
         for_canary_vms=False,  # the architecture of a VM is that of its node
     ),
